@@ -1,0 +1,74 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# What each part runs is written in tests/parts.yml; here are the names to type.
+
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+LAB := $(PYTHON) tests/lab/lab.py
+PARTS := $(PYTHON) tests/tools/run_parts.py $(if $(RESUME),--resume) $(if $(STRICT),--strict)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+##@ See it run
+.PHONY: demo
+demo: venv ## two simulated Sparks, the whole play, one chat completion
+	$(LAB) check
+	$(LAB) up
+	ansible-playbook -i inventories/lab playbooks/nemotron_tp2.yml
+	$(PYTHON) tests/lab/chat.py
+
+.PHONY: lab-up
+lab-up: venv ## start the two simulated Sparks; repeats safely
+	$(LAB) check
+	$(LAB) up
+
+.PHONY: lab-down
+lab-down: venv ## remove all that lab-up made, and nothing else
+	$(LAB) down
+
+##@ Test it
+.PHONY: test test-full
+test: venv ## every part but the long ones; RESUME=1 goes on after a failure, STRICT=1 allows no skipped part
+	$(PARTS) --suite test
+
+test-full: venv ## every part
+	$(PARTS) --suite full
+
+.PHONY: lint sanity units galaxy-build
+lint: ## ansible-lint, yamllint, documentation, changelog
+sanity: ## ansible-test sanity
+units: ## unit tests
+galaxy-build: ## build the collection, install it elsewhere, resolve every name from there
+
+.PHONY: molecule faults
+molecule: ## the whole play and the Ray roles on the lab: converge, idempotence, check mode, verify
+faults: ## what happens when things break, on the lab
+
+.PHONY: sanity-next units-next play-next
+sanity-next: ## sanity on the newer ansible-core
+units-next: ## unit tests on the newer ansible-core
+play-next: ## the whole play on the newer ansible-core
+
+lint sanity units galaxy-build faults sanity-next units-next play-next: venv
+	$(PARTS) $@
+
+molecule: venv
+	$(PARTS) play ray-roles
+
+##@ Housekeeping
+.PHONY: venv
+venv: ## the Python environment of everything above (.venv)
+	@tests/tools/venv.sh current
+
+.PHONY: clean
+clean: ## remove the Python environments and caches; the lab goes by lab-down
+	rm -rf .venv .venv-next .cache .ansible build tests/output
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

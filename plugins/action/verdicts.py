@@ -1,0 +1,49 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _table
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Prints findings as a table and stops on what must stop; runs on the controller alone."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        dummy, arguments = self.validate_argument_spec(
+            argument_spec={
+                "title": {"type": "str", "required": True},
+                "findings": {"type": "list", "elements": "dict", "required": True},
+                "silenced": {"type": "list", "elements": "str", "default": []},
+                "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
+            }
+        )
+        findings = [
+            {**finding, "verdict": "silenced"} if finding["id"] in arguments["silenced"] and finding["verdict"] != "pass" else finding
+            for finding in arguments["findings"]
+        ]
+        verdict = _table.worst(findings)
+        title = f"{arguments['title']}: {_table.counts(findings)}"
+        shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
+        display.display("\n".join([title, *(f"  {line}" for line in _table.render(shown))]))
+        stopped = verdict in _table.STOPPING
+        return {
+            "changed": False,
+            "failed": stopped,
+            "msg": _table.reasons(findings) if stopped else title,
+            "verdict": verdict,
+            "findings": findings,
+            "remedy": "",
+            "reason": title,
+            "actions": [],
+        }

@@ -1,0 +1,24 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Findings of the stages: what nodes answered goes in, judgements come out."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings
+
+
+class FilterModule:
+    """Filters of the collection."""
+
+    def filters(self):
+        return {
+            "gate_findings": _findings.gate,
+            "image_findings": _findings.images,
+            "input_findings": _findings.inputs,
+            "preflight_findings": _findings.preflight,
+            "proof_findings": _findings.proof,
+            "stage_seconds": _findings.stage_seconds,
+            "teardown_findings": _findings.teardown,
+        }

@@ -1,0 +1,31 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What follows from a profile: filters over what the ``profile`` lookup returned."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
+
+
+def serve_arguments(profile, overrides=None):
+    """Serve arguments of a profile as typed data."""
+    try:
+        return _profile.serve_arguments(profile, overrides)
+    except _profile.ProfileError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    """Filters of the collection."""
+
+    def filters(self):
+        return {
+            "node_env": _profile.node_env,
+            "per_host_names": _profile.per_host_names,
+            "serve_arguments": serve_arguments,
+            "snapshot_path": _profile.snapshot_path,
+        }

@@ -1,0 +1,286 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The environment that a process has now, read out of its memory. This module util is PRIVATE to the collection.
+
+``/proc/PID/environ`` is the environment of the moment a program was started. What it sets later is not in it, and programs that
+give themselves a title overwrite it. The C library's variable ``environ`` is what counts: ``getenv`` reads it, and so do the
+libraries of an engine. So: find that variable's symbol in the files that the process has mapped, and follow the pointer.
+
+Reading another process's memory takes root. Nothing is stopped and nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import mmap
+import os
+import re
+import struct
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+
+SYMBOLS = (b"environ", b"__environ", b"_environ")
+
+#: Files that may define the variable when the program itself does not: glibc and musl.
+_LIBC = re.compile(r"/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl-[^/]+|libc\.musl-[^/]+)$")
+
+#: The kernel takes no longer string than this at exec (MAX_ARG_STRLEN), so a longer one is not an environment.
+STRING_LIMIT = 128 * 1024
+VARIABLES_LIMIT = 16384
+TOTAL_LIMIT = 8 * 1024 * 1024
+TABLE_LIMIT = 64 * 1024 * 1024
+
+POINTER = 8
+#: How often a walk is begun anew when the process moved its environment meanwhile.
+ATTEMPTS = 3
+
+_MAP = re.compile(r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) \S+ (?P<offset>[0-9a-f]+) \S+ \d+ *(?P<path>.*)$")
+
+PT_LOAD = 1
+SHT_DYNSYM = 11
+SHN_UNDEF = 0
+
+
+class NotElf(Exception):
+    """A file is no 64-bit little-endian ELF file, or one cut off."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """One line of a process's memory map; addresses and offset in bytes."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """One loaded segment of an ELF file; all in bytes."""
+
+    offset: int
+    address: int
+    file_size: int
+
+
+def parse_maps(text: str) -> list[Mapping]:
+    """Return the mappings of a ``/proc/PID/maps`` text that have a file behind them."""
+    found = []
+    for line in text.splitlines():
+        match = _MAP.match(line)
+        if not match:
+            raise UnknownState(f"the kernel describes a mapping in a shape that cannot be read: {line!r}", raw=line)
+        if match["path"].startswith("/"):
+            found.append(Mapping(int(match["start"], 16), int(match["end"], 16), int(match["offset"], 16), match["path"]))
+    return found
+
+
+def _read_at(stream: t.BinaryIO, offset: int, size: int) -> bytes:
+    if size > TABLE_LIMIT:
+        raise NotElf(f"a table of {size} bytes")
+    stream.seek(offset)
+    data = stream.read(size)
+    if len(data) < size:
+        raise NotElf("the file is cut off")
+    return data
+
+
+def _unpack(layout: str, data: bytes, offset: int = 0) -> tuple[t.Any, ...]:
+    try:
+        return struct.unpack_from(layout, data, offset)
+    except struct.error as error:
+        raise NotElf(str(error)) from error
+
+
+def find_symbol(stream: t.BinaryIO, names: t.Collection[bytes] = SYMBOLS) -> tuple[int | None, list[Segment]]:
+    """Return (address, loaded segments) of the first dynamic symbol of ``names`` that an ELF file defines; None when it defines none.
+
+    The address is the file's own, before loading. Raises :class:`NotElf` for what is no 64-bit little-endian ELF file.
+    """
+    header = _read_at(stream, 0, 64)
+    if header[:6] != b"\x7fELF\x02\x01":
+        raise NotElf("no 64-bit little-endian ELF file")
+    program_offset, section_offset = _unpack("<QQ", header, 32)
+    program_size, program_count, section_size, section_count = _unpack("<HHHH", header, 54)
+
+    segments = []
+    programs = _read_at(stream, program_offset, program_size * program_count)
+    for index in range(program_count):
+        kind, _flags, offset, address, _physical, file_size = _unpack("<IIQQQQ", programs, index * program_size)
+        if kind == PT_LOAD:
+            segments.append(Segment(offset, address, file_size))
+
+    sections = _read_at(stream, section_offset, section_size * section_count)
+    for index in range(section_count):
+        kind, _flags, _address, offset, size, link = _unpack("<IQQQQI", sections, index * section_size + 4)
+        if kind == SHT_DYNSYM and link < section_count:
+            _name, _kind, _flags, _address, text_offset, text_size = _unpack("<IIQQQQ", sections, link * section_size)
+            return _search(_read_at(stream, offset, size), _read_at(stream, text_offset, text_size), names), segments
+    return None, segments
+
+
+def _search(table: bytes, text: bytes, names: t.Collection[bytes]) -> int | None:
+    for name_at, _info, _other, section, value, _size in struct.iter_unpack("<IBBHQQ", table[:len(table) - len(table) % 24]):
+        if section != SHN_UNDEF and value and text[name_at:text.find(b"\0", name_at)] in names:
+            return value
+    return None
+
+
+def load_bias(mappings: t.Iterable[Mapping], segments: t.Sequence[Segment], page: int = mmap.PAGESIZE) -> int | None:
+    """Return what to add to a file's own addresses to get those of the process, given the file's mappings; None when none fits.
+
+    ``page`` is the kernel's page size in bytes (4096, or 65536 with some kernels for ARM): mappings begin at its multiples.
+    """
+    for mapping in mappings:
+        for segment in segments:
+            within = segment.offset % page
+            if segment.file_size and segment.offset - within == mapping.offset:
+                return mapping.start - (segment.address - within)
+    return None
+
+
+class Memory:
+    """A process's memory, open for reading."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return ``size`` bytes, or fewer where the mapping ends. Raises OSError where nothing is mapped."""
+        return os.pread(self._descriptor, size, address)
+
+    def pointer(self, address: int) -> int:
+        data = self.read(address, POINTER)
+        if len(data) < POINTER:
+            raise OSError("the memory ends inside a pointer")
+        return int.from_bytes(data, "little")
+
+    def string(self, address: int) -> bytes:
+        """Return the bytes up to the zero. Raises OSError when there is none within the limit."""
+        parts: list[bytes] = []
+        size = 0
+        while size < STRING_LIMIT:
+            # Page by page: a read that crosses into unmapped memory would fail as a whole.
+            part = self.read(address, mmap.PAGESIZE - address % mmap.PAGESIZE)
+            if not part:
+                break
+            head, zero, _rest = part.partition(b"\0")
+            parts.append(head)
+            if zero:
+                return b"".join(parts)
+            size += len(part)
+            address += len(part)
+        raise OSError("a string without an end")
+
+
+def walk(memory: Memory, variable: int) -> dict[str, str]:
+    """Return the environment that the C variable at address ``variable`` points to.
+
+    Raises OSError when it leads nowhere, which happens when the process moves its environment at that moment.
+    """
+    found: dict[str, str] = {}
+    total = 0
+    array = memory.pointer(variable)
+    if array == 0:
+        return found
+    for index in range(VARIABLES_LIMIT):
+        at = memory.pointer(array + index * POINTER)
+        if at == 0:
+            return found
+        entry = memory.string(at)
+        total += len(entry)
+        if total > TOTAL_LIMIT:
+            break
+        name, equals, value = entry.partition(b"=")
+        if equals:
+            # The first of two entries with one name is the one that getenv finds.
+            found.setdefault(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"))
+    raise OSError("an environment without an end")
+
+
+def parse_exec(raw: bytes) -> dict[str, str]:
+    """Return the environment of a ``/proc/PID/environ`` content: that of the moment the program was started."""
+    found: dict[str, str] = {}
+    for entry in raw.decode("utf-8", "replace").split("\0"):
+        name, equals, value = entry.partition("=")
+        if equals and name:
+            found.setdefault(name, value)
+    return found
+
+
+def _open_mapped(pid: int, mapping: Mapping, proc_root: str) -> t.BinaryIO:
+    """Open the very file that is mapped, even when it was replaced since; where that is not allowed, the one of its name."""
+    base = os.path.join(proc_root, str(pid))
+    try:
+        return open(os.path.join(base, "map_files", f"{mapping.start:x}-{mapping.end:x}"), "rb")
+    except OSError:
+        return open(os.path.join(base, "root", mapping.path.lstrip("/")), "rb")
+
+
+def candidates(mappings: t.Iterable[Mapping], program: str) -> list[list[Mapping]]:
+    """Return the mappings of the files that may define the variable, the program first.
+
+    A program that uses the variable by name gets its own copy, and the C library uses that copy as well; so the program comes first.
+    """
+    by_path: dict[str, list[Mapping]] = {}
+    for mapping in mappings:
+        by_path.setdefault(mapping.path, []).append(mapping)
+    chosen = [path for path in by_path if path == program]
+    chosen += [path for path in by_path if path != program and _LIBC.search(path.removesuffix(" (deleted)"))]
+    return [by_path[path] for path in chosen]
+
+
+def variable_address(pid: int, proc_root: str = "/proc") -> int | None:
+    """Return the address of the C variable ``environ`` in a process, None when no file of it defines one. Raises OSError."""
+    base = os.path.join(proc_root, str(pid))
+    with open(os.path.join(base, "maps"), encoding="utf-8", errors="surrogateescape") as stream:
+        mappings = parse_maps(stream.read())
+    for group in candidates(mappings, os.readlink(os.path.join(base, "exe"))):
+        with _open_mapped(pid, group[0], proc_root) as stream, contextlib.suppress(NotElf):
+            value, segments = find_symbol(stream)
+            bias = load_bias(group, segments)
+            if value is not None and bias is not None:
+                return value + bias
+    return None
+
+
+def live_environment(pid: int, proc_root: str = "/proc") -> dict[str, str] | None:
+    """Return the environment that a process has now, None when its memory does not tell. Raises OSError when it may not be read."""
+    address = variable_address(pid, proc_root)
+    if address is None:
+        return None
+    descriptor = os.open(os.path.join(proc_root, str(pid), "mem"), os.O_RDONLY)
+    try:
+        for _attempt in range(ATTEMPTS):
+            with contextlib.suppress(OSError):
+                return walk(Memory(descriptor), address)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def environment(pid: int, proc_root: str = "/proc") -> tuple[dict[str, str], str]:
+    """Return (environment, source) of a process. The source is ``live``, or ``exec`` when its memory does not tell.
+
+    Raises :class:`UnknownState` when the process is gone or may not be read.
+    """
+    try:
+        live = live_environment(pid, proc_root)
+        if live is not None:
+            return live, "live"
+        with open(os.path.join(proc_root, str(pid), "environ"), "rb") as stream:
+            return parse_exec(stream.read(TOTAL_LIMIT)), "exec"
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise UnknownState(f"process {pid} ended while its environment was read", reason="process gone", raw=str(error)) from error
+    except OSError as error:
+        raise UnknownState(
+            f"the environment of process {pid} cannot be read: {error.strerror}",
+            remedy="Run the task with become: true.",
+            reason="permission",
+            raw=str(error),
+        ) from error

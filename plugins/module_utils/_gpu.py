@@ -1,0 +1,183 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the NVIDIA driver says about GPUs and their processes. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
+
+PROCESS_QUERY = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits")
+
+#: Inode of the kernel's first pid namespace, the one whose numbers the driver reports (PROC_PID_INIT_INO).
+HOST_PID_NAMESPACE = 4026531836
+
+#: How the driver's tool says that a figure does not exist: GB10 has no memory of the GPU's own to count.
+_ABSENT = re.compile(r"^\[?(N/A|Not Supported|Insufficient Permissions|Unknown Error|Not Found)\]?$", re.IGNORECASE)
+_MEMORY = re.compile(r"^(?P<mib>\d+)(?: MiB)?$")
+
+_PS_STATE = re.compile(r"^\d+ \(.*\) (?P<state>\S) ", re.DOTALL)
+
+CLASSES = ("live", "defunct", "ghost", "unknown")
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuProcess:
+    """One process as the driver lists it; ``used_mib`` is None where the driver does not say."""
+
+    pid: int
+    name: str
+    used_mib: int | None
+
+
+def parse_figure(text: str) -> int | None:
+    """Return a figure of the driver's tool in MiB, None for its ways of saying "not available".
+
+    Raises :class:`UnknownState` on anything else.
+    """
+    if _ABSENT.match(text):
+        return None
+    match = _MEMORY.match(text)
+    if not match:
+        raise UnknownState(f"nvidia-smi gives a figure that cannot be read: {text!r}", raw=text)
+    return int(match["mib"])
+
+
+def parse_processes(text: str) -> list[GpuProcess]:
+    """Return the processes of a compute-apps answer (CSV without header), each once, in the order of their pids.
+
+    A process is listed once for every GPU it uses; its memory is the sum then. The name may hold commas, the other two fields do not.
+    Raises :class:`UnknownState` for any line of another shape: an empty answer is the only way of saying "none".
+    """
+    found: dict[int, GpuProcess] = {}
+    for line in filter(str.strip, text.splitlines()):
+        pid_text, _comma, rest = line.strip().partition(", ")
+        name, comma, used = rest.rpartition(", ")
+        if not comma or not pid_text.isdigit():
+            raise UnknownState(f"nvidia-smi lists a process in a shape that cannot be read: {line!r}", reason="output not understood", raw=text)
+        process = GpuProcess(int(pid_text), name, parse_figure(used))
+        earlier = found.get(process.pid)
+        if earlier is not None:
+            known = [figure for figure in (earlier.used_mib, process.used_mib) if figure is not None]
+            process = dataclasses.replace(process, used_mib=sum(known) if known else None)
+        found[process.pid] = process
+    return [found[pid] for pid in sorted(found)]
+
+
+def parse_gpus(text: str) -> list[dict[str, t.Any]]:
+    """Return the GPUs of a :data:`GPU_QUERY` answer. Raises :class:`UnknownState` for a line of another shape."""
+    gpus = []
+    for line in filter(str.strip, text.splitlines()):
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) != 6 or not fields[0].isdigit():
+            raise UnknownState(f"nvidia-smi describes a GPU in a shape that cannot be read: {line!r}", reason="output not understood", raw=text)
+        index, name, uuid, driver, total, used = fields
+        gpus.append(
+            {
+                "index": int(index),
+                "name": name,
+                "uuid": uuid,
+                "driver_version": driver,
+                "memory_total_mb": parse_figure(total),
+                "memory_used_mb": parse_figure(used),
+            }
+        )
+    return gpus
+
+
+def _answer(result: ToolResult) -> str:
+    if result.rc != 0:
+        raise UnknownState(
+            f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
+            remedy="Run nvidia-smi by hand on this node; look for the driver in: journalctl -k | grep -i nvrm",
+            reason="tool failed",
+            raw=result.raw,
+        )
+    return result.stdout
+
+
+def first_line(text: str) -> str:
+    """Return the first line that says something, or a word for silence."""
+    return next(filter(None, map(str.strip, text.splitlines())), "no output")
+
+
+def query_processes(nvidia_smi: str, timeout: float) -> list[GpuProcess]:
+    """Ask the driver's tool for the processes that compute. Raises :class:`UnknownState` when it gives no readable answer."""
+    return parse_processes(_answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))
+
+
+def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
+    """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when it gives no readable answer."""
+    return parse_gpus(_answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
+
+
+def process_state(stat: str) -> str:
+    """Return the state letter of a ``/proc/PID/stat`` text; the command in it may hold spaces and parentheses."""
+    match = _PS_STATE.match(stat)
+    if not match:
+        raise UnknownState(f"the kernel describes a process in a shape that cannot be read: {stat!r}", raw=stat)
+    return match["state"]
+
+
+def classify(pid: int, proc_root: str) -> str:
+    """Return the class of a process that the driver lists: one of :data:`CLASSES`.
+
+    ``ghost``: the kernel has no such process. ``defunct``: it has ended and waits for its parent. ``unknown``: it is there but may not be
+    looked at.
+    """
+    try:
+        with open(os.path.join(proc_root, str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
+            return "defunct" if process_state(stream.read()) in "ZX" else "live"
+    except (FileNotFoundError, ProcessLookupError):
+        return "ghost"
+    except OSError:
+        return "unknown"
+
+
+def hides_processes(mounts: str, proc_root: str) -> bool:
+    """Tell whether a ``/proc/self/mounts`` text mounts ``proc_root`` so that other users' processes are missing in it."""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) >= 4 and fields[1] == proc_root and fields[2] == "proc":
+            return bool({"hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"} & set(fields[3].split(",")))
+    return False
+
+
+def require_host_processes(proc_root: str, *, asserted: bool) -> None:
+    """Raise :class:`UnknownState` unless ``proc_root`` shows all of the machine's processes under the numbers that the driver uses.
+
+    ``asserted``: the caller knows that the numbers agree, the pid namespace is not looked at.
+    """
+    if not asserted:
+        path = os.path.join(proc_root, "self", "ns", "pid")
+        try:
+            namespace = os.readlink(path)
+        except OSError as error:
+            raise UnknownState(f"{path} cannot be read: {error.strerror}", reason="pid namespace unknown", raw=str(error)) from error
+        if namespace != f"pid:[{HOST_PID_NAMESPACE}]":
+            raise UnknownState(
+                f"this is not the machine's own pid namespace ({namespace}, needed pid:[{HOST_PID_NAMESPACE}]): process numbers here"
+                " and those of the driver do not mean the same",
+                remedy="Run the check on the machine itself, or set pid_namespace: host where the numbers are known to agree.",
+                reason="foreign pid namespace",
+                raw=namespace,
+            )
+    try:
+        with open(os.path.join(proc_root, "self", "mounts"), encoding="utf-8", errors="replace") as stream:
+            mounts = stream.read()
+    except FileNotFoundError:
+        return
+    if os.geteuid() != 0 and hides_processes(mounts, proc_root):
+        raise UnknownState(
+            f"{proc_root} hides other users' processes (hidepid): every one of them would look like a ghost",
+            remedy="Run the task with become: true.",
+            reason="processes hidden",
+        )

@@ -1,0 +1,143 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who listens on a node's TCP ports, read from ``/proc``. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+import socket
+import struct
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+
+TCP_LISTEN = 0x0A
+
+#: A container's full id in a control group's path: plain below ``docker/``, wrapped as ``docker-ID.scope`` by systemd.
+_CONTAINER_ID = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?=\.scope|/|$)")
+
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+class Socket(t.NamedTuple):
+    """One listening TCP socket as the kernel lists it."""
+
+    address: str
+    port: int
+    inode: int
+
+
+def parse_tcp(text: str) -> list[Socket]:
+    """Return the listening sockets of a ``/proc/net/tcp`` or ``/proc/net/tcp6`` text.
+
+    Raises :class:`UnknownState` for a line of another shape.
+    """
+    found = []
+    for line in text.splitlines()[1:]:
+        fields = line.split()
+        try:
+            host, _colon, port = fields[1].partition(":")
+            state, inode = int(fields[3], 16), int(fields[9])
+            if state == TCP_LISTEN:
+                found.append(Socket(_address(host), int(port, 16), inode))
+        except (IndexError, ValueError):
+            raise UnknownState(f"the kernel lists a TCP socket in a shape that cannot be read: {line!r}", raw=line) from None
+    return found
+
+
+def _address(digits: str) -> str:
+    """Return the address written as 32-bit words of the machine's byte order (little-endian on all supported nodes)."""
+    words = struct.pack(f"<{len(digits) // 8}I", *(int(digits[at:at + 8], 16) for at in range(0, len(digits), 8)))
+    return str(ipaddress.ip_address(words))
+
+
+def container_id(cgroup: str) -> str:
+    """Return the id of the innermost container named in a ``/proc/PID/cgroup`` text, empty when there is none."""
+    found = _CONTAINER_ID.findall(cgroup)
+    return found[-1] if found else ""
+
+
+def _text(path: str) -> str:
+    """Return a file of ``/proc`` as text, empty when its process is gone or not ours to read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def _pids(root: str) -> list[int]:
+    return sorted(int(name) for name in os.listdir(root) if name.isdigit())
+
+
+def _inodes(root: str, pid: int) -> set[int]:
+    """Return the inodes of a process's sockets; none when it is gone or not ours to read."""
+    folder = os.path.join(root, str(pid), "fd")
+    inodes = set()
+    try:
+        for name in os.listdir(folder):
+            match = _SOCKET.fullmatch(os.readlink(os.path.join(folder, name)))
+            if match:
+                inodes.add(int(match[1]))
+    except OSError:
+        pass
+    return inodes
+
+
+def command_line(pid: int, root: str = "/proc") -> str:
+    """Return a process's command line (or the title it gave itself), empty when it is gone."""
+    return _text(os.path.join(root, str(pid), "cmdline")).replace("\0", " ").strip()
+
+
+def started_at(pid: int, root: str = "/proc") -> str:
+    """Return when a process started, in UTC as ``2026-11-21T01:52:59Z``, empty when it is gone."""
+    boot = re.search(r"^btime (\d+)$", _text(os.path.join(root, "stat")), re.MULTILINE)
+    # The program's name stands in parentheses and may hold any character: count fields after the last one.
+    fields = _text(os.path.join(root, str(pid), "stat")).rpartition(")")[2].split()
+    if not boot or len(fields) < 20:
+        return ""
+    seconds = int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t.Any]]:
+    """Return who listens on ``ports``, one entry a socket: ``{port, address, pid, process, cmdline, since, container}``.
+
+    ``container`` is the full id of the container the process runs in, empty for a process of the host. ``pid`` is None and
+    the other fields are empty when the process cannot be seen, which takes root for processes of other users.
+    """
+    sockets = [entry for name in ("tcp", "tcp6") for entry in parse_tcp(_text(os.path.join(root, "net", name))) if entry.port in ports]
+    wanted = {entry.inode for entry in sockets}
+    holders: dict[int, int] = {}
+    for pid in _pids(root) if sockets else []:
+        for inode in _inodes(root, pid) & wanted:
+            holders.setdefault(inode, pid)
+    return [_listener(entry, holders.get(entry.inode), root) for entry in sorted(sockets, key=lambda entry: (entry.port, entry.address))]
+
+
+def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:
+    unseen = {"pid": None, "process": "", "cmdline": "", "since": "", "container": ""}
+    seen = unseen if pid is None else {
+        "pid": pid,
+        "process": _text(os.path.join(root, str(pid), "comm")).strip(),
+        "cmdline": command_line(pid, root),
+        "since": started_at(pid, root),
+        "container": container_id(_text(os.path.join(root, str(pid), "cgroup"))),
+    }
+    return {"port": entry.port, "address": entry.address, **seen}
+
+
+def answers(address: str, port: int, timeout: float) -> str:
+    """Connect to a TCP port within ``timeout`` seconds; return an empty string when somebody answers, else why nobody did."""
+    try:
+        socket.create_connection((address, port), timeout).close()
+    except TimeoutError:
+        return f"no answer within {timeout:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

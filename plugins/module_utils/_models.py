@@ -1,0 +1,245 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a model lies complete on a node, told from names, sizes and headers. This module util is PRIVATE to the collection.
+
+A model of 80 GB cannot be read at every run. But each safetensors file begins with a header that says how long the file must be, so a
+copy that was cut off is found in milliseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import struct
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+CONFIG = "config.json"
+
+#: Any one of these makes a tokenizer; a name of two parts needs both.
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json+merges.txt")
+
+#: Facts of config.json that a plan needs. Models with several parts keep them under text_config.
+FACTS = ("architectures", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")
+
+#: The safetensors format allows no longer header.
+HEADER_LIMIT = 100_000_000
+
+LFS_POINTER = b"version https://git-lfs"
+
+_COMMIT = re.compile(r"^[0-9a-f]{40}$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a model: ``id`` for programs, ``file`` relative to the model, ``message`` for people."""
+
+    id: str
+    file: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a model lies, or should: ``path`` is None when the cache does not have this revision."""
+
+    path: str | None
+    revision: str | None
+    repo_path: str | None
+
+
+def repo_directory(repo: str) -> str:
+    """Return the hub cache's directory name of a repository (``org/name``)."""
+    return "models--" + repo.replace("/", "--")
+
+
+def locate(hf_home: str, repo: str, revision: str | None) -> Place:
+    """Find a revision of a repository in a hub cache. ``revision`` is a commit or a ref; without one it is ``main``."""
+    base = os.path.join(hf_home, "hub", repo_directory(repo))
+    commit: str | None = revision
+    if not revision or not _COMMIT.match(revision):
+        commit = _read_ref(os.path.join(base, "refs", _safe(revision or "main")))
+    snapshot = os.path.join(base, "snapshots", commit) if commit else None
+    present = snapshot is not None and os.path.isdir(snapshot)
+    return Place(path=snapshot if present else None, revision=commit, repo_path=base if os.path.isdir(base) else None)
+
+
+def _read_ref(path: str) -> str | None:
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            commit = stream.read(128).strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not _COMMIT.match(commit):
+        raise UnknownState(f"{path} does not name a commit: {commit!r}", remedy=f"Remove {path} and download the model again.", raw=commit)
+    return commit
+
+
+def _safe(relative: str) -> str:
+    """Return a relative path unless it leads out of the directory it is meant for."""
+    if os.path.isabs(relative) or ".." in relative.split("/"):
+        raise ClusterError(f"{relative!r} must be a path inside the model")
+    return relative
+
+
+def unreadable(path: str, error: OSError) -> UnknownState:
+    """Return the error for a file that is there and cannot be read."""
+    return UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="permission", raw=str(error))
+
+
+def tensors_end(header: bytes) -> int:
+    """Return where the tensors of a safetensors file end, in bytes after its header. Raises ValueError when the header is none."""
+    entries = json.loads(header)
+    if not isinstance(entries, dict):
+        raise ValueError("the header is no JSON object")
+    try:
+        return max((int(entry["data_offsets"][1]) for name, entry in entries.items() if name != "__metadata__"), default=0)
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("a tensor of the header has no offsets") from error
+
+
+def safetensors_fault(path: str) -> str | None:
+    """Return what is wrong with a safetensors file, None when its size is what its header says.
+
+    Raises OSError when it cannot be read.
+    """
+    size = os.path.getsize(path)
+    if size == 0:
+        return "is empty"
+    with open(path, "rb") as stream:
+        start = stream.read(8)
+        if LFS_POINTER.startswith(start) and len(start) == 8:
+            return "is a Git LFS pointer and not the file itself"
+        if len(start) < 8:
+            return f"has {size} bytes and no header"
+        (length,) = struct.unpack("<Q", start)
+        if length > HEADER_LIMIT:
+            return f"is no safetensors file (its header would have {length} bytes)"
+        header = stream.read(length)
+    if len(header) < length:
+        return f"is cut off inside its header, at {size} bytes"
+    try:
+        needed = 8 + length + tensors_end(header)
+    except ValueError as error:
+        return f"has a header that cannot be read: {error}"
+    return None if size == needed else f"has {size} bytes, its header says {needed}"
+
+
+def file_problem(root: str, relative: str) -> Problem | None:
+    """Return what keeps a file of a model from being used, None when it is there and not empty."""
+    path = os.path.join(root, relative)
+    try:
+        if os.stat(path).st_size == 0:
+            return Problem("empty", relative, f"{relative} is empty")
+    except FileNotFoundError:
+        if os.path.islink(path):
+            return Problem("dangling", relative, f"{relative} points to {os.readlink(path)}, which does not exist")
+        return Problem("missing", relative, f"{relative} does not exist")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return None
+
+
+def _json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | None]:
+    problem = file_problem(root, relative)
+    if problem:
+        return {}, problem
+    path = os.path.join(root, relative)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+    except ValueError as error:
+        return {}, Problem("not_json", relative, f"{relative} cannot be parsed: {error}")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not isinstance(content, dict):
+        return {}, Problem("not_json", relative, f"{relative} holds no JSON object")
+    return content, None
+
+
+def weight_files(root: str) -> tuple[list[str], list[Problem]]:
+    """Return the files that hold the weights, by the index when there is one, and what is wrong with finding them."""
+    if not os.path.lexists(os.path.join(root, INDEX)):
+        return [SINGLE], []
+    index, problem = _json(root, INDEX)
+    if problem:
+        return [], [problem]
+    weights = index.get("weight_map")
+    if not isinstance(weights, dict) or not weights or not all(isinstance(name, str) for name in weights.values()):
+        return [], [Problem("not_json", INDEX, f"{INDEX} names no weights")]
+    return sorted({_safe(name) for name in weights.values()}), []
+
+
+def weight_problems(root: str, files: t.Sequence[str]) -> list[Problem]:
+    """Return what is wrong with the weight files: absent, empty, cut off."""
+    problems = []
+    for relative in files:
+        problem = file_problem(root, relative)
+        if problem is None:
+            path = os.path.join(root, relative)
+            try:
+                fault = safetensors_fault(path)
+            except OSError as error:
+                raise unreadable(path, error) from error
+            problem = Problem("size", relative, f"{relative} {fault}") if fault else None
+        if problem:
+            problems.append(problem)
+    return problems
+
+
+def tokenizer_problem(root: str) -> Problem | None:
+    """Return None when the model has a tokenizer in one of the known shapes."""
+    if any(all(file_problem(root, part) is None for part in name.split("+")) for name in TOKENIZERS):
+        return None
+    return Problem("missing", "tokenizer.json", f"there is no tokenizer (none of {', '.join(TOKENIZERS)})")
+
+
+def incomplete_blobs(repo_path: str | None) -> list[str]:
+    """Return the names of downloads in a hub cache that did not finish, or still run."""
+    if repo_path is None:
+        return []
+    try:
+        return sorted(name for name in os.listdir(os.path.join(repo_path, "blobs")) if name.endswith(".incomplete"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise unreadable(os.path.join(repo_path, "blobs"), error) from error
+
+
+def size_bytes(root: str) -> int:
+    """Return the bytes of all files of a model, each file once however many links lead to it."""
+    sizes = {}
+    for directory, _directories, names in os.walk(root):
+        for name in names:
+            path = os.path.join(directory, name)
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # dangling: told as a problem of its own
+            sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
+
+
+def facts(config: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the :data:`FACTS` of a config.json, None for what it does not say."""
+    inner = config.get("text_config")
+    sources = [config, inner] if isinstance(inner, dict) else [config]
+    return {name: next((source[name] for source in sources if source.get(name) is not None), None) for name in FACTS}
+
+
+def examine(root: str, side_files: t.Sequence[str]) -> tuple[list[Problem], list[str], dict[str, t.Any]]:
+    """Return (problems, weight files, facts) of the model in a directory; no problems means complete."""
+    config, problem = _json(root, CONFIG)
+    shards, problems = weight_files(root)
+    found = [problem, *problems, *weight_problems(root, shards), tokenizer_problem(root)]
+    found += [file_problem(root, _safe(name)) for name in side_files]
+    return [entry for entry in found if entry], shards, facts(config)

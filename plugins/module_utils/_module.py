@@ -1,0 +1,60 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The frame every module of the collection runs in. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
+#: Every result carries these keys, whatever the module and the outcome.
+RESULT_KEYS: dict[str, t.Any] = {"msg": "", "verdict": "pass", "remedy": "", "reason": "", "actions": [], "diff": {}}
+
+
+def complete(result: dict[str, t.Any], started: float) -> dict[str, t.Any]:
+    """Return ``result`` with the common keys filled in and ``duration`` (seconds since ``started``, monotonic)."""
+    return {**RESULT_KEYS, "changed": False, **result, "duration": round(time.monotonic() - started, 3)}
+
+
+def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any]]) -> t.NoReturn:
+    """Call ``work(module)`` and exit with its result; a :class:`ClusterError` becomes the one failure format."""
+    started = time.monotonic()
+    try:
+        result = work(module)
+    except ClusterError as error:
+        failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
+        module.fail_json(**complete(failure, started))
+    module.exit_json(**complete(result, started))
+
+
+def finding(
+    id: str,
+    node: str,
+    verdict: str,
+    message: str,
+    *,
+    measured: t.Any = None,
+    needed: t.Any = None,
+    remedy: str = "",
+    source: str = "",
+) -> dict[str, t.Any]:
+    """One judgement with its evidence, in the shape that every table and report of the collection reads.
+
+    ``verdict`` is ``pass``, ``warn``, ``block`` or ``unknown`` (which stops like ``block``).
+    """
+    return {
+        "id": id,
+        "node": node,
+        "verdict": verdict,
+        "message": message,
+        "measured": measured,
+        "needed": needed,
+        "remedy": remedy,
+        "source": source,
+    }

@@ -1,0 +1,199 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Network interfaces, their addresses and RDMA devices, from the kernel itself. This module util is PRIVATE to the collection.
+
+Nothing here needs iproute2, which minimal systems lack: link state comes from sysfs, IPv4 addresses from two ioctls, IPv6
+addresses from ``/proc/net/if_inet6``.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+
+SIOCGIFCONF = 0x8912
+SIOCGIFNETMASK = 0x891B
+
+#: struct ifreq on 64-bit Linux: the interface's name (16 bytes), then a union as large as struct ifmap.
+_IFREQ_SIZE = 40
+_NAME_SIZE = 16
+#: Room for the addresses of a node with very many interfaces.
+_IFCONF_ENTRIES = 4096
+
+_INET6_SCOPES = {0x00: "global", 0x10: "host", 0x20: "link", 0x40: "site"}
+
+
+def _text(path: str) -> str | None:
+    """Return a sysfs attribute, None when it is absent or has no value now (``carrier`` of an interface that is down)."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return None
+
+
+def _number(path: str) -> int | None:
+    text = _text(path)
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except FileNotFoundError:
+        return []
+
+
+def parse_ifconf(raw: bytes) -> list[tuple[str, str]]:
+    """Return (name, IPv4 address) for every entry of a SIOCGIFCONF answer; the name may be a label such as ``eth0:1``."""
+    if len(raw) % _IFREQ_SIZE:
+        raise UnknownState("the kernel's list of addresses has a length that cannot be read", raw=raw.hex())
+    entries = []
+    for start in range(0, len(raw), _IFREQ_SIZE):
+        entry = raw[start:start + _IFREQ_SIZE]
+        name = entry[:_NAME_SIZE].split(b"\0", 1)[0].decode()
+        (family,) = struct.unpack_from("=H", entry, _NAME_SIZE)
+        if family == socket.AF_INET:
+            entries.append((name, socket.inet_ntoa(entry[_NAME_SIZE + 4:_NAME_SIZE + 8])))
+    return entries
+
+
+def ipv4_addresses() -> list[dict[str, t.Any]]:
+    """Ask the kernel for every IPv4 address of this network namespace: ``{interface, address, prefix, network}``."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        entries = parse_ifconf(_ifconf(sock))
+        return [_ipv4_entry(name, address, _netmask(sock, name, address)) for name, address in entries]
+
+
+def _ifconf(sock: socket.socket) -> bytes:
+    buffer = array.array("B", bytes(_IFREQ_SIZE * _IFCONF_ENTRIES))
+    address, size = buffer.buffer_info()
+    answer = fcntl.ioctl(sock, SIOCGIFCONF, struct.pack("@iP", size, address))
+    (used, _address) = struct.unpack("@iP", answer)
+    return buffer.tobytes()[:used]
+
+
+def _netmask(sock: socket.socket, name: str, address: str) -> str:
+    # With the address given, the kernel answers for that address and not for the interface's first one.
+    request = struct.pack("16sHH4s16x", name.encode(), socket.AF_INET, 0, socket.inet_aton(address))
+    answer = fcntl.ioctl(sock, SIOCGIFNETMASK, request)
+    return socket.inet_ntoa(answer[_NAME_SIZE + 4:_NAME_SIZE + 8])
+
+
+def _ipv4_entry(name: str, address: str, netmask: str) -> dict[str, t.Any]:
+    interface = ipaddress.IPv4Interface(f"{address}/{netmask}")
+    return {
+        "interface": name.split(":", 1)[0],
+        "family": "ipv4",
+        "address": address,
+        "prefix": interface.network.prefixlen,
+        "network": str(interface.network),
+        "scope": "host" if interface.ip.is_loopback else "link" if interface.ip.is_link_local else "global",
+    }
+
+
+def parse_if_inet6(text: str) -> list[dict[str, t.Any]]:
+    """Return the addresses of a ``/proc/net/if_inet6`` text. Raises :class:`UnknownState` for a line of another shape."""
+    entries = []
+    for line in filter(str.strip, text.splitlines()):
+        try:
+            digits, _index, prefix, scope, _flags, name = line.split()
+            interface = ipaddress.IPv6Interface((int(digits, 16), int(prefix, 16)))
+            scope_name = _INET6_SCOPES.get(int(scope, 16) & 0xF0, "unknown")
+        except ValueError as error:
+            raise UnknownState(f"the kernel lists an IPv6 address in a shape that cannot be read: {line!r}", raw=text) from error
+        entries.append(
+            {
+                "interface": name,
+                "family": "ipv6",
+                "address": str(interface.ip),
+                "prefix": interface.network.prefixlen,
+                "network": str(interface.network),
+                "scope": scope_name,
+            }
+        )
+    return entries
+
+
+def ipv6_addresses(proc_root: str = "/proc") -> list[dict[str, t.Any]]:
+    """Return every IPv6 address of this network namespace; none where the kernel has no IPv6."""
+    text = _text(os.path.join(proc_root, "net", "if_inet6"))
+    return parse_if_inet6(text) if text else []
+
+
+def link(name: str, sysfs_root: str = "/sys") -> dict[str, t.Any]:
+    """Return what sysfs says about one interface; figures are None where the kernel gives none (``carrier`` while it is down).
+
+    ``mtu`` is in bytes, ``speed`` in Mbit/s.
+    """
+    base = os.path.join(sysfs_root, "class", "net", name)
+    carrier = _number(os.path.join(base, "carrier"))
+    speed = _number(os.path.join(base, "speed"))
+    driver = os.path.join(base, "device", "driver")
+    return {
+        "name": name,
+        "carrier": None if carrier is None else carrier == 1,
+        "operstate": _text(os.path.join(base, "operstate")),
+        "mtu": _number(os.path.join(base, "mtu")),
+        "mac": _text(os.path.join(base, "address")),
+        "speed": speed if speed is not None and speed > 0 else None,
+        "driver": os.path.basename(os.path.realpath(driver)) if os.path.exists(driver) else None,
+    }
+
+
+def interfaces(sysfs_root: str = "/sys", proc_root: str = "/proc") -> list[dict[str, t.Any]]:
+    """Return every interface with its link state and its addresses, by name."""
+    addresses = ipv4_addresses() + ipv6_addresses(proc_root)
+    root = os.path.join(sysfs_root, "class", "net")
+    names = {name for name in _names(root) if os.path.isdir(os.path.join(root, name))}  # bonding_masters is a file
+    found = []
+    for name in sorted(names | {entry["interface"] for entry in addresses}):
+        mine = [{key: value for key, value in entry.items() if key != "interface"} for entry in addresses if entry["interface"] == name]
+        found.append({**link(name, sysfs_root), "addresses": mine})
+    return found
+
+
+def _state_word(text: str | None) -> str | None:
+    """Return the word of an attribute like ``4: ACTIVE``."""
+    return text.partition(": ")[2] or text if text is not None else None
+
+
+def _rdma_port(base: str, number: str) -> dict[str, t.Any]:
+    path = os.path.join(base, "ports", number)
+    return {
+        "port": int(number),
+        "state": _state_word(_text(os.path.join(path, "state"))),
+        "physical_state": _state_word(_text(os.path.join(path, "phys_state"))),
+        "link_layer": _text(os.path.join(path, "link_layer")),
+        "rate": _text(os.path.join(path, "rate")),
+    }
+
+
+def _rdma_netdevs(base: str) -> list[str]:
+    """Return the interfaces on top of an RDMA device: those named by its GIDs, and those of the same PCI function."""
+    named = {
+        _text(os.path.join(base, "ports", port, "gid_attrs", "ndevs", index))
+        for port in _names(os.path.join(base, "ports"))
+        for index in _names(os.path.join(base, "ports", port, "gid_attrs", "ndevs"))
+    }
+    return sorted(filter(None, named | set(_names(os.path.join(base, "device", "net")))))
+
+
+def rdma_devices(sysfs_root: str = "/sys") -> list[dict[str, t.Any]]:
+    """Return every RDMA device with its ports' states and the interfaces on top of it; none where there is no RDMA."""
+    root = os.path.join(sysfs_root, "class", "infiniband")
+    devices = []
+    for name in _names(root):
+        base = os.path.join(root, name)
+        ports = [_rdma_port(base, number) for number in _names(os.path.join(base, "ports")) if number.isdigit()]
+        devices.append({"name": name, "netdevs": _rdma_netdevs(base), "ports": ports})
+    return devices

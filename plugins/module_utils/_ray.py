@@ -1,0 +1,210 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Ray adds to a node's container. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import signal
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _node_container, _ray_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+#: The fields that Ray adds to those of every node container, with what their absence from an older container means.
+#: Addresses, port and port range exist since the first version and have no such value.
+ABSENT_MEANS: dict[str, t.Any] = {
+    **_node_container.ABSENT_MEANS,
+    "head_session": "",
+    "object_store_memory": None,
+    "ray_arguments": [],
+    "ray_gpus": 1,
+}
+
+#: The secret of this name is Ray's token.
+TOKEN_SECRET = "ray_token"
+
+#: Ray's services on one node, in the order in which they take the first ports of the range. The last two have no option of
+#: ``ray start``: their ports are set in the environment.
+SERVICE_OPTIONS = (
+    "node-manager-port",
+    "object-manager-port",
+    "runtime-env-agent-port",
+    "dashboard-agent-grpc-port",
+    "dashboard-agent-listen-port",
+    "metrics-export-port",
+)
+CLIENT_SERVER_OPTION = "ray-client-server-port"
+SERVICE_VARIABLES = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
+
+#: The first ports of the range are the services'; Ray's worker processes get the rest, and each needs one.
+SERVICE_PORTS = 10
+FEWEST_WORKER_PORTS = 40
+
+#: Signals a program in a container was ended by: the shell's convention.
+_SIGNALLED = 128
+
+#: Titles of processes that are Ray's own and hold no one's work.
+_RAY_OWN = re.compile(r"ray::(IDLE|SPILL_|RESTORE_|DELETE_|DashboardAgent|RuntimeEnvAgent)")
+
+
+class PortRange(t.NamedTuple):
+    """The ports of one node that Ray may use beside the head's own, both ends included."""
+
+    first: int
+    last: int
+
+    @property
+    def services(self) -> dict[str, int]:
+        """Option or variable → port."""
+        return {name: self.first + at for at, name in enumerate((*SERVICE_OPTIONS, CLIENT_SERVER_OPTION, *SERVICE_VARIABLES))}
+
+    @property
+    def workers(self) -> tuple[int, int]:
+        return self.first + SERVICE_PORTS, self.last
+
+
+def parse_port_range(text: str, port: int) -> PortRange:
+    """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it cannot hold what Ray needs."""
+    match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
+    if not match:
+        raise ClusterError(f"port_range is {text!r}", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
+    found = PortRange(int(match[1]), int(match[2]))
+    size, needed = found.last - found.first + 1, SERVICE_PORTS + FEWEST_WORKER_PORTS
+    if found.first < 1024 or found.last > 65535 or size < needed:
+        raise ClusterError(
+            f"port_range {text} has {max(size, 0)} ports; needed are {needed} or more between 1024 and 65535",
+            remedy="Give a longer range, for example 20100-20299.",
+            reason="input",
+        )
+    if found.first <= port <= found.last:
+        raise ClusterError(f"port {port} lies inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
+    return found
+
+
+def host_port(address: str, port: int) -> str:
+    """Return ``HOST:PORT``, an IPv6 address in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def start_arguments(fields: dict[str, t.Any]) -> list[str]:
+    """Return the arguments of ``ray`` for a unit's fields: ``start --block`` and all that follows."""
+    ports = parse_port_range(fields["port_range"], fields["port"])
+    first, last = ports.workers
+    arguments = ["start", "--block", "--disable-usage-stats", "--log-color=false", f"--node-ip-address={fields['node_address']}"]
+    if fields["node_role"] == "head":
+        client = f"--{CLIENT_SERVER_OPTION}={ports.services[CLIENT_SERVER_OPTION]}"
+        arguments += ["--head", f"--port={fields['port']}", "--include-dashboard=false", client]
+    else:
+        arguments += [f"--address={host_port(fields['head_address'], fields['port'])}"]
+    arguments += [f"--num-gpus={fields['ray_gpus']}"]
+    arguments += [f"--{option}={ports.services[option]}" for option in SERVICE_OPTIONS]
+    arguments += [f"--min-worker-port={first}", f"--max-worker-port={last}"]
+    if fields["object_store_memory"] is not None:
+        arguments += [f"--object-store-memory={fields['object_store_memory']}"]
+    return arguments + fields["ray_arguments"]
+
+
+def ray_environment(fields: dict[str, t.Any]) -> dict[str, str]:
+    """Return the variables that Ray needs beyond the user's own, which win. They are the same on head and workers."""
+    services = parse_port_range(fields["port_range"], fields["port"]).services
+    own = {name: str(services[name]) for name in SERVICE_VARIABLES}
+    if TOKEN_SECRET in fields["secret_files"]:
+        own.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=f"{_node_container.SECRETS_TARGET}/{TOKEN_SECRET}")
+    return {**own, **fields["env"]}
+
+
+def ray_unit(cluster: str, fields: dict[str, t.Any], state_dir: str, log_dir: str) -> _node_container.Unit:
+    """Return the node container that runs Ray as these fields say."""
+    return _node_container.Unit(
+        cluster=cluster,
+        role=fields["node_role"],
+        fields=fields,
+        absent_means=ABSENT_MEANS,
+        entrypoint=["ray"],
+        command=start_arguments(fields),
+        env=ray_environment(fields),
+        mounts=[
+            *_node_container.state_mounts(cluster, state_dir, log_dir),
+            *_node_container.secret_mounts(fields["secret_files"]),
+            *fields["mounts"],
+        ],
+    )
+
+
+def needed_ports(fields: dict[str, t.Any]) -> list[int]:
+    """Return the ports of the node that nobody else may listen on: Ray's services', and on the head its own port."""
+    services = parse_port_range(fields["port_range"], fields["port"]).services
+    head = fields["node_role"] == "head"
+    return [fields["port"], *services.values()] if head else [services[option] for option in SERVICE_OPTIONS]
+
+
+# -- asking Ray ------------------------------------------------------------------------------------------------------
+
+
+class RayTable(t.NamedTuple):
+    """What the head told: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time."""
+
+    ray_version: str
+    python_version: str
+    nodes: list[dict[str, t.Any]]
+    error: str
+    kind: str
+
+
+def ask(api: EngineApi, container_id: str, address: str, timeout: float) -> RayTable:
+    """Ask the head at ``address`` (HOST:PORT) for its nodes from inside a container, within about ``timeout`` seconds."""
+    argv = ["python3", "-c", inspect.getsource(_ray_probe), address, f"{timeout:g}"]
+    # The probe ends itself one second after its time; two more are for starting it.
+    return parse_table(api.exec(container_id, argv, timeout=timeout + 3), timeout)
+
+
+def parse_table(result: ExecResult, timeout: float) -> RayTable:
+    """Return what the probe printed. Raises :class:`UnknownState` with its raw output when that cannot be read."""
+    if result.rc == _SIGNALLED + signal.SIGALRM:
+        return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
+    try:
+        answer = json.loads(result.stdout.strip().splitlines()[-1])
+        return RayTable(answer["ray_version"], answer["python_version"], newest(answer["nodes"]), answer["error"], answer["kind"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise UnknownState(
+            f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",
+            remedy="Is there a python3 with the package ray in the image?",
+            raw=f"{result.stdout}\n{result.stderr}".strip()[-4000:],
+        ) from None
+
+
+def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return every living node, and of the dead ones those whose address has neither a living nor a later entry."""
+    latest = {node["address"]: node["node_id"] for node in nodes if not node["alive"]}
+    latest.update({node["address"]: "" for node in nodes if node["alive"]})
+    return [node for node in nodes if node["alive"] or latest[node["address"]] == node["node_id"]]
+
+
+def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int) -> bool:
+    """Say whether the node at ``address`` is alive in an incarnation that began at ``since_ms`` (its own clock) or later.
+
+    A container killed a moment ago may still be in the table: that entry must not count for its successor.
+    """
+    return any(node["alive"] and node["address"] == address and node["started_ms"] >= since_ms for node in nodes)
+
+
+# -- live work -------------------------------------------------------------------------------------------------------
+
+
+def is_work(title: str) -> bool:
+    """Say whether a process's title or command line is that of an engine, a rank or another actor or task of Ray."""
+    if title.startswith("ray::"):
+        return not _RAY_OWN.match(title)
+    return "VLLM::" in title or "EngineCore" in title or bool(re.search(r"\bvllm serve\b|vllm\.entrypoints", title))
+
+
+def running_requests(metrics: str) -> int | None:
+    """Return how many requests the engine works on, from the text of its ``/metrics``; None when it does not say."""
+    found = re.findall(r"^vllm:num_requests_running(?:\{[^}]*\})? ([0-9.eE+]+)$", metrics, re.MULTILINE)
+    return round(sum(float(value) for value in found)) if found else None

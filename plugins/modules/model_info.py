@@ -1,0 +1,241 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_info
+short_description: Tell whether a model lies complete on a node
+version_added: 0.1.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Looks at a model in a hub cache, or in a plain directory, without reading its weights.
+  - C(config.json) must parse. Each file that C(model.safetensors.index.json) names must be there, and as long as its own safetensors
+    header says, so a copy that was cut off is found in milliseconds. A single C(model.safetensors) is fine, too.
+  - There must be a tokenizer, and every one of O(side_files).
+  - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
+  - An absent or incomplete model is a result and not a failure. A file that is there and may not be read is the verdict V(unknown).
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+options:
+  repo:
+    description:
+      - The model's repository, as C(organisation/name).
+      - Mutually exclusive with O(path), and one of the two is required.
+    type: str
+  revision:
+    description:
+      - The commit, or the name of a ref such as V(main).
+      - Without it, the cache's ref C(main) decides.
+    type: str
+  hf_home:
+    description:
+      - The directory that holds C(hub/). Required with O(repo).
+    type: path
+  path:
+    description:
+      - A plain directory that holds the model.
+    type: path
+  side_files:
+    description:
+      - Further files that the model needs, relative to its directory, such as a reasoning parser.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Look for the model
+  gb10.cluster.model_info:
+    repo: nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
+    revision: main
+    hf_home: /home/spark/.cache/huggingface
+    side_files: [super_v3_reasoning_parser.py]
+  register: model
+
+- name: Stop when it is not complete
+  ansible.builtin.assert:
+    that: model.complete
+    fail_msg: "{{ model.msg }}"
+"""
+
+RETURN = r"""
+verdict:
+  description: V(pass) when the model is complete, V(block) otherwise.
+  returned: always
+  type: str
+  sample: pass
+present:
+  description: Whether this revision of the model is there at all.
+  returned: success
+  type: bool
+  sample: true
+complete:
+  description: Whether it can be served.
+  returned: success
+  type: bool
+  sample: true
+revision:
+  description: The commit, null when it is not known or for a plain directory.
+  returned: success
+  type: str
+  sample: 2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+snapshot_path:
+  description: The directory that holds the model's files on this node, null when it is absent.
+  returned: success
+  type: str
+  sample: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+snapshot_relpath:
+  description: The same relative to O(hf_home), for use where the cache is mounted elsewhere. Null for a plain directory.
+  returned: success
+  type: str
+  sample: hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+size_bytes:
+  description: The bytes of all its files.
+  returned: success
+  type: int
+  sample: 80371298048
+shards:
+  description: The files that hold the weights, relative to RV(snapshot_path), whether they are there or not.
+  returned: success
+  type: list
+  elements: str
+  sample: [model-00001-of-00017.safetensors]
+missing:
+  description: The files that are absent or cannot be used.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+incomplete_blobs:
+  description: Downloads in the cache that did not finish, or still run.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+facts:
+  description: What C(config.json) says; null for what it does not say.
+  returned: success
+  type: dict
+  contains:
+    architectures:
+      description: The classes that implement the model.
+      type: list
+      elements: str
+      sample: [NemotronHForCausalLM]
+    num_attention_heads:
+      description: Attention heads, which tensor parallelism divides.
+      type: int
+      sample: 32
+    num_key_value_heads:
+      description: Heads of keys and values.
+      type: int
+      sample: 2
+    max_position_embeddings:
+      description: The context length that the model was made for, in tokens.
+      type: int
+      sample: 262144
+findings:
+  description: One finding for each thing that is wrong, or one that says that all is well.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - id: model.size
+      node: spark-2
+      verdict: block
+      message: model-00003-of-00017.safetensors has 1048576 bytes, its header says 4932307584
+      measured: null
+      needed: null
+      remedy: Run the play with --tags model, which downloads or copies what is missing.
+      source: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+"""
+
+import os
+import platform
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _models
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
+
+
+def place_of(params: dict[str, t.Any]) -> _models.Place:
+    """Return where the asked model lies."""
+    if params["path"]:
+        return _models.Place(path=params["path"] if os.path.isdir(params["path"]) else None, revision=None, repo_path=None)
+    return _models.locate(params["hf_home"], params["repo"], params["revision"])
+
+
+def what(params: dict[str, t.Any]) -> str:
+    """Return how to call the asked model in a message."""
+    if params["path"]:
+        return f"a model in {params['path']}"
+    return f"{params['repo']} (revision {params['revision'] or 'main'}) in {params['hf_home']}"
+
+
+def judge(
+    name: str, place: _models.Place, problems: t.Sequence[_models.Problem], incomplete: t.Sequence[str], node: str
+) -> list[dict[str, t.Any]]:
+    """Return one finding for each thing that is wrong, or a single passing one."""
+    again = "Run the play with --tags model, which downloads or copies what is missing."
+    if place.path is None:
+        findings = [finding("model.absent", node, "block", f"there is no {name}", remedy=again)]
+    else:
+        findings = [finding(f"model.{problem.id}", node, "block", problem.message, remedy=again, source=place.path) for problem in problems]
+    if incomplete:
+        message = f"{len(incomplete)} download(s) of it did not finish, or still run"
+        findings.append(
+            finding("model.incomplete_download", node, "warn", message, measured=list(incomplete), remedy=again, source=place.repo_path or "")
+        )
+    return findings or [finding("model.complete", node, "pass", f"{name} is complete", source=place.path or "")]
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    place = place_of(params)
+    problems, shards, facts = _models.examine(place.path, params["side_files"]) if place.path else ([], [], _models.facts({}))
+    incomplete = _models.incomplete_blobs(place.repo_path)
+    findings = judge(what(params), place, problems, incomplete, platform.node())
+    complete = place.path is not None and not problems
+    return {
+        "verdict": "pass" if complete else "block",
+        "msg": "; ".join(entry["message"] for entry in findings),
+        "remedy": findings[0]["remedy"],
+        "present": place.path is not None,
+        "complete": complete,
+        "revision": place.revision,
+        "snapshot_path": place.path,
+        "snapshot_relpath": os.path.relpath(place.path, params["hf_home"]) if place.path and params["repo"] else None,
+        "size_bytes": _models.size_bytes(place.path) if place.path else 0,
+        "shards": shards,
+        "missing": sorted({problem.file for problem in problems}),
+        "incomplete_blobs": incomplete,
+        "facts": facts,
+        "findings": findings,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "repo": {"type": "str"},
+            "revision": {"type": "str"},
+            "hf_home": {"type": "path"},
+            "path": {"type": "path"},
+            "side_files": {"type": "list", "elements": "str", "default": []},
+        },
+        mutually_exclusive=[("repo", "path")],
+        required_one_of=[("repo", "path")],
+        required_by={"repo": "hf_home"},
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

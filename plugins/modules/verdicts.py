@@ -1,0 +1,78 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: verdicts
+short_description: Print findings as one table and stop on what must stop
+version_added: 0.1.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Every judgement of this collection is a finding of one shape. This action prints a list of them, the gravest first, each with its remedy.
+  - Fails when a finding's verdict is V(block) or V(unknown). What could not be found out is never taken for a pass.
+  - Runs on the controller. No node is contacted.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+attributes:
+  action:
+    description: Runs on the controller.
+    support: full
+options:
+  title:
+    description:
+      - What was judged, the table's first words.
+    type: str
+    required: true
+  findings:
+    description:
+      - The findings, each with C(id), C(node), C(verdict), C(message) and, where there are any, C(measured), C(needed), C(remedy) and C(source).
+    type: list
+    elements: dict
+    required: true
+  silenced:
+    description:
+      - Ids of findings that shall not stop anything. They are still listed and counted, as V(silenced).
+    type: list
+    elements: str
+    default: []
+  show:
+    description:
+      - Whether the table lists everything or leaves out what passed.
+    type: str
+    choices: [all, problems]
+    default: all
+"""
+
+EXAMPLES = r"""
+- name: Judge a node by hand
+  gb10.cluster.verdicts:
+    title: My own rule
+    findings:
+      - id: kernel.known_bad
+        node: "{{ inventory_hostname }}"
+        verdict: block
+        message: Kernel 7.0.0-1019 is known to lose the fabric.
+        remedy: Boot the previous kernel.
+"""
+
+RETURN = r"""
+verdict:
+  description: The gravest verdict among the findings.
+  returned: always
+  type: str
+  sample: pass
+findings:
+  description: The findings as they were judged.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - id: docker.reachable
+      node: spark-1
+      verdict: pass
+      message: Docker 28.2.2 answers.
+"""

@@ -1,0 +1,367 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vllm_serve_info
+short_description: Look at a node's vLLM engine once
+version_added: 0.1.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Says in one short look what a node's engine does - whether its very process lives, how it ended, what is new in its log, how far
+    its start is, how much memory the node has left, how many requests run, and the state of the node's container.
+  - Nothing is started inside the container, so the look takes well under a second and works on a node that is short of memory.
+  - With O(probe=true) it also asks for one generated token. That is the only proof that an engine serves.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+options:
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  node_role:
+    description:
+      - Role of this node. A worker has no engine process of its own, only its container is looked at.
+    type: str
+    choices: [head, worker]
+    default: head
+  log_offset:
+    description:
+      - Byte of the engine's log from which on lines are returned. Give the RV(log_offset) of the look before.
+      - With V(-1) no lines are returned.
+    type: int
+    default: -1
+  log_run_id:
+    description:
+      - The run that O(log_offset) belongs to. When another run has begun since, its log is read from the start.
+    type: str
+  probe:
+    description:
+      - Ask the API for a token if C(/health) answers. The address is the one that the engine was started with.
+    type: bool
+    default: false
+  probe_timeout:
+    description:
+      - Seconds to wait for that token, and for every other answer of the API at most.
+    type: int
+    default: 5
+  model:
+    description:
+      - Name under which the API serves the model. Required with O(probe=true).
+    type: str
+  api_key_file:
+    description:
+      - File on the node with the API's key. It is only read for O(probe).
+    type: path
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters.
+    type: path
+    default: /var/lib/gb10
+  log_dir:
+    description:
+      - Directory on the node that holds the logs of the collection's clusters.
+    type: path
+    default: /var/log/gb10
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+seealso:
+  - module: gb10.cluster.vllm_serve
+"""
+
+EXAMPLES = r"""
+- name: See what the engine does
+  gb10.cluster.vllm_serve_info:
+  register: engine
+
+- name: Ask for a token
+  gb10.cluster.vllm_serve_info:
+    probe: true
+    model: nvidia/nemotron-3-super
+    api_key_file: /etc/gb10/secrets/api_key
+  register: engine
+
+- name: Show how far the start is
+  ansible.builtin.debug:
+    msg: "{{ engine.stage }} {{ engine.shards }}"
+"""
+
+RETURN = r"""
+engine:
+  description: The last run of the engine that was started on this node.
+  returned: success
+  type: dict
+  contains:
+    live:
+      description: Whether its very process is there, by pid and start.
+      returned: always
+      type: bool
+      sample: true
+    run_id:
+      description: Name of the run, empty when there was none.
+      returned: always
+      type: str
+      sample: 20261121T015300Z-3f9a
+    pid:
+      description: The host's pid while it lives.
+      returned: always
+      type: int
+      sample: 48121
+    argv:
+      description: Its command line.
+      returned: always
+      type: list
+      elements: str
+      sample: [vllm, serve, gb10-lab/tiny-llama, --host, 192.168.100.1, --port, "8000"]
+    digest:
+      description: Digest of what it was started with.
+      returned: always
+      type: str
+      sample: "1:5a0e6d1c1f9f"
+    secret_env:
+      description: Names of the variables that hold secrets, with the files that they were read from.
+      returned: always
+      type: dict
+      sample: {VLLM_API_KEY: /run/secrets/gb10/api_key}
+    no_carry_env:
+      description: Names of the variables that are not copied to other ranks.
+      returned: always
+      type: list
+      elements: str
+      sample: [VLLM_HOST_IP]
+    api_address:
+      description: Address that the API was told to listen on.
+      returned: always
+      type: str
+      sample: 192.168.100.1
+    api_port:
+      description: Port of the API.
+      returned: always
+      type: int
+      sample: 8000
+    started_at:
+      description: When it was started, in seconds since the epoch.
+      returned: always
+      type: float
+      sample: 1795226000.1
+    seconds:
+      description: Seconds since its start.
+      returned: always
+      type: float
+      sample: 31.4
+    exit_code:
+      description: Exit code of a run that is over. Null when a signal ended it, or when its launcher was killed with it.
+      returned: always
+      type: int
+      sample: 2
+    exit_signal:
+      description: Signal that ended it.
+      returned: always
+      type: int
+      sample: 9
+    ended_at:
+      description: When it ended, in seconds since the epoch.
+      returned: always
+      type: float
+      sample: 1795226031.5
+    log_path:
+      description: Its log on the node.
+      returned: always
+      type: str
+      sample: /var/log/gb10/gb10/engine/20261121T015300Z-3f9a.log
+container:
+  description: The node's container. Without one C(exists) is false.
+  returned: success
+  type: dict
+  contains:
+    exists:
+      description: Whether there is one.
+      returned: always
+      type: bool
+      sample: true
+    id:
+      description: Its id.
+      returned: always
+      type: str
+      sample: 1f0c2e5b7a99
+    name:
+      description: Its name.
+      returned: always
+      type: str
+      sample: gb10-gb10-head
+    running:
+      description: Whether it runs.
+      returned: always
+      type: bool
+      sample: true
+    exit_code:
+      description: Its exit code when it does not run.
+      returned: always
+      type: int
+      sample: 137
+    oom_killed:
+      description: Whether the kernel ended it for want of memory.
+      returned: always
+      type: bool
+      sample: false
+log_lines:
+  description: New complete lines of the log, without colours, at most 256 KiB at once.
+  returned: success
+  type: list
+  elements: str
+  sample: ["INFO 11-21 01:53:02 [api_server.py:1272] vLLM API server version 0.32.0"]
+log_offset:
+  description: Where to go on reading.
+  returned: success
+  type: int
+  sample: 4096
+stage:
+  description: How far the start is, as the end of the log tells. Empty when it tells nothing.
+  returned: success
+  type: str
+  sample: loading weights
+shards:
+  description: What of the stage is done and how much there is, where the log counts it.
+  returned: success
+  type: str
+  sample: 1/2
+healthy:
+  description: Whether C(/health) answers. A hint only.
+  returned: success
+  type: bool
+  sample: true
+engine_version:
+  description: Version of the engine, empty while the API does not answer.
+  returned: success
+  type: str
+  sample: 0.32.0
+requests_running:
+  description: How many requests the engine works on. Null when it does not say.
+  returned: success
+  type: int
+  sample: 0
+memory_available_mb:
+  description: Memory available on the node in MiB.
+  returned: success
+  type: int
+  sample: 42188
+completion:
+  description: The proof. Null when none was asked for or none came.
+  returned: success
+  type: dict
+  contains:
+    tokens:
+      description: Generated tokens when the answer was seen, at least 1.
+      returned: always
+      type: int
+      sample: 1
+    seconds:
+      description: Seconds to the first token.
+      returned: always
+      type: float
+      sample: 0.412
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _module
+
+
+def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
+    """Return what matters of the engine's answer about a container, with the same keys when there is none."""
+    if container is None:
+        return {"exists": False, "id": "", "name": "", "running": False, "exit_code": None, "oom_killed": False}
+    state = container["State"]
+    return {
+        "exists": True,
+        "id": container["Id"][:12],
+        "name": container["Name"].lstrip("/"),
+        "running": state["Running"],
+        "exit_code": None if state["Running"] else state["ExitCode"],
+        "oom_killed": state.get("OOMKilled", False),
+    }
+
+
+def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[str, t.Any]:
+    """Return the log's new lines and what its end tells of the stage."""
+    if not engine["run_id"]:
+        return {"log_lines": [], "log_offset": max(0, offset), "stage": "", "shards": ""}
+    lines: list[str] = []
+    if offset >= 0:
+        begin = 0 if run_id and run_id != engine["run_id"] else offset
+        lines, offset = _engine.read_log(engine["log_path"], begin, to_end=not engine["live"])
+    stage = _engine.log_stage(engine["log_path"]) or _engine.Stage("starting")
+    return {
+        "log_lines": lines,
+        "log_offset": offset,
+        "stage": stage.name if engine["live"] else "",
+        "shards": f"{stage.done}/{stage.total}" if stage.total and engine["live"] else "",
+    }
+
+
+def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the API of a live engine answers."""
+    view: dict[str, t.Any] = {"healthy": False, "engine_version": "", "requests_running": None, "completion": None}
+    if not engine["live"]:
+        return view
+    url, timeout = _engine.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
+    if not _engine.healthy(url, timeout):
+        return view
+    view.update(healthy=True, engine_version=_engine.engine_version(url, timeout), requests_running=_engine.requests_running(url, timeout))
+    if params["probe"]:
+        answer = _engine.first_token(url, params["model"], _engine.read_key(params["api_key_file"]), timeout)
+        view["completion"] = answer and answer._asdict()
+    return view
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+    api = _docker.EngineApi(params["docker_socket"], params["docker_timeout"])
+    engine = _engine.engine_state(paths)
+    container = container_view(_docker.find_node_container(api, params["cluster_name"], params["node_role"]))
+    return {
+        "msg": "engine live" if engine["live"] else "no live engine",
+        "engine": engine,
+        "container": container,
+        **log_view(engine, params["log_offset"], params["log_run_id"]),
+        **api_view(engine, params),
+        "memory_available_mb": _engine.memory_available_mb(),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "node_role": {"type": "str", "choices": ["head", "worker"], "default": "head"},
+            "log_offset": {"type": "int", "default": -1},
+            "log_run_id": {"type": "str"},
+            "probe": {"type": "bool", "default": False},
+            "probe_timeout": {"type": "int", "default": 5},
+            "model": {"type": "str"},
+            "api_key_file": {"type": "path", "no_log": False},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        required_if=[("probe", True, ["model"])],
+        supports_check_mode=True,
+    )
+    _module.run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Lines that show how far a start is. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+#: A line is printed after this many seconds even when nothing changed.
+REPEAT_SECONDS = 30.0
+
+
+def minutes(seconds: float) -> str:
+    """Return ``MM:SS``, or ``H:MM:SS`` from one hour on."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    clock = f"{rest // 60:02d}:{rest % 60:02d}"
+    return f"{hours}:{clock}" if hours else clock
+
+
+def line(node: str, stage: str, shards: str, memory_mb: int | None, elapsed: float) -> str:
+    """Return one line: node, stage, shards, memory available, time since the task began."""
+    memory = "" if memory_mb is None else f"{memory_mb / 1024:.1f} GiB available"
+    parts = [f"{stage} {shards}".strip(), memory, minutes(elapsed)]
+    return f"{node}: " + ", ".join(part for part in parts if part)
+
+
+class Progress:
+    """Decides when a line is worth printing: when stage or shards changed, and every 30 seconds."""
+
+    def __init__(self, node: str, show: t.Callable[[str], object]) -> None:
+        self.node = node
+        self.stage = ""
+        self._show = show
+        self._shown: tuple[str, str] | None = None
+        self._shown_at = 0.0
+
+    def update(self, stage: str, shards: str, memory_mb: int | None, elapsed: float) -> None:
+        """Take in a look at the node, ``elapsed`` seconds after the task began. An empty stage means: no news."""
+        stage, shards = (stage, shards) if stage else (self.stage, self._shown[1] if self._shown else "")
+        self.stage = stage
+        if (stage, shards) != self._shown or elapsed - self._shown_at >= REPEAT_SECONDS:
+            self._shown, self._shown_at = (stage, shards), elapsed
+            self._show(line(self.node, stage, shards, memory_mb, elapsed))

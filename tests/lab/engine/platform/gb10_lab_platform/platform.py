@@ -1,0 +1,18 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from vllm.platforms.cpu import CpuPlatform
+
+
+class LabPlatform(CpuPlatform):
+    """CPU compute under the resource name that Ray gives to GPUs: ``ray start --num-gpus 1`` then means one rank on that host."""
+
+    ray_device_key = "GPU"
+    device_control_env_var = "CUDA_VISIBLE_DEVICES"
+
+    @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        return "gb10_lab_platform.communicator.LabCommunicator"

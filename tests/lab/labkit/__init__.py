@@ -1,0 +1,5 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The two-Spark lab: two containers that behave as hosts, on one ordinary machine. Python's standard library and the Docker CLI only."""

@@ -1,0 +1,244 @@
+"""What the stages judge."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _profile
+
+PROFILE, _PROBLEMS = _profile.validate(
+    {
+        "schema": 1,
+        "id": "small",
+        "model": {"repo": "org/small", "revision": "0" * 40},
+        "image": {"base": "base:1", "tag": "tag:1"},
+        "parallel": {"tensor": 2},
+        "memory": {"config": {"num_attention_heads": 4}},
+        "requires": {"vllm": ">=0.20,<0.33", "python": ">=3.10"},
+    }
+)
+SETTINGS = {
+    "profile": PROFILE,
+    "cluster_group": "gb10_cluster",
+    "head": "spark-1",
+    "heads": ["spark-1"],
+    "workers": ["spark-2"],
+    "known_hosts": ["spark-1", "spark-2"],
+    "play_hosts": ["spark-1", "spark-2"],
+    "batch": ["spark-1", "spark-2"],
+    "limit": "",
+    "forks": 5,
+    "fabric_addresses": {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"},
+    "ports": {"gb10_api_port": 8000, "gb10_ray_port": 6379},
+    "ray_gpus": 1,
+    "env": {},
+    "host_env": {"spark-1": {}, "spark-2": {}},
+    "serve_arguments": {},
+}
+
+
+def stopping(findings):
+    return {finding["id"] for finding in findings if finding["verdict"] in ("block", "unknown")}
+
+
+def test_good_inputs_pass():
+    assert stopping(_findings.inputs(SETTINGS)) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "id"),
+    [
+        ({"head": "", "heads": []}, "input.head"),
+        ({"head": "spark-9"}, "input.head"),
+        ({"heads": ["spark-1", "spark-2"]}, "input.two_heads"),
+        ({"workers": ["spark-1"]}, "input.head_is_worker"),
+        ({"play_hosts": ["spark-1"], "batch": ["spark-1"], "limit": "spark-1"}, "input.limit"),
+        ({"batch": ["spark-1"]}, "input.serial"),
+        ({"forks": 1}, "input.forks"),
+        ({"fabric_addresses": {"spark-1": "192.168.100.1", "spark-2": "192.168.100.1"}}, "input.same_address"),
+        ({"fabric_addresses": {"spark-1": "192.168.100.1"}}, "input.fabric_address"),
+        ({"fabric_addresses": {"spark-1": "192.168.100.1", "spark-2": "spark-2"}}, "input.fabric_address"),
+        ({"ports": {"gb10_api_port": 80, "gb10_ray_port": 6379}}, "input.port"),
+        ({"ports": {"gb10_api_port": 6379, "gb10_ray_port": 6379}}, "input.same_port"),
+        ({"workers": []}, "input.parallel"),
+        ({"ray_gpus": 2}, "input.parallel"),
+        ({"env": {"A": "x\ny"}}, "input.env"),
+        ({"host_env": {"spark-1": {}, "spark-2": {"1A": "x"}}}, "input.host_env"),
+        ({"serve_arguments": {"host": "x"}}, "input.serve_arguments"),
+    ],
+)
+def test_bad_inputs_block_with_a_remedy(change, id):
+    findings = _findings.inputs({**SETTINGS, **change})
+    assert id in stopping(findings)
+    assert all(finding["remedy"] for finding in findings if finding["verdict"] == "block")
+
+
+def test_tensor_must_divide_the_heads():
+    profile = copy.deepcopy(PROFILE)
+    profile["memory"]["config"]["num_attention_heads"] = 3
+    assert "input.tensor_heads" in stopping(_findings.inputs({**SETTINGS, "profile": profile}))
+
+
+INFO = {
+    "errors": [],
+    "docker": {"reachable": True, "version": "28.2.2", "api_version": "1.50", "python_docker": "5.0.3"},
+    "devices": {"/dev/infiniband": True},
+    "interfaces": [{"name": "enp1s0f0np0", "addresses": ["192.168.100.1"], "carrier": True}],
+    "listeners": [],
+    "containers": [],
+    "disk": {"/var/lib/docker": {"free_bytes": 100 * _findings.GIB}},
+}
+NEEDS = {
+    "address": "192.168.100.1",
+    "devices": ["/dev/infiniband"],
+    "ports": {"gb10_ray_port": 6379},
+    "cluster": "gb10",
+    "disk_gib": {"/var/lib/docker": 20},
+}
+ZOMBIES = {"findings": []}
+OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
+HELD = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "since": "2026-11-20T10:00:00Z", "container": None}
+
+
+def test_good_node_passes():
+    assert stopping(_findings.preflight(INFO, "spark-1", ZOMBIES, NEEDS)) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "id", "part"),
+    [
+        ({"docker": {"reachable": False}, "errors": [{"section": "docker", "error": "no such file"}]}, "docker.reachable", "no such file"),
+        ({"docker": {**INFO["docker"], "python_docker": None}}, "docker.sdk", "SDK for Python is missing"),
+        ({"devices": {"/dev/infiniband": False}}, "device.present", "/dev/infiniband is missing"),
+        ({"interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"], "carrier": True}]}, "fabric.address", "on no interface"),
+        ({"interfaces": [{"name": "eth1", "addresses": ["192.168.100.1"], "carrier": False}]}, "fabric.address", "no carrier"),
+        ({"listeners": [HELD]}, "port.free", "redis-server (pid 7) since 2026-11-20"),
+        ({"disk": {"/var/lib/docker": {"free_bytes": 3 * _findings.GIB}}}, "disk.free", "3.0 GiB free"),
+        ({"disk": {}}, "disk.free", "could not be read"),
+    ],
+)
+def test_bad_node_blocks(change, id, part):
+    findings = [finding for finding in _findings.preflight({**INFO, **change}, "spark-1", ZOMBIES, NEEDS) if finding["id"] == id]
+    assert stopping(findings) == {id}
+    assert any(part in finding["message"] for finding in findings)
+    assert all(finding["remedy"] for finding in findings)
+
+
+def test_a_port_held_by_our_own_container_is_ours():
+    info = {**INFO, "containers": [OURS], "listeners": [{**HELD, "container": "gb10-gb10-head"}]}
+    assert stopping(_findings.preflight(info, "spark-1", ZOMBIES, NEEDS)) == set()
+
+
+def contract(**changes):
+    answer = {
+        "exists": True,
+        "image_id": "sha256:1",
+        "labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "r"},
+        "contract": {"python": "3.12.3", "versions": {"vllm": "0.32.0+cpu", "ray": "2.60.0"}, "programs": {"ray": "/usr/bin/ray"}, "packages_digest": "d"},
+    }
+    for path, value in changes.items():
+        target = answer
+        *parents, last = path.split("__")
+        for parent in parents:
+            target = target[parent]
+        target[last] = value
+    return answer
+
+
+def test_equal_images_pass():
+    assert stopping(_findings.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE)) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "id"),
+    [
+        ({"exists": False}, "image.present"),
+        ({"contract__programs": {}}, "image.ray"),
+        ({"contract__versions": {"vllm": "0.33.0", "ray": "2.60.0"}}, "image.requires"),
+        ({"contract__versions": {"ray": "2.60.0"}}, "image.requires"),
+        ({"contract__versions": {"vllm": "rubbish!", "ray": "2.60.0"}}, "image.requires"),
+        ({"contract__versions": {"vllm": "0.32.0", "ray": "2.55.1"}}, "image.same"),
+        ({"contract__python": "3.12.4"}, "image.same"),
+        ({"contract__packages_digest": "e"}, "image.same"),
+        ({"labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "s"}}, "image.same"),
+    ],
+)
+def test_bad_images_block(change, id):
+    assert id in stopping(_findings.images({"spark-1": contract(), "spark-2": contract(**change)}, PROFILE))
+
+
+def ray(*nodes):
+    return {"nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
+
+
+ADDRESSES = {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "ids"),
+    [
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 1)), set()),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", False, 1), ("192.168.100.2", True, 1)), set()),
+        (ray(("192.168.100.1", True, 1)), {"ray.node"}),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", False, 1)), {"ray.node"}),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 0)), {"ray.node"}),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 1), ("192.168.100.9", True, 1)), {"ray.stranger"}),
+    ],
+)
+def test_gate(answer, ids):
+    assert stopping(_findings.gate(answer, ADDRESSES, 1)) == ids
+
+
+def rank_answer(**changes):
+    answer = {
+        "ranks": [{"pid": 10, "env": {"A": "1", "B": "x"}, "present": []}],
+        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1},
+    }
+    return {**answer, **changes}
+
+
+PROOF_NEEDS = {"head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock": -1}
+EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
+
+
+def judged(change=None, completion=None):
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(**(change or {}))}
+    return stopping(_findings.proof(ranks, completion or {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS))
+
+
+def test_proof_holds():
+    assert judged() == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "id"),
+    [
+        ({"ranks": []}, "proof.rank_hosts"),
+        ({"ranks": [rank_answer()["ranks"][0]] * 2}, "proof.rank_hosts"),
+        ({"ranks": [{"pid": 10, "env": {"A": "1"}, "present": []}]}, "proof.env"),
+        ({"ranks": [{"pid": 10, "env": {"A": "1", "B": "stale"}, "present": []}]}, "proof.env"),
+        ({"ranks": [{"pid": 10, "env": {"A": "1", "B": "x"}, "present": ["VLLM_API_KEY"]}]}, "proof.secrets"),
+        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1}}, "proof.device"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1}}, "proof.capability"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536}}, "proof.memlock"),
+    ],
+)
+def test_proof_fails(change, id):
+    assert judged(change) == {id}
+
+
+def test_no_token_is_no_proof():
+    assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
+
+
+def test_teardown():
+    assert stopping(_findings.teardown(INFO, "spark-1", "gb10")) == set()
+    assert stopping(_findings.teardown({**INFO, "containers": [OURS]}, "spark-1", "gb10")) == {"teardown.containers"}
+    assert stopping(_findings.teardown({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10")) == {"teardown.seen"}
+
+
+def test_stage_seconds_skip_what_did_not_run():
+    assert _findings.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
+    assert _findings.stage_seconds({"report": 1.0}) == {}

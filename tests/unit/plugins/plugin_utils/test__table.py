@@ -1,0 +1,34 @@
+"""Findings as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _table
+
+PASS = finding("a.one", "spark-1", "pass", "fine.", remedy="never shown")
+WARN = finding("b.two", "spark-2", "warn", "so so.", remedy="look")
+UNKNOWN = finding("c.three", "spark-1", "unknown", "no answer.")
+BLOCK = finding("d.four", "spark-2", "block", "no.", remedy="do this")
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [([], "pass"), ([PASS], "pass"), ([PASS, WARN], "warn"), ([WARN, UNKNOWN], "unknown"), ([UNKNOWN, BLOCK, PASS], "block")],
+)
+def test_worst(findings, verdict):
+    assert _table.worst(findings) == verdict
+
+
+def test_render_puts_the_gravest_first_with_its_remedy():
+    lines = _table.render([PASS, WARN, UNKNOWN, BLOCK])
+    assert [line.split()[0] for line in lines] == ["block", "→", "unknown", "warn", "→", "pass"]
+    assert lines[1].endswith("→ do this")
+
+
+def test_counts_and_reasons():
+    findings = [PASS, PASS, WARN, BLOCK]
+    assert _table.counts(findings) == "1 block, 1 warn, 2 pass"
+    assert _table.counts([]) == "nothing judged"
+    assert _table.reasons(findings) == "spark-2: no. Remedy: do this"

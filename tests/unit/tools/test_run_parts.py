@@ -1,0 +1,147 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is chosen, what is skipped and why, and how the table ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+spec = importlib.util.spec_from_file_location("run_parts", ROOT / "tests" / "tools" / "run_parts.py")
+run_parts = importlib.util.module_from_spec(spec)
+sys.modules["run_parts"] = run_parts
+spec.loader.exec_module(run_parts)
+
+Result = run_parts.Result
+
+
+def part(**fields: t.Any) -> dict[str, t.Any]:
+    """Return the fields of a part that does nothing."""
+    return {"title": "t", "commands": ["true"], "timeout": 1, **fields}
+
+
+PARTS = run_parts.parse_parts({
+    "lint": part(suites=["test"]),
+    "lab-up": part(kind="setup"),
+    "play": part(suites=["test"], needs=["lab-up"]),
+    "faults": part(suites=["test"], needs=["lab-up"]),
+    "lab-down": part(suites=["test"], kind="cleanup"),
+})
+
+
+def names(parts: t.Iterable[t.Any]) -> list[str]:
+    return [part.name for part in parts]
+
+
+def test_the_shipped_file_is_understood() -> None:
+    file = yaml.safe_load((ROOT / "tests" / "parts.yml").read_text(encoding="utf-8"))
+    parts = run_parts.parse_parts(file["parts"]).values()
+    assert all(part.commands and part.timeout > 0 and part.kind in {"check", "setup", "cleanup"} for part in parts)
+    assert all("full" in part.suites for part in parts if "test" in part.suites)
+
+
+def test_a_need_must_come_first() -> None:
+    with pytest.raises(ValueError, match="part play needs lab-up"):
+        run_parts.parse_parts({"play": part(needs=["lab-up"])})
+
+
+def test_naming_a_part_brings_what_it_needs_in_order() -> None:
+    assert names(run_parts.select(PARTS, ["faults"], set())) == ["lab-up", "faults"]
+
+
+def test_green_checks_pull_in_no_setup() -> None:
+    wanted = ["lint", "play", "faults", "lab-down"]
+    assert names(run_parts.select(PARTS, wanted, {"lint", "play", "faults", "lab-up", "lab-down"})) == wanted
+    assert names(run_parts.select(PARTS, wanted, {"lint", "play"})) == ["lint", "lab-up", "play", "faults", "lab-down"]
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        (Result("lab-up", "passed"), ""),
+        (Result("lab-up", "failed", note="exit code 1"), "lab-up failed"),
+        (Result("lab-up", "skipped", note="no memory"), "no memory"),
+    ],
+)
+def test_a_part_waits_for_what_it_needs(before: t.Any, reason: str) -> None:
+    assert run_parts.blocked_by(PARTS["play"], {"lab-up": before}) == reason
+
+
+def test_the_table_ends_with_the_counts_and_names_what_was_skipped() -> None:
+    lines = run_parts.table([Result("lint", "passed", 1.25), Result("sanity-next", "skipped", 0, "no Python")]).splitlines()
+    assert lines[1:] == [
+        "lint         passed       1.2",
+        "sanity-next  skipped      0.0  no Python",
+        "SKIPPED: sanity-next: no Python",
+        "",
+        "1 passed, 0 failed, 1 skipped",
+    ]
+
+
+def test_memory_knows_only_what_passed_on_these_files(tmp_path: Path) -> None:
+    memory = run_parts.Memory(tmp_path / "new" / "parts.json")
+    memory.record("lint", "a")
+    memory.record("units", "a")
+    memory.record("units", None)
+    again = run_parts.Memory(tmp_path / "new" / "parts.json")
+    assert again.green("a") == {"lint"}
+    assert again.green("b") == set()
+
+
+def test_the_digest_sees_content_mode_and_new_files(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / ".gitignore").write_text("ignored\n")
+    script = tmp_path / "script"
+    digests = set()
+    for change in (lambda: None, lambda: script.write_text("1"), lambda: script.write_text("2"), lambda: script.chmod(0o755)):
+        change()
+        digests.add(run_parts.tree_digest(tmp_path))
+    assert len(digests) == 4
+    (tmp_path / "ignored").write_text("x")
+    assert run_parts.tree_digest(tmp_path) in digests
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., t.Any]:
+    """Run commands as one part in an empty directory."""
+    monkeypatch.setattr(run_parts, "ROOT", tmp_path)
+    monkeypatch.setattr(run_parts, "CACHE", tmp_path / ".cache")
+
+    def run(*commands: str, **fields: t.Any) -> t.Any:
+        return run_parts.run_part(run_parts.parse_parts({"p": part(commands=commands, **fields)})["p"], {})
+
+    return run
+
+
+def test_all_commands_run_and_every_failure_is_named(runner: t.Callable[..., t.Any], capfd: pytest.CaptureFixture[str]) -> None:
+    result = runner("false", "no-such-program", "echo 'last one'")
+    assert result.outcome == "failed"
+    assert "false: exit code 1; no-such-program: no-such-program not found" in result.note
+    assert "last one" in capfd.readouterr().out
+
+
+def test_exit_code_77_skips_with_the_last_line_as_reason(runner: t.Callable[..., t.Any]) -> None:
+    assert runner("sh -c 'echo no GPU here; exit 77'") == Result("p", "skipped", pytest.approx(0, abs=10), "no GPU here")
+
+
+def test_a_command_out_of_time_is_ended(runner: t.Callable[..., t.Any]) -> None:
+    started = time.monotonic()
+    result = runner("sleep 60", timeout=0.01)
+    assert result.outcome == "failed" and "sleep 60: not done after 0.01 min" in result.note
+    assert time.monotonic() - started < 30
+
+
+def test_what_a_command_leaves_running_does_not_hold_the_part(runner: t.Callable[..., t.Any]) -> None:
+    started = time.monotonic()
+    assert runner("sh -c 'sleep 20 & echo done'").outcome == "passed"
+    assert time.monotonic() - started < 10
