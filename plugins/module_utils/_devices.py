@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-import typing as t
 
 
-def device(path: str, root: str = "/") -> dict[str, t.Any]:
-    """Return ``{path, exists, entries}`` of a device node, or of a directory of them, below ``root``; ``entries`` is what the directory holds.
+def has_device(path: str, root: str = "/") -> bool:
+    """Tell whether a device node, or a directory that holds at least one, is there below ``root``.
 
     Raises OSError when it may not be looked at, so that a missing permission does not pass for a missing device.
     """
     full = os.path.join(root, path.lstrip("/"))
     try:
-        mode = os.stat(full).st_mode
+        return bool(os.listdir(full)) if stat.S_ISDIR(os.stat(full).st_mode) else True
     except (FileNotFoundError, NotADirectoryError):
-        return {"path": path, "exists": False, "entries": []}
-    return {"path": path, "exists": True, "entries": sorted(os.listdir(full)) if stat.S_ISDIR(mode) else []}
+        return False

@@ -329,11 +329,12 @@ def sdk_errors(doing: str) -> t.Iterator[None]:
     try:
         yield
     except docker.errors.NotFound as error:
-        raise NotFound(f"{doing}: {error.explanation or error}", detail=str(error)) from error
+        raise NotFound(f"{doing}: {error.explanation or error}", detail=str(error.explanation or error)) from error
     except requests.exceptions.Timeout as error:
         raise UnknownState(f"{doing}: the Docker engine did not answer in time", raw=str(error)) from error
     except docker.errors.APIError as error:
-        raise ClusterError(f"{doing}: {error.explanation or error}", detail=str(error), status=error.status_code) from error
+        words = str(error.explanation or error)
+        raise ClusterError(f"{doing}: {words}", detail=words, status=error.status_code) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise ClusterError(f"{doing}: {error}", remedy=_sdk_remedy(str(error)), detail=str(error)) from error
 

@@ -47,16 +47,17 @@ SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value
 STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
     (re.compile(r"Connecting to existing Ray cluster|Connected to Ray cluster"), "connecting to ray"),
+    (re.compile(r"Creating a new placement group"), "starting ranks"),
     (re.compile(r"Waiting for creating a placement group"), "waiting for GPUs in ray"),
-    (re.compile(r"init_distributed_environment|world_size=\d+ rank=\d+ local_rank"), "joining ranks"),
+    (re.compile(r"world_size=\d+ rank=\d+ local_rank="), "joining ranks"),
     (re.compile(r"Starting to load model"), "loading model"),
     (re.compile(r"Loading \S+ checkpoint shards.*?(?P<done>\d+)/(?P<total>\d+) \["), "loading weights"),
     (re.compile(r"Loading weights took"), "weights loaded"),
     (re.compile(r"Dynamo bytecode transform time|Compiling a graph|torch\.compile takes"), "compiling"),
     (re.compile(r"Available KV cache memory|KV cache size: "), "allocating KV cache"),
     (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \["), "capturing graphs"),
-    (re.compile(r"Warming up model for the compilation|init engine \(profile, create kv cache, warmup model\) took"), "warming up"),
-    (re.compile(r"Starting vLLM server on|Application startup complete"), "API is up"),
+    (re.compile(r"init engine \(profile, create kv cache, warmup model\) took"), "starting API"),
+    (re.compile(r"Application startup complete"), "API is up"),
 )
 
 

@@ -53,7 +53,8 @@ def parse_tcp(text: str) -> list[Socket]:
 def _address(digits: str) -> str:
     """Return the address written as 32-bit words of the machine's byte order (little-endian on all supported nodes)."""
     words = struct.pack(f"<{len(digits) // 8}I", *(int(digits[at:at + 8], 16) for at in range(0, len(digits), 8)))
-    return str(ipaddress.ip_address(words))
+    address = ipaddress.ip_address(words)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def container_id(cgroup: str) -> str:
@@ -121,15 +122,19 @@ def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t
 
 
 def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:
-    unseen = {"pid": None, "process": "", "cmdline": "", "since": "", "container": ""}
-    seen = unseen if pid is None else {
+    socket_of = {"port": entry.port, "address": entry.address}
+    if pid is None:
+        return {**socket_of, "pid": None, "process": "", "cmdline": "", "since": "", "container": ""}
+    command = command_line(pid, root)
+    return {
+        **socket_of,
         "pid": pid,
-        "process": _text(os.path.join(root, str(pid), "comm")).strip(),
-        "cmdline": command_line(pid, root),
+        # The kernel's own short name of a process is that of its main thread, which programs rename.
+        "process": os.path.basename(command.split(" ")[0]) or _text(os.path.join(root, str(pid), "comm")).strip(),
+        "cmdline": command,
         "since": started_at(pid, root),
         "container": container_id(_text(os.path.join(root, str(pid), "cgroup"))),
     }
-    return {"port": entry.port, "address": entry.address, **seen}
 
 
 def answers(address: str, port: int, timeout: float) -> str:

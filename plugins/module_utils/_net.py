@@ -151,14 +151,14 @@ def link(name: str, sysfs_root: str = "/sys") -> dict[str, t.Any]:
 
 
 def interfaces(sysfs_root: str = "/sys", proc_root: str = "/proc") -> list[dict[str, t.Any]]:
-    """Return every interface with its link state and its addresses, by name."""
+    """Return every interface with its link state and its ``networks`` (addresses and what belongs to them), by name."""
     addresses = ipv4_addresses() + ipv6_addresses(proc_root)
     root = os.path.join(sysfs_root, "class", "net")
     names = {name for name in _names(root) if os.path.isdir(os.path.join(root, name))}  # bonding_masters is a file
     found = []
     for name in sorted(names | {entry["interface"] for entry in addresses}):
         mine = [{key: value for key, value in entry.items() if key != "interface"} for entry in addresses if entry["interface"] == name]
-        found.append({**link(name, sysfs_root), "addresses": mine})
+        found.append({**link(name, sysfs_root), "networks": mine})
     return found
 
 

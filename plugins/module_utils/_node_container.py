@@ -27,6 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     LABEL_SPEC,
     OWNER,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET, EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Version of the way fields become a digest.
@@ -48,14 +49,14 @@ ABSENT_MEANS: dict[str, t.Any] = {
     "mounts": [],
 }
 
-#: Where a unit's secrets, the launcher and the state of its engine lie inside the container.
+#: Where a unit's secrets lie inside the container.
 SECRETS_TARGET = "/run/secrets/gb10"
-LAUNCH_TARGET = "/opt/gb10/launch"
-RUN_TARGET = "/opt/gb10/run"
-LOG_TARGET = "/var/log/gb10"
 
 #: The container's own log is kept bounded: three files of at most 50 MB.
 LOG_CONFIG = {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}}
+
+#: How many characters of a field's value a message shows.
+LONGEST_VALUE = 60
 
 #: How many logs of replaced containers are kept.
 KEPT_LOGS = 5
@@ -166,6 +167,16 @@ def compare(current: Fields, desired: Fields, absent_means: Fields) -> dict[str,
     return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 
 
+def difference_text(changed: dict[str, tuple[t.Any, t.Any]]) -> str:
+    """Return the differing fields with what they were and what they are to be, in one line for a message."""
+    return ", ".join(f"{name} {_short(before)} -> {_short(after)}" for name, (before, after) in sorted(changed.items()))
+
+
+def _short(value: t.Any) -> str:
+    text = "nothing" if value is None else canonical(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE - 3]}..."
+
+
 def current_of(inspected: dict[str, t.Any]) -> Current:
     """Return the container that the engine described. Raises :class:`UnknownState` when our own labels cannot be read."""
     state, labels = inspected["State"], inspected["Config"].get("Labels") or {}
@@ -254,12 +265,12 @@ def environment(env: dict[str, t.Any]) -> dict[str, str]:
     return {name: str(value) for name, value in sorted(env.items())}
 
 
-def state_mounts(cluster: str, state_dir: str, log_dir: str) -> list[dict[str, t.Any]]:
-    """Return the directories that a node's container shares with its host."""
+def state_mounts(paths: EnginePaths) -> list[dict[str, t.Any]]:
+    """Return the mounts of the directories that a node's container shares with its host."""
     return [
-        {"source": os.path.join(state_dir, cluster, "launch"), "target": LAUNCH_TARGET, "read_only": True},
-        {"source": os.path.join(state_dir, cluster, "run"), "target": RUN_TARGET, "read_only": False},
-        {"source": os.path.join(log_dir, cluster), "target": LOG_TARGET, "read_only": False},
+        {"source": paths.launch, "target": LAUNCH_TARGET, "read_only": True},
+        {"source": paths.run, "target": RUN_TARGET, "read_only": False},
+        {"source": paths.log, "target": LOG_TARGET, "read_only": False},
     ]
 
 
@@ -413,9 +424,8 @@ def died(current: Current, node: str, image: str, log: str) -> ClusterError:
         return no_program(program, image, log)
     remedy = next((remedy for pattern, remedy in _LAST_WORDS if re.search(pattern, log)), f"Read its whole log: docker logs {current.name}")
     memory = ", killed for lack of memory" if current.oom_killed else ""
-    last = "\n".join(log.strip().splitlines()[-20:])
     return ClusterError(
-        f"container {current.name} on {node} ended with exit code {current.exit_code}{memory}; its log ends:\n{last}",
+        f"container {current.name} on {node} ended with exit code {current.exit_code}{memory}; its log ends:\n{last_words(log)}",
         remedy=remedy,
         reason="container exited",
         node=node,
@@ -424,6 +434,12 @@ def died(current: Current, node: str, image: str, log: str) -> ClusterError:
         oom_killed=current.oom_killed,
         log=log,
     )
+
+
+def last_words(log: str, lines: int = 8, length: int = 400) -> str:
+    """Return the last lines of a log that say something: without the frames of Python's tracebacks, cut to ``length`` characters."""
+    telling = [line[:length] for line in log.splitlines() if line.strip() and not line[0].isspace() and not line.startswith("Traceback ")]
+    return "\n".join(telling[-lines:])
 
 
 def surplus_logs(names: list[tuple[float, str]], keep: int = KEPT_LOGS) -> list[str]:

@@ -14,6 +14,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _node_container, _ray_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: The fields that Ray adds to those of every node container, with what their absence from an older container means.
@@ -119,8 +120,9 @@ def ray_environment(fields: dict[str, t.Any]) -> dict[str, str]:
     return {**own, **fields["env"]}
 
 
-def ray_unit(cluster: str, fields: dict[str, t.Any], state_dir: str, log_dir: str) -> _node_container.Unit:
+def ray_unit(cluster: str, fields: dict[str, t.Any]) -> _node_container.Unit:
     """Return the node container that runs Ray as these fields say."""
+    paths = EnginePaths.of(fields["state_dir"], fields["log_dir"], cluster)
     return _node_container.Unit(
         cluster=cluster,
         role=fields["node_role"],
@@ -130,7 +132,7 @@ def ray_unit(cluster: str, fields: dict[str, t.Any], state_dir: str, log_dir: st
         command=start_arguments(fields),
         env=ray_environment(fields),
         mounts=[
-            *_node_container.state_mounts(cluster, state_dir, log_dir),
+            *_node_container.state_mounts(paths),
             *_node_container.secret_mounts(fields["secret_files"]),
             *fields["mounts"],
         ],
@@ -187,11 +189,30 @@ def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
 
 
 def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int) -> bool:
-    """Say whether the node at ``address`` is alive in an incarnation that began at ``since_ms`` (its own clock) or later.
+    """Say whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
 
-    A container killed a moment ago may still be in the table: that entry must not count for its successor.
+    The head goes on listing a container that was killed for some seconds. Such an entry must not count for its successor, and
+    while it is there, the engine's ranks could still be placed on it.
     """
-    return any(node["alive"] and node["address"] == address and node["started_ms"] >= since_ms for node in nodes)
+    alive = [node for node in nodes if node["alive"] and node["address"] == address]
+    return len(alive) == 1 and alive[0]["started_ms"] >= since_ms
+
+
+def check_hope(table: RayTable, image: str, address: str, node: str) -> None:
+    """Raise :class:`ClusterError` when what the head told will not change by waiting."""
+    if table.kind == "import":
+        raise ClusterError(
+            f"the python3 of image {image} has no Ray: {table.error}",
+            remedy="Install Ray for the python3 that comes first on the image's PATH.",
+            reason="program missing",
+        )
+    if table.kind == "token":
+        raise ClusterError(
+            f"the Ray head at {address} refuses the token of {node}",
+            remedy="Give every node the same Ray token file, then make the containers anew: --tags ray -e gb10_allow_restart=true.",
+            reason="token refused",
+            detail=table.error,
+        )
 
 
 # -- live work -------------------------------------------------------------------------------------------------------
@@ -202,9 +223,3 @@ def is_work(title: str) -> bool:
     if title.startswith("ray::"):
         return not _RAY_OWN.match(title)
     return "VLLM::" in title or "EngineCore" in title or bool(re.search(r"\bvllm serve\b|vllm\.entrypoints", title))
-
-
-def running_requests(metrics: str) -> int | None:
-    """Return how many requests the engine works on, from the text of its ``/metrics``; None when it does not say."""
-    found = re.findall(r"^vllm:num_requests_running(?:\{[^}]*\})? ([0-9.eE+]+)$", metrics, re.MULTILINE)
-    return round(sum(float(value) for value in found)) if found else None

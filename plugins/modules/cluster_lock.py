@@ -95,6 +95,11 @@ held:
   returned: success
   type: bool
   sample: true
+reason:
+  description: Why the lock was taken, taken over, kept, released or left alone.
+  returned: always
+  type: str
+  sample: "taken over from ada@workbench, process 4711, since 2026-11-21T09:14:03Z (310 s ago): its process 4711 on this controller has ended"
 taken_over:
   description: Whether the lock was taken over from another run. RV(reason) says from which, and why.
   returned: success

@@ -155,7 +155,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: From best to worst; the worst finding is the verdict.
-VERDICTS = ("pass", "warn", "block", "unknown")
+VERDICTS = ("pass", "warn", "unknown", "block")
 
 VERDICT_OF_CLASS = {"live": "pass", "defunct": "warn", "ghost": "block", "unknown": "unknown"}
 

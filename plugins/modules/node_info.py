@@ -13,7 +13,8 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Reads memory, kernel, Docker engine, our containers, network interfaces with their addresses, devices, listeners, disk space, RDMA devices
     and GPUs of a node, from the thing itself.
-  - It also runs unprivileged. What it could not see is in RV(errors), each section for itself, and never passes for "not there".
+  - It also runs unprivileged. What it could not see is in RV(errors), each section for itself. A list that is empty because of that
+    must not pass for "nothing there".
   - It needs Python's standard library alone. Neither iproute2 nor the Docker SDK has to be installed.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -129,16 +130,16 @@ docker:
       description: Where it keeps images and containers.
       type: str
       sample: /var/lib/docker
-    root_free_mb:
-      description: The free disk space there in MiB, null when it cannot be told.
+    root_free_bytes:
+      description: The free disk space there, null when it cannot be told.
       type: int
-      sample: 812034
+      sample: 851479363584
     python_docker:
       description: The version of the Docker SDK for Python on this node.
       type: str
       sample: 5.0.3
 containers:
-  description: The containers of this collection on the node, of any cluster; null when they could not be listed.
+  description: The containers of this collection on the node, of any cluster.
   returned: always
   type: list
   elements: dict
@@ -176,7 +177,7 @@ containers:
       type: str
       sample: Up 3 hours
 interfaces:
-  description: The network interfaces by name; null when they could not be read.
+  description: The network interfaces by name.
   returned: always
   type: list
   elements: dict
@@ -210,18 +211,22 @@ interfaces:
       type: str
       sample: mlx5_core
     addresses:
-      description: Its addresses.
+      description: Its addresses, IPv4 and IPv6.
+      type: list
+      elements: str
+      sample: [192.168.100.10, "fe80::4ebb:47ff:fe2c:1"]
+    networks:
+      description: The same with what belongs to them.
       type: list
       elements: dict
       sample: [{"family": ipv4, "address": 192.168.100.10, "prefix": 24, "network": 192.168.100.0/24, "scope": global}]
 devices:
-  description: Whether each of O(devices) is there, and the entries of those that are directories.
+  description: Whether each of O(devices) is there, null when that may not be seen.
   returned: always
-  type: list
-  elements: dict
-  sample: [{"path": /dev/infiniband, "exists": true, "entries": [rdma_cm, uverbs0]}]
+  type: dict
+  sample: {"/dev/infiniband": true}
 listeners:
-  description: Who listens on O(ports); null when that could not be read. The process is null or empty when it may not be seen.
+  description: Who listens on O(ports). The process is null or empty when it may not be seen, the container is the name of the one it runs in.
   returned: always
   type: list
   elements: dict
@@ -233,14 +238,13 @@ listeners:
       cmdline: python3 -m http.server 8000
       since: "2026-11-21T01:52:59Z"
       container: ""
-disks:
-  description: The disk space for each of O(paths) in MiB, with the existing directory that was measured.
+disk:
+  description: The disk space for each of O(paths), with the existing directory that was measured; null when that may not be seen.
   returned: always
-  type: list
-  elements: dict
-  sample: [{"path": /var/lib/gb10, "measured_at": /var/lib, "total_mb": 3754004, "free_mb": 812034}]
+  type: dict
+  sample: {"/var/lib/gb10": {"measured_at": /var/lib, "total_bytes": 3936358408192, "free_bytes": 851479363584}}
 rdma:
-  description: The RDMA devices with the interfaces on top of them; null when they could not be read.
+  description: The RDMA devices with the interfaces on top of them.
   returned: always
   type: list
   elements: dict
@@ -249,7 +253,7 @@ rdma:
       netdevs: [enp1s0f0np0]
       ports: [{"port": 1, "state": ACTIVE, "physical_state": LinkUp, "link_layer": Ethernet, "rate": 200 Gb/sec (4X HDR)}]
 gpus:
-  description: The GPUs, with null for memory figures that the driver does not tell (GB10); null when the driver did not answer.
+  description: The GPUs, with null for memory figures that the driver does not tell (GB10).
   returned: always
   type: list
   elements: dict
@@ -267,7 +271,7 @@ errors:
   elements: dict
   contains:
     section:
-      description: The result that is null, or in part null, because of it.
+      description: The result that is empty or null, in whole or in part, because of it.
       type: str
       sample: gpus
     verdict:
@@ -292,13 +296,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _gpu, _memory, _net
-from ansible_collections.gb10.cluster.plugins.module_utils._devices import device
+from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, LABEL_SPEC, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-
-BYTES_PER_MIB = 1024 * 1024
 
 
 def kernel(proc_root: str) -> dict[str, t.Any]:
@@ -323,14 +325,13 @@ def nearest_existing(path: str) -> str:
 
 
 def disk(path: str) -> dict[str, t.Any]:
-    """Return the disk space for a path, existing or not, in MiB; free is what an ordinary user may use."""
+    """Return the disk space for a path, existing or not; free is what an ordinary user may use."""
     place = nearest_existing(os.path.abspath(path))
     space = os.statvfs(place)
     return {
-        "path": path,
         "measured_at": place,
-        "total_mb": space.f_blocks * space.f_frsize // BYTES_PER_MIB,
-        "free_mb": space.f_bavail * space.f_frsize // BYTES_PER_MIB,
+        "total_bytes": space.f_blocks * space.f_frsize,
+        "free_bytes": space.f_bavail * space.f_frsize,
     }
 
 
@@ -345,7 +346,7 @@ NO_ENGINE: dict[str, t.Any] = {
     "runtimes": None,
     "storage_driver": None,
     "root_dir": None,
-    "root_free_mb": None,
+    "root_free_bytes": None,
 }
 
 
@@ -368,22 +369,40 @@ def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any
         raise UnknownState(f"the Docker engine does not tell {error}", raw=str({"version": version, "info": info})[:2000]) from error
 
 
-def containers(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return the engine's list of containers in our words, by name."""
-    found = [
-        {
-            "id": entry["Id"],
-            "name": entry["Names"][0].lstrip("/") if entry.get("Names") else "",
-            "image": entry["Image"],
-            "cluster": entry["Labels"].get(LABEL_CLUSTER),
-            "role": entry["Labels"].get(LABEL_ROLE),
-            "spec": entry["Labels"].get(LABEL_SPEC),
-            "state": entry["State"],
-            "status": entry["Status"],
-        }
-        for entry in entries
-    ]
+def name_of(entry: dict[str, t.Any]) -> str:
+    """Return the name of a container in the engine's list."""
+    return entry["Names"][0].lstrip("/") if entry.get("Names") else ""
+
+
+def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return this collection's containers of the engine's list, in our words and by name."""
+    found = []
+    for entry in entries:
+        labels = entry["Labels"] or {}
+        if labels.get(LABEL_OWNER) == OWNER:
+            found.append(
+                {
+                    "id": entry["Id"],
+                    "name": name_of(entry),
+                    "image": entry["Image"],
+                    "cluster": labels.get(LABEL_CLUSTER),
+                    "role": labels.get(LABEL_ROLE),
+                    "spec": labels.get(LABEL_SPEC),
+                    "state": entry["State"],
+                    "status": entry["Status"],
+                }
+            )
     return sorted(found, key=lambda container: container["name"])
+
+
+def container_name(container_id: str, entries: t.Iterable[dict[str, t.Any]]) -> str:
+    """Return the name that belongs to a container's id; the id itself when the engine does not list it."""
+    return next((name_of(entry) for entry in entries if entry["Id"] == container_id), container_id)
+
+
+def with_addresses(interface: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return an interface with its addresses alone beside its networks."""
+    return {**interface, "addresses": [network["address"] for network in interface["networks"]]}
 
 
 def require_seen(found: t.Iterable[dict[str, t.Any]]) -> None:
@@ -423,22 +442,21 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     docker = read("docker", lambda: engine(api.get("/version"), api.get("/info")), NO_ENGINE)
     if docker["root_dir"]:
         # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
-        docker["root_free_mb"] = read("docker", lambda: disk(docker["root_dir"])["free_mb"])
-    found = read("listeners", lambda: listeners(params["ports"], proc_root))
-    read("listeners", lambda: require_seen(found or []))
+        docker["root_free_bytes"] = read("docker", lambda: disk(docker["root_dir"])["free_bytes"])
+    everything = read("containers", lambda: api.containers({}), []) if docker["reachable"] else []
+    holders = read("listeners", lambda: listeners(params["ports"], proc_root), [])
+    read("listeners", lambda: require_seen(holders))
     result = {
         "memory": read("memory", lambda: _memory.figures(_memory.read_meminfo(proc_root))),
         "kernel": read("kernel", lambda: kernel(proc_root)),
         "docker": {**docker, "python_docker": sdk_version()},
-        "containers": read("containers", lambda: containers(api.containers({LABEL_OWNER: OWNER}))) if docker["reachable"] else None,
-        "interfaces": read("interfaces", lambda: _net.interfaces(sysfs_root, proc_root)),
-        "devices": [read("devices", lambda: device(path), {"path": path, "exists": None, "entries": []}) for path in params["devices"]],
-        "listeners": found,
-        "disks": [
-            read("disks", lambda: disk(path), {"path": path, "measured_at": None, "total_mb": None, "free_mb": None}) for path in params["paths"]
-        ],
-        "rdma": read("rdma", lambda: _net.rdma_devices(sysfs_root)),
-        "gpus": read("gpus", lambda: _gpu.query_gpus(params["nvidia_smi"], params["tool_timeout"])),
+        "containers": ours(everything),
+        "interfaces": [with_addresses(interface) for interface in read("interfaces", lambda: _net.interfaces(sysfs_root, proc_root), [])],
+        "devices": {path: read("devices", lambda: has_device(path)) for path in params["devices"]},
+        "listeners": [{**holder, "container": container_name(holder["container"], everything)} for holder in holders],
+        "disk": {path: read("disk", lambda: disk(path)) for path in params["paths"]},
+        "rdma": read("rdma", lambda: _net.rdma_devices(sysfs_root), []),
+        "gpus": read("gpus", lambda: _gpu.query_gpus(params["nvidia_smi"], params["tool_timeout"]), []),
     }
     blind = ", ".join(sorted({entry["section"] for entry in sections.errors}))
     return {**result, "errors": sections.errors, "msg": f"could not see: {blind}" if blind else "all was seen"}

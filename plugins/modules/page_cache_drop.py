@@ -100,6 +100,11 @@ freed_mb:
   returned: success
   type: int
   sample: 96882
+reason:
+  description: Why caches were dropped, or not.
+  returned: success
+  type: str
+  sample: a drop gives back about 96958 MiB
 dropped:
   description: Whether caches were dropped, or would be in check mode.
   returned: success

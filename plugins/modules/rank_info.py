@@ -87,7 +87,9 @@ exists:
   type: bool
   sample: true
 container:
-  description: The container, null when there is none. The facts about its process 1 are null unless it runs.
+  description:
+    - The container. Its id is null when there is none.
+    - What is in force is read from its process 1. Nothing is, unless it runs.
   returned: success
   type: dict
   sample:
@@ -96,10 +98,9 @@ container:
     role: head
     running: true
     pid: 4100
-    cap_ipc_lock: true
-    memlock_soft: unlimited
-    memlock_hard: unlimited
-    devices: [{"path": /dev/infiniband, "exists": true, "entries": [uverbs0]}]
+    capabilities: [CHOWN, IPC_LOCK]
+    memlock_bytes: -1
+    devices: [/dev/infiniband]
 ranks:
   description: The ranks on this node, by process number.
   returned: success
@@ -123,26 +124,24 @@ ranks:
       type: dict
       sample: {"NCCL_NET": IB, "VLLM_HOST_IP": 192.168.100.10}
     present:
-      description: Whether the variables of O(env_absent_names) are there.
-      type: dict
-      sample: {"VLLM_API_KEY": false}
-    cap_ipc_lock:
-      description: Whether it effectively has the capability to lock memory.
-      type: bool
-      sample: true
-    memlock_soft:
-      description: The limit of locked memory in bytes, or C(unlimited).
-      type: raw
-      sample: unlimited
-    memlock_hard:
-      description: The limit up to which it may raise the other one.
-      type: raw
-      sample: unlimited
-    devices:
-      description: The device nodes that it sees, for each of O(devices).
+      description: Those of O(env_absent_names) that are there.
       type: list
-      elements: dict
-      sample: [{"path": /dev/infiniband, "exists": true, "entries": [uverbs0]}]
+      elements: str
+      sample: []
+    capabilities:
+      description: The capabilities in force.
+      type: list
+      elements: str
+      sample: [CHOWN, IPC_LOCK]
+    memlock_bytes:
+      description: The limit of locked memory in bytes, V(-1) for none.
+      type: int
+      sample: -1
+    devices:
+      description: Those of O(devices) that it sees.
+      type: list
+      elements: str
+      sample: [/dev/infiniband]
 """
 
 import os
@@ -151,34 +150,49 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._devices import device
+from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._environ import environment
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._listeners import command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
-CAP_IPC_LOCK = 14
+#: The kernel's capabilities by their bit.
+CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT",
+    "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE",
+    "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ",
+    "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+)  # fmt: skip
+
+UNLIMITED = -1
+
+#: Characters of a title that are returned; a command line can be a whole program.
+TITLE_LIMIT = 200
 
 _CAPABILITIES = re.compile(r"^CapEff:\s*(?P<bits>[0-9a-f]+)$", re.MULTILINE)
-_MEMLOCK = re.compile(r"^Max locked memory\s+(?P<soft>unlimited|\d+)\s+(?P<hard>unlimited|\d+)\s", re.MULTILINE)
+_MEMLOCK = re.compile(r"^Max locked memory\s+(?P<soft>unlimited|\d+)\s", re.MULTILINE)
+
+#: What is in force in a container that does not run, or is not there.
+NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": []}
 
 
-def has_ipc_lock(status: str) -> bool:
-    """Tell from a ``/proc/PID/status`` text whether the process may lock memory."""
+def capabilities(status: str) -> list[str]:
+    """Return the capabilities in force of a ``/proc/PID/status`` text, in the kernel's order."""
     match = _CAPABILITIES.search(status)
     if not match:
         raise UnknownState("the kernel does not tell a process's capabilities", raw=status[:2000])
-    return bool(int(match["bits"], 16) >> CAP_IPC_LOCK & 1)
+    bits = int(match["bits"], 16)
+    return [name for bit, name in enumerate(CAPABILITIES) if bits >> bit & 1]
 
 
-def memlock(limits: str) -> tuple[int | str, int | str]:
-    """Return the soft and hard limit of locked memory of a ``/proc/PID/limits`` text: bytes, or ``unlimited``."""
+def memlock_bytes(limits: str) -> int:
+    """Return the limit of locked memory in force of a ``/proc/PID/limits`` text in bytes, :data:`UNLIMITED` for none."""
     match = _MEMLOCK.search(limits)
     if not match:
         raise UnknownState("the kernel does not tell a process's limit of locked memory", raw=limits[:2000])
-    soft, hard = (value if value == "unlimited" else int(value) for value in match.group("soft", "hard"))
-    return soft, hard
+    return UNLIMITED if match["soft"] == "unlimited" else int(match["soft"])
 
 
 def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t.Any]:
@@ -186,22 +200,22 @@ def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t
     base = os.path.join(proc_root, str(pid))
     try:
         with open(os.path.join(base, "status"), encoding="utf-8", errors="replace") as stream:
-            may_lock = has_ipc_lock(stream.read())
+            allowed = capabilities(stream.read())
         with open(os.path.join(base, "limits"), encoding="ascii", errors="replace") as stream:
-            soft, hard = memlock(stream.read())
-        seen = [device(path, os.path.join(base, "root")) for path in devices]
+            limit = memlock_bytes(stream.read())
+        seen = [path for path in devices if has_device(path, os.path.join(base, "root"))]
     except OSError as error:
         raise UnknownState(
             f"process {pid} cannot be looked at: {error.strerror} ({error.filename})", remedy="Run the task with become: true.", raw=str(error)
         ) from error
-    return {"cap_ipc_lock": may_lock, "memlock_soft": soft, "memlock_hard": hard, "devices": seen}
+    return {"capabilities": allowed, "memlock_bytes": limit, "devices": seen}
 
 
-def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t.Collection[str]) -> dict[str, dict[str, t.Any]]:
+def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t.Collection[str]) -> dict[str, t.Any]:
     """Return the values of ``names`` and the presence of ``absent_names``, and nothing else of an environment."""
     return {
         "env": {name: environ.get(name) for name in names if name not in absent_names},
-        "present": {name: name in environ for name in absent_names},
+        "present": sorted(name for name in set(absent_names) if name in environ),
     }
 
 
@@ -237,7 +251,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
-        return {**verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node"), "exists": False, "container": None, "ranks": []}
+        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, **NOTHING}
+        verdict = verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node")
+        return {**verdict, "exists": False, "container": nowhere, "ranks": []}
 
     running = container["State"]["Running"]
     about = {
@@ -246,11 +262,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "role": container["Config"]["Labels"][LABEL_ROLE],
         "running": running,
         "pid": container["State"]["Pid"] if running else None,
-        **(
-            effective(container["State"]["Pid"], params["devices"], proc_root)
-            if running
-            else {"cap_ipc_lock": None, "memlock_soft": None, "memlock_hard": None, "devices": None}
-        ),
+        **(effective(container["State"]["Pid"], params["devices"], proc_root) if running else NOTHING),
     }
     titles = {pid: command_line(pid, proc_root) for pid in api.top(container["Id"])}
     ranks = []
@@ -259,7 +271,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         ranks.append(
             {
                 "pid": pid,
-                "title": titles[pid],
+                "title": titles[pid][:TITLE_LIMIT],
                 "source": source,
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 **effective(pid, params["devices"], proc_root),

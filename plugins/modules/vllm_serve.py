@@ -331,11 +331,21 @@ def snapshot(running: bool, argv: list[str], secret_env: dict[str, str], no_carr
     }
 
 
+def options(argv: list[str]) -> list[str]:
+    """Return argv as one text for each option with its values, the words before the first option one by one."""
+    grouped: list[str] = []
+    for word in argv:
+        if word.startswith("-") or not grouped or not grouped[-1].startswith("-"):
+            grouped.append(word)
+        else:
+            grouped[-1] += f" {word}"
+    return grouped
+
+
 def differences(before: Snapshot, after: Snapshot) -> str:
-    """Return the words of argv and the other fields in which two snapshots differ, in one line."""
-    gone = [word for word in before["argv"] if word not in after["argv"]]
-    new = [word for word in after["argv"] if word not in before["argv"]]
-    parts = [f"{sign}{word}" for sign, words in (("- ", gone), ("+ ", new)) for word in words]
+    """Return the options and the other fields in which two snapshots differ, in one line."""
+    old, new = options(before["argv"]), options(after["argv"])
+    parts = [f"- {text}" for text in old if text not in new] + [f"+ {text}" for text in new if text not in old]
     if before["argv"] != after["argv"] and not parts:
         parts.append("argv has another order")
     parts += [name for name in ("secret_env", "no_carry_env") if before[name] != after[name]]
@@ -469,9 +479,9 @@ def told(stopped: dict[str, t.Any]) -> str:
 def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> ClusterError:
     """Return the refusal to restart a live engine."""
     running = _engine.requests_running(_engine.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT)
-    busy = "the number of its running requests is unknown" if running is None else f"it works on {running} requests"
+    busy = "how many requests run is unknown" if running is None else f"requests running: {running}"
     return ClusterError(
-        f"the live engine (run {engine['run_id']}) has other arguments and {busy}: {differences(before, after)}",
+        f"the live engine (run {engine['run_id']}, {busy}) has other arguments: {differences(before, after)}",
         remedy="To stop it and start the wanted one: -e gb10_allow_restart=true",
         reason="restart not allowed",
         diff={"before": before, "after": after},

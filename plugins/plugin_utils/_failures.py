@@ -20,12 +20,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 TABLE = pathlib.Path(__file__).with_name("failures.yml")
 
 #: A line that a traceback ends with: the first one in a log names the cause, later ones are wrappers.
-EXCEPTION = re.compile(r"(?:^|[\s)\]])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b(?:\(.*\))?: \S")
+EXCEPTION = re.compile(r"(?:^|[\s)\]])(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b(?:\(.*\))?: (?!\d+ validation error)|Value error, )\S")
 #: Any other line that calls itself an error.
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
+#: Lines of these levels are no failures, whatever they quote.
+HARMLESS = re.compile(r"(?:^|[\s)])(?:DEBUG|INFO|WARNING) \d\d-\d\d ")
 
 #: Lines kept for a message and for the result.
-TAIL_LINES = 30
+TAIL_LINES = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +84,10 @@ class Diagnosis:
         """Take in new lines, in their order. Of each signature the first line counts."""
         for line in lines:
             self.tail.append(line)
-            if not self._exception and EXCEPTION.search(line):
+            harmless = HARMLESS.search(line)
+            if not self._exception and not harmless and EXCEPTION.search(line):
                 self._exception = line
-            if not self._error and ERROR.search(line):
+            if not self._error and not harmless and ERROR.search(line):
                 self._error = line
             for row in self._signatures:
                 if row.id not in self._matches and row.pattern.search(line):

@@ -177,44 +177,39 @@ def preflight(info: dict[str, t.Any], node: str, zombies: dict[str, t.Any], need
     """Judge one node by what ``node_info`` and ``cuda_zombie_check`` answered.
 
     ``needs`` has ``address``, ``devices`` (paths), ``ports`` (variable to port this node must have free), ``cluster``,
-    ``disk_gib`` (path to GiB that must be free).
+    ``disk_gib`` (GiB that must be free wherever images and models lie).
     """
-    errors = {error["section"]: error["error"] for error in info["errors"]}
-    found = _docker(node, info, errors)
-    for device in needs["devices"]:
-        there = info["devices"].get(device, False)
-        found.append(
-            finding(
-                "device.present",
-                node,
-                "pass" if there else "block",
-                f"{device} is there." if there else f"{device} is missing: NCCL would fall back to TCP without a word.",
-                needed=device,
-                remedy="" if there else "load the mlx5_ib and ib_uverbs modules (the DGX OS packages do), or correct gb10_container_devices",
-            )
-        )
-    found.append(_address(node, info, needs["address"]))
-    found += _listeners(node, info, needs)
-    found += _disk(node, info, needs["disk_gib"])
-    found += zombies["findings"]
-    return found
+    unseen = {error["section"]: error for error in info["errors"]}
+    return [
+        *_docker(node, info["docker"], unseen, needs["disk_gib"]),
+        *_devices(node, info["devices"], needs["devices"]),
+        _not_seen("fabric.address", node, unseen["interfaces"]) if "interfaces" in unseen else _address(node, info["interfaces"], needs["address"]),
+        *([_not_seen("port.free", node, unseen["listeners"])] if "listeners" in unseen else _listeners(node, info, needs)),
+        *(_space(node, path, disk and disk["free_bytes"], needs["disk_gib"]) for path, disk in info["disk"].items()),
+        *zombies["findings"],
+    ]
 
 
-def _docker(node: str, info: dict[str, t.Any], errors: dict[str, str]) -> list[Finding]:
-    docker = info["docker"]
-    if not docker.get("reachable"):
+def _not_seen(id: str, node: str, error: dict[str, t.Any]) -> Finding:
+    """A section that could not be read stops what depends on it."""
+    return finding(id, node, "unknown", f"{error['section']}: {error['error']}", remedy=error.get("remedy") or "look at the node")
+
+
+def _docker(node: str, docker: dict[str, t.Any], unseen: dict[str, dict[str, t.Any]], floor: float) -> list[Finding]:
+    if not docker["reachable"]:
+        error = unseen.get("docker", {})
         return [
             finding(
                 "docker.reachable",
                 node,
                 "block",
-                f"the Docker engine does not answer: {errors.get('docker', 'no answer')}",
-                remedy="systemctl start docker; the account that Ansible becomes needs rights on its socket",
+                f"the Docker engine does not answer: {error.get('error', 'no answer')}",
+                remedy=error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket",
             )
         ]
-    found = [finding("docker.reachable", node, "pass", f"Docker {docker['version']} answers (API {docker['api_version']}).", measured=docker["version"])]
-    sdk = docker.get("python_docker")
-    found.append(
+    sdk = docker["python_docker"]
+    return [
+        finding("docker.reachable", node, "pass", f"Docker {docker['version']} answers (API {docker['api_version']}).", measured=docker["version"]),
         finding(
             "docker.sdk",
             node,
@@ -222,33 +217,48 @@ def _docker(node: str, info: dict[str, t.Any], errors: dict[str, str]) -> list[F
             f"the Docker SDK for Python is there ({sdk})." if sdk else "the Docker SDK for Python is missing.",
             measured=sdk,
             remedy="" if sdk else "apt-get install python3-docker",
+        ),
+        _space(node, docker["root_dir"], docker["root_free_bytes"], floor),
+    ]
+
+
+def _devices(node: str, devices: dict[str, bool | None], needed: list[str]) -> list[Finding]:
+    """Without the InfiniBand devices in its container NCCL falls back to TCP without a word."""
+    return [
+        finding(
+            "device.present",
+            node,
+            "pass" if devices.get(path) else "block",
+            f"{path} is there." if devices.get(path) else f"{path} is missing; without it NCCL would fall back to TCP without a word.",
+            needed=path,
+            remedy="" if devices.get(path) else "load the mlx5_ib and ib_uverbs modules (DGX OS does), or correct gb10_container_devices",
         )
-    )
-    return found
+        for path in needed
+    ]
 
 
-def _address(node: str, info: dict[str, t.Any], address: str) -> Finding:
+def _address(node: str, interfaces: list[dict[str, t.Any]], address: str) -> Finding:
     """The fabric address must sit on an interface with carrier."""
-    for interface in info["interfaces"]:
-        if address in interface["addresses"]:
-            up = interface["carrier"]
-            return finding(
-                "fabric.address",
-                node,
-                "pass" if up else "block",
-                f"{address} is on {interface['name']}, " + ("which has carrier." if up else "which has no carrier."),
-                measured=interface["name"],
-                remedy="" if up else f"check the cable and the peer of {interface['name']}",
-            )
-    names = ", ".join(f"{interface['name']} {'/'.join(interface['addresses']) or 'none'}" for interface in info["interfaces"])
+    holder = next((interface for interface in interfaces if address in interface["addresses"]), None)
+    if holder is None:
+        held = {interface["name"]: interface["addresses"] for interface in interfaces}
+        found = ", ".join(f"{name} {'/'.join(addresses) or 'none'}" for name, addresses in held.items())
+        return finding(
+            "fabric.address",
+            node,
+            "block",
+            f"gb10_fabric_address {address} is on no interface of this node.",
+            measured=held,
+            needed=address,
+            remedy=f"configure it, or correct gb10_fabric_address; found: {found}",
+        )
     return finding(
         "fabric.address",
         node,
-        "block",
-        f"gb10_fabric_address {address} is on no interface of this node.",
-        measured=names,
-        needed=address,
-        remedy=f"configure it, or correct gb10_fabric_address; found: {names}",
+        "pass" if holder["carrier"] else "block",
+        f"{address} is on {holder['name']}, which has {'carrier' if holder['carrier'] else 'no carrier'}.",
+        measured=holder["name"],
+        remedy="" if holder["carrier"] else f"check the cable and the peer of {holder['name']}",
     )
 
 
@@ -258,53 +268,41 @@ def _listeners(node: str, info: dict[str, t.Any], needs: dict[str, t.Any]) -> li
     found = []
     for name, port in needs["ports"].items():
         holders = [listener for listener in info["listeners"] if listener["port"] == port]
-        foreign = [listener for listener in holders if listener.get("container") not in ours]
-        if foreign:
-            who = "; ".join(_holder(listener) for listener in foreign)
-            found.append(
-                finding(
-                    "port.free",
-                    node,
-                    "block",
-                    f"port {port} ({name}) is taken by {who}.",
-                    measured=who,
-                    needed=f"port {port} free",
-                    remedy=f"stop it, or choose another port with {name}",
-                )
+        foreign = "; ".join(_holder(listener) for listener in holders if listener["container"] not in ours)
+        found.append(
+            finding(
+                "port.free",
+                node,
+                "block" if foreign else "pass",
+                f"port {port} ({name}) is " + (f"taken by {foreign}." if foreign else "ours." if holders else "free."),
+                measured=foreign or None,
+                needed=f"port {port} free",
+                remedy=f"stop it, or choose another port with {name}" if foreign else "",
             )
-        else:
-            found.append(finding("port.free", node, "pass", f"port {port} ({name}) is {'ours' if holders else 'free'}."))
+        )
     return found
 
 
 def _holder(listener: dict[str, t.Any]) -> str:
     """Who listens, as far as it could be seen."""
-    where = f" in container {listener['container']}" if listener.get("container") else ""
-    since = f" since {listener['since']}" if listener.get("since") else ""
-    return f"{listener.get('process') or 'a process this account may not see'} (pid {listener.get('pid') or 'unknown'}){where}{since}"
+    where = f" in container {listener['container']}" if listener["container"] else ""
+    since = f" since {listener['since']}" if listener["since"] else ""
+    return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){where}{since}"
 
 
-def _disk(node: str, info: dict[str, t.Any], floors: dict[str, float]) -> list[Finding]:
-    found = []
-    for path, floor in floors.items():
-        disk = info["disk"].get(path)
-        if disk is None:
-            found.append(finding("disk.free", node, "unknown", f"the free space under {path} could not be read.", needed=f"{floor} GiB", remedy=f"look at {path}"))
-            continue
-        free = round(disk["free_bytes"] / GIB, 1)
-        enough = free >= floor
-        found.append(
-            finding(
-                "disk.free",
-                node,
-                "pass" if enough else "block",
-                f"{free} GiB free under {path}" + ("." if enough else f", {floor} GiB needed."),
-                measured=free,
-                needed=floor,
-                remedy="" if enough else f"free space under {path}, or lower gb10_disk_floor_gib",
-            )
-        )
-    return found
+def _space(node: str, path: str, free_bytes: int | None, floor: float) -> Finding:
+    if free_bytes is None:
+        return finding("disk.free", node, "unknown", f"the free space under {path} could not be read.", needed=floor, remedy=f"look at {path}")
+    free = round(free_bytes / GIB, 1)
+    return finding(
+        "disk.free",
+        node,
+        "pass" if free >= floor else "block",
+        f"{free} GiB free under {path}" + ("." if free >= floor else f", {floor} GiB needed."),
+        measured=free,
+        needed=floor,
+        remedy="" if free >= floor else f"free space under {path}, or lower gb10_disk_floor_gib",
+    )
 
 
 # --- image ------------------------------------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ COLLECTION = "gb10.cluster"
 
 #: What a user of the installed collection needs; the installed copy is cut down to this before it is tried.
 NEEDED = frozenset({"meta", "playbooks", "plugins", "roles"})
-#: What else the tarball may hold at its top.
-ALLOWED = NEEDED | {"CHANGELOG.md", "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "changelogs", "docs"}
+#: What the tarball must hold at its top, and what it may hold.
+REQUIRED = NEEDED | {"CHANGELOG.md", "LICENSE", "MANIFEST.json", "README.md"}
+ALLOWED = REQUIRED | {"FILES.json", "changelogs", "docs"}
 
 #: Directories of plugins that carry documentation of their own, and ansible-doc's name for each.
 DOCUMENTED = {"callback": "callback", "filter": "filter", "lookup": "lookup", "modules": "module", "test": "test"}
@@ -76,8 +77,8 @@ def build(target: Path, env: t.Mapping[str, str]) -> Path:
     with tarfile.open(tarball) as archive:
         members = archive.getnames()
     tops = {member.split("/")[0] for member in members}
-    if tops - ALLOWED or NEEDED - tops:
-        sys.exit(f"FAILED: {tarball.name} must not hold {sorted(tops - ALLOWED)} and lacks {sorted(NEEDED - tops)}")
+    if tops - ALLOWED or REQUIRED - tops:
+        sys.exit(f"FAILED: {tarball.name} must not hold {sorted(tops - ALLOWED)} and lacks {sorted(REQUIRED - tops)}")
     print(f"{tarball.name}: {len(members)} entries, {tarball.stat().st_size // 1024} KiB, at the top {', '.join(sorted(tops))}")
     return tarball
 

@@ -281,14 +281,13 @@ def main() -> int:
     tree = tree_digest(ROOT)
     green = memory.green(tree) if arguments.resume else set()
     results: dict[str, Result] = {}
-    interrupted = False
     try:
         for part in select(parts, arguments.parts, green):
+            results[part.name] = Result(part.name, "failed", note="interrupted")
             print(f"\n== {part.name}: {part.title}", flush=True)
-            reason = blocked_by(part, results) if part.name not in green else ""
             if part.kind == "check" and part.name in green:
                 results[part.name] = Result(part.name, "passed", note="earlier, on the same files")
-            elif reason:
+            elif reason := blocked_by(part, results):
                 results[part.name] = Result(part.name, "skipped", note=reason)
             else:
                 results[part.name] = run_part(part, file["common_env"])
@@ -296,11 +295,9 @@ def main() -> int:
                 memory.record(part.name, tree if passed else None)
             print(f"-- {part.name}: {results[part.name].outcome} {results[part.name].note}".rstrip(), flush=True)
     except KeyboardInterrupt:
-        interrupted = True
-    print("\n" + table(results.values()), flush=True)
-    if interrupted:
-        print("Interrupted.", file=sys.stderr)
+        print("\n" + table(results.values()), flush=True)
         return 130
+    print("\n" + table(results.values()), flush=True)
     bad = {"failed", "skipped"} if arguments.strict else {"failed"}
     return int(any(result.outcome in bad for result in results.values()))
 

@@ -173,6 +173,8 @@ def up() -> None:
     for node in NODES:
         with step(f"node {node.name} at {node.address(subnets[MANAGEMENT])}, fabric {node.address(subnets[FABRIC])}"):
             ensure_node(node, image, abilities, subnets)
+    images.drop_old_nodes()
+    store.drop_old_seeds(image)
     write_known_hosts(subnets[MANAGEMENT])
     for node in NODES:
         run([*ssh(node, subnets[MANAGEMENT]), "sudo", "docker", "image", "inspect", store.ENGINE_IMAGE], timeout=30)

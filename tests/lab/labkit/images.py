@@ -78,3 +78,11 @@ def ensure_node() -> str:
             arguments = [f"--build-arg={name}={value}" for name, value in {"BASE": base, **proxies()}.items()]
             docker("build", "--label", LABEL, "--tag", tag, *arguments, str(HERE / "node"), timeout=900)
     return tag
+
+
+def drop_old_nodes() -> None:
+    """Remove node images made of other sources."""
+    tags = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "gb10-lab/node").split()
+    for tag in tags:
+        if tag != node_tag():
+            docker("rmi", tag)

@@ -137,6 +137,11 @@ def clone(node_image: str, node: str) -> None:
     in_store(node_image, CLONE, f"/store/{seed_name()}", f"/store/nodes/{node}")
 
 
+def drop_old_seeds(node_image: str) -> None:
+    """Remove seeds made of other sources; contents that a node still shares with one live on under its own links."""
+    in_store(node_image, 'for seed in engine-*; do [ "$seed" = "$1" ] || rm -rf "$seed"; done', seed_name())
+
+
 def drop_nodes(node_image: str) -> None:
     """Remove the nodes' copies; the seed stays."""
     in_store(node_image, "rm -rf /store/nodes")

@@ -28,7 +28,9 @@ VOCABULARY = 512
 CONTEXT = 1024
 SHARDS = 2
 SHARD_SIZE = "1600KB"
-SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
+SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>"]
+# Tokens of their own but not special, or the engine would drop them from the text before a reasoning parser sees it.
+MARKS = ["<think>", "</think>"]
 
 THOUGHT = "Two ranks, one sentence."
 ANSWER = (
@@ -59,12 +61,13 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=VOCABULARY - len(MARKS),
         special_tokens=SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator([ANSWER, THOUGHT, *QUESTIONS], trainer)
+    tokenizer.add_tokens(MARKS)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         unk_token="<unk>",
@@ -173,7 +176,7 @@ def main() -> None:
     said = tokenizer.decode(tokens[0], skip_special_tokens=True)
     shards = set(index["weight_map"].values())
     print(f"loss {loss:.4f}, {len(shards)} shards, says: {said}")
-    if len(shards) != SHARDS or not said.endswith(ANSWER):
+    if len(shards) != SHARDS or not said.endswith(f"<think>{THOUGHT}</think>{ANSWER}"):
         sys.exit(f"wanted {SHARDS} shards and the sentence learnt")
 
 

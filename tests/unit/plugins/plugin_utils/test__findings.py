@@ -83,23 +83,23 @@ def test_tensor_must_divide_the_heads():
 
 INFO = {
     "errors": [],
-    "docker": {"reachable": True, "version": "28.2.2", "api_version": "1.50", "python_docker": "5.0.3"},
+    "docker": {"reachable": True, "version": "28.2.2", "api_version": "1.50", "python_docker": "5.0.3", "root_dir": "/var/lib/docker", "root_free_bytes": 100 * _findings.GIB},
     "devices": {"/dev/infiniband": True},
     "interfaces": [{"name": "enp1s0f0np0", "addresses": ["192.168.100.1"], "carrier": True}],
     "listeners": [],
     "containers": [],
-    "disk": {"/var/lib/docker": {"free_bytes": 100 * _findings.GIB}},
+    "disk": {"/models": {"free_bytes": 100 * _findings.GIB}},
 }
 NEEDS = {
     "address": "192.168.100.1",
     "devices": ["/dev/infiniband"],
     "ports": {"gb10_ray_port": 6379},
     "cluster": "gb10",
-    "disk_gib": {"/var/lib/docker": 20},
+    "disk_gib": 20,
 }
 ZOMBIES = {"findings": []}
 OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
-HELD = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "since": "2026-11-20T10:00:00Z", "container": None}
+HELD = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "since": "2026-11-20T10:00:00Z", "container": ""}
 
 
 def test_good_node_passes():
@@ -109,21 +109,24 @@ def test_good_node_passes():
 @pytest.mark.parametrize(
     ("change", "id", "part"),
     [
-        ({"docker": {"reachable": False}, "errors": [{"section": "docker", "error": "no such file"}]}, "docker.reachable", "no such file"),
+        ({"docker": {**INFO["docker"], "reachable": False}, "errors": [{"section": "docker", "error": "no such file"}]}, "docker.reachable", "no such file"),
         ({"docker": {**INFO["docker"], "python_docker": None}}, "docker.sdk", "SDK for Python is missing"),
         ({"devices": {"/dev/infiniband": False}}, "device.present", "/dev/infiniband is missing"),
         ({"interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"], "carrier": True}]}, "fabric.address", "on no interface"),
         ({"interfaces": [{"name": "eth1", "addresses": ["192.168.100.1"], "carrier": False}]}, "fabric.address", "no carrier"),
         ({"listeners": [HELD]}, "port.free", "redis-server (pid 7) since 2026-11-20"),
-        ({"disk": {"/var/lib/docker": {"free_bytes": 3 * _findings.GIB}}}, "disk.free", "3.0 GiB free"),
-        ({"disk": {}}, "disk.free", "could not be read"),
+        ({"interfaces": [], "errors": [{"section": "interfaces", "error": "denied"}]}, "fabric.address", "denied"),
+        ({"errors": [{"section": "listeners", "error": "denied"}]}, "port.free", "denied"),
+        ({"docker": {**INFO["docker"], "root_free_bytes": 3 * _findings.GIB}}, "disk.free", "3.0 GiB free under /var/lib/docker"),
+        ({"disk": {"/models": {"free_bytes": 3 * _findings.GIB}}}, "disk.free", "3.0 GiB free under /models"),
+        ({"disk": {"/models": None}}, "disk.free", "could not be read"),
     ],
 )
 def test_bad_node_blocks(change, id, part):
     findings = [finding for finding in _findings.preflight({**INFO, **change}, "spark-1", ZOMBIES, NEEDS) if finding["id"] == id]
     assert stopping(findings) == {id}
     assert any(part in finding["message"] for finding in findings)
-    assert all(finding["remedy"] for finding in findings)
+    assert all(finding["remedy"] for finding in findings if finding["verdict"] != "pass")
 
 
 def test_a_port_held_by_our_own_container_is_ours():

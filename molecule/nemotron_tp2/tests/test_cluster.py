@@ -1,0 +1,107 @@
+"""The cluster as it stands after the play, seen from the nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+testinfra_hosts = ["ansible://gb10_cluster"]
+
+API_KEY = "/etc/gb10/secrets/gb10/api_key"
+RAY_TOKEN = "/etc/gb10/secrets/gb10/ray_token"
+
+
+@pytest.fixture
+def role(host):
+    return "head" if host.backend.get_hostname() == "spark-1" else "worker"
+
+
+@pytest.fixture
+def container(host, role):
+    """What the engine says of this node's container."""
+    with host.sudo():
+        return json.loads(host.check_output("docker inspect gb10-gb10-%s", role))[0]
+
+
+def test_one_container_runs(host, role, container):
+    with host.sudo():
+        names = host.check_output("docker ps --all --format '{{.Names}}'").split()
+    assert names == [f"gb10-gb10-{role}"]
+    assert container["State"]["Running"]
+    assert container["Config"]["Labels"]["io.gb10.owner"] == "gb10.cluster"
+    assert container["Config"]["Labels"]["io.gb10.role"] == role
+
+
+def test_container_has_what_it_needs_and_no_more(container):
+    config = container["HostConfig"]
+    assert config["Privileged"] is False
+    assert config["CapAdd"] == ["IPC_LOCK"] or config["CapAdd"] == ["CAP_IPC_LOCK"]
+    assert [device["PathOnHost"] for device in config["Devices"]] == ["/dev/infiniband"]
+    assert config["NetworkMode"] == "host"
+    assert config["RestartPolicy"]["Name"] in ("", "no")
+    assert config["AutoRemove"] is False
+    assert config["LogConfig"]["Config"]["max-size"]
+
+
+def test_gpus_were_asked_for(host, container):
+    requests = container["HostConfig"]["DeviceRequests"]
+    assert requests and requests[0]["Capabilities"] == [["gpu"]]
+    with host.sudo():
+        assert host.file("/var/lib/gb10-lab/hook.log").content_string.strip(), "the simulated runtime hook was never called"
+
+
+def test_secrets_are_files_for_root_alone(host, role):
+    with host.sudo():
+        for path in [RAY_TOKEN] + ([API_KEY] if role == "head" else []):
+            secret = host.file(path)
+            assert (secret.user, secret.mode) == ("root", 0o600)
+        assert host.file("/etc/gb10/secrets").mode == 0o700
+        assert not host.file(API_KEY).exists or role == "head"
+
+
+def test_secrets_are_nowhere_else(host, role, container):
+    """Neither in a container's config, nor in any process's arguments, nor in a log of ours or of Ray's."""
+    with host.sudo():
+        secrets = [host.file(path).content_string.strip() for path in [RAY_TOKEN] + ([API_KEY] if role == "head" else [])]
+        arguments = host.check_output("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        logs = host.check_output("docker logs gb10-gb10-%s 2>&1", role)
+        for secret in secrets:
+            assert len(secret) == 43
+            assert secret not in json.dumps(container)
+            assert secret not in arguments
+            assert secret not in logs
+            assert host.run("grep -rqF -- %s /var/log/gb10", secret).rc == 1
+            assert host.run("docker exec gb10-gb10-%s grep -rqF -- %s /tmp/ray", role, secret).rc == 1
+
+
+def test_worker_never_holds_the_api_key(host, role, container):
+    if role == "worker":
+        assert not any("api_key" in mount["Destination"] for mount in container["Mounts"])
+
+
+def test_ray_listens_on_the_fabric_alone(host, role):
+    """No dashboard, and nothing of Ray's on another address than the fabric's and the loopback."""
+    with host.sudo():
+        listening = host.check_output("ss -Hltnp")
+    assert ":8265 " not in listening
+    if role == "head":
+        assert ":6379 " in listening
+
+
+def test_api_wants_its_key(host, role):
+    if role != "head":
+        return
+    with host.sudo():
+        run = json.loads(host.file("/var/lib/gb10/gb10/run/run.json").content_string)
+        key = host.file(API_KEY).content_string.strip()
+    url = f"http://{run['api_address']}:{run['api_port']}/v1/models"
+    ask = "import sys, urllib.request as r; print(r.urlopen(r.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + sys.stdin.read().strip()}), timeout=30).status)"
+    assert host.run("printf %%s %s | python3 -c %s %s", key, ask, url).stdout.strip() == "200"
+    assert "401" in host.run("printf wrong | python3 -c %s %s", ask, url).stderr
+
+
+def test_engine_logs_are_on_the_host(host, role):
+    if role == "head":
+        with host.sudo():
+            assert host.run("ls /var/log/gb10/gb10/engine").stdout.strip().endswith(".log")

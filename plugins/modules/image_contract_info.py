@@ -1,0 +1,278 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_contract_info
+short_description: Tell what an image really contains
+version_added: 0.1.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Asks an image's own Python for its version, its packages and the programs that a cluster needs. A tag tells nothing reliable about them.
+  - For that, it starts a labelled throw-away container without network once for each image, and removes it. The answer is kept below
+    O(state_dir) by the image's id.
+  - Images that were built on every node have different ids. They hold the same when RV(contract.packages_digest), RV(contract.python) and RV(base) are equal.
+  - It does all this in check mode, too, since a check that does not know the image can predict nothing. It never reports a change.
+  - An absent image is a result and not a failure. An image that does not answer is the verdict V(unknown).
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Starts the throw-away container and keeps the answer in check mode, too.
+options:
+  image:
+    description:
+      - The image, as a tag, a digest or an id.
+    type: str
+    required: true
+  state_dir:
+    description:
+      - The directory that holds the state of clusters on the node. Answers lie in C(image-contracts) below it.
+    type: path
+    default: /var/lib/gb10
+  tool_timeout:
+    description:
+      - Seconds that the image gets to answer. The first look into a large image is a slow one.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Ask what the image holds
+  gb10.cluster.image_contract_info:
+    image: gb10/engine:ray
+  become: true
+  register: image
+
+- name: Stop without Ray
+  ansible.builtin.assert:
+    that: image.exists and image.contract.programs.ray is not none
+"""
+
+RETURN = r"""
+exists:
+  description: Whether the node has the image.
+  returned: success
+  type: bool
+  sample: true
+image_id:
+  description: The image's id, null when it is absent.
+  returned: success
+  type: str
+  sample: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+repo_tags:
+  description: All tags that the image has on this node.
+  returned: success
+  type: list
+  elements: str
+  sample: [gb10/engine:ray]
+repo_digests:
+  description: The digests under which registries know it.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+labels:
+  description: The image's labels.
+  returned: success
+  type: dict
+  sample: {"io.gb10.base": "sha256:fc5d6037a455", "io.gb10.recipe": "1f0c3f3d"}
+base:
+  description: What the image was built on, from the labels that the role image gives it; null for other images.
+  returned: success
+  type: dict
+  sample: {"image_id": "sha256:fc5d6037a455", "recipe": "1f0c3f3d"}
+created:
+  description: When the image was made.
+  returned: success
+  type: str
+  sample: "2026-11-20T18:02:11.5Z"
+size_bytes:
+  description: The image's size.
+  returned: success
+  type: int
+  sample: 18853210112
+contract:
+  description: What the image holds, null when it is absent.
+  returned: success
+  type: dict
+  contains:
+    python:
+      description: The full version of its C(python3). Ray compares it between nodes down to the patch level.
+      type: str
+      sample: 3.12.3
+    architecture:
+      description: The machine it was built for.
+      type: str
+      sample: aarch64
+    versions:
+      description: The versions of the engine, Ray and PyTorch, null for what it does not have.
+      type: dict
+      sample: {"vllm": 0.32.0, "ray": 2.60.0, "torch": 2.13.0}
+    programs:
+      description: Where its C(PATH) finds the programs that a cluster starts, null for what it does not find.
+      type: dict
+      sample: {"ray": /usr/local/bin/ray, "vllm": /usr/local/bin/vllm}
+    packages:
+      description: All its Python packages, in normal spelling and sorted.
+      type: list
+      elements: str
+      sample: [aiohttp==3.13.0, vllm==0.32.0]
+    packages_digest:
+      description: The digest of RV(contract.packages). Equal digests mean equal packages.
+      type: str
+      sample: sha256:1b4f0e9851971998e732078544c96b36c3d01cedf7caa332359d6f1d83567014
+from_cache:
+  description: Whether the answer was known already, so that no container was started.
+  returned: success
+  type: bool
+  sample: true
+"""
+
+import hashlib
+import inspect
+import json
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _image_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+
+LABEL_BASE = "io.gb10.base"
+LABEL_RECIPE = "io.gb10.recipe"
+
+CONTRACT_KEYS = {"python", "architecture", "versions", "programs", "packages", "packages_digest"}
+
+
+def parse_answer(stdout: str) -> dict[str, t.Any]:
+    """Return the contract in what the probe printed. Raises ValueError when there is none."""
+    line = next((line for line in stdout.splitlines() if line.startswith(_image_probe.MARK)), None)
+    if line is None:
+        raise ValueError("no answer in its output")
+    contract = json.loads(line[len(_image_probe.MARK):])
+    if not isinstance(contract, dict) or not CONTRACT_KEYS <= contract.keys():
+        raise ValueError("an answer that lacks what it must have")
+    return contract
+
+
+def ask(api: EngineApi, image_id: str, reference: str, probe: str, timeout: float) -> dict[str, t.Any]:
+    """Run the probe inside the image and return its contract. Raises :class:`UnknownState` when it does not answer."""
+    remedy = f"Try it by hand: docker run --rm --network none --entrypoint python3 {reference} --version"
+    try:
+        result = api.run_throwaway(image_id, ["python3", "-c", probe], labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout)
+    except UnknownState:
+        raise
+    except ClusterError as error:
+        raise UnknownState(f"image {reference} does not run python3: {error}", remedy=remedy, reason="image does not answer", raw=str(error)) from error
+    try:
+        return parse_answer(result.stdout)
+    except ValueError as error:
+        raise UnknownState(
+            f"image {reference} does not tell what it holds: python3 ended with status {result.rc} and {error}",
+            remedy=remedy,
+            reason="image does not answer",
+            raw=(result.stdout + result.stderr)[-2000:],
+        ) from error
+
+
+def read_cache(path: str, probe_digest: str) -> dict[str, t.Any] | None:
+    """Return the contract kept at ``path``; None when there is none that this very probe wrote."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            kept = json.load(stream)
+        contract = kept["contract"]
+        return contract if kept["probe"] == probe_digest and CONTRACT_KEYS <= contract.keys() else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # A cache that cannot be used is no cache: the image is asked again.
+        return None
+
+
+def write_cache(path: str, probe_digest: str, contract: dict[str, t.Any]) -> None:
+    """Keep a contract; readers see it whole or not at all. Raises OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    fresh = f"{path}.{os.getpid()}"
+    with open(fresh, "w", encoding="utf-8") as stream:
+        json.dump({"probe": probe_digest, "contract": contract}, stream, indent=1, sort_keys=True)
+    os.replace(fresh, path)
+
+
+def base_of(labels: dict[str, str]) -> dict[str, str] | None:
+    """Return what the role image noted about the image it built on."""
+    return {"image_id": labels[LABEL_BASE], "recipe": labels.get(LABEL_RECIPE, "")} if labels.get(LABEL_BASE) else None
+
+
+ABSENT: dict[str, t.Any] = {
+    "exists": False,
+    "image_id": None,
+    "repo_tags": [],
+    "repo_digests": [],
+    "labels": {},
+    "base": None,
+    "created": None,
+    "size_bytes": None,
+    "contract": None,
+    "from_cache": False,
+}
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    image = api.image(params["image"])
+    if image is None:
+        return {**ABSENT, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
+
+    probe = inspect.getsource(_image_probe)
+    digest = hashlib.sha256(probe.encode()).hexdigest()
+    path = os.path.join(params["state_dir"], "image-contracts", f"{image['Id'].partition(':')[2]}.json")
+    kept = read_cache(path, digest)
+    contract = kept or ask(api, image["Id"], params["image"], probe, params["tool_timeout"])
+    if kept is None:
+        try:
+            write_cache(path, digest, contract)
+        except OSError as error:
+            module.warn(f"{path} cannot be written ({error.strerror}), so the image will be asked again next time")
+
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    return {
+        "msg": f"{params['image']} holds {len(contract['packages'])} packages on Python {contract['python']}",
+        "exists": True,
+        "image_id": image["Id"],
+        "repo_tags": image.get("RepoTags") or [],
+        "repo_digests": image.get("RepoDigests") or [],
+        "labels": labels,
+        "base": base_of(labels),
+        "created": image.get("Created"),
+        "size_bytes": image.get("Size"),
+        "contract": contract,
+        "from_cache": kept is not None,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "image": {"type": "str", "required": True},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "tool_timeout": {"type": "int", "default": 300},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ray_cluster_info
+short_description: Tell what runs in a node's Ray container and what Ray knows of the cluster
+version_added: 0.1.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Looks for this node's container of a cluster (the head's, should it have both) and, when it runs, asks the cluster's head for its nodes from inside it.
+  - Asking registers no driver with Ray and starts nothing there. It works with token authentication and without the dashboard.
+  - Fails only when the node's Docker engine cannot be asked. A head that does not answer is told in RV(ray_error), with RV(verdict=unknown).
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+options:
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  connect_timeout:
+    description:
+      - Seconds that the head gets for its answer.
+    type: int
+    default: 5
+seealso:
+  - module: gb10.cluster.ray_cluster
+"""
+
+EXAMPLES = r"""
+- name: Ask Ray for its nodes
+  gb10.cluster.ray_cluster_info:
+  become: true
+  register: ray
+
+- name: Demand two nodes with one GPU each
+  ansible.builtin.assert:
+    that:
+      - ray.nodes | selectattr('alive') | map(attribute='address') | unique | length == 2
+      - ray.gpus_total == 2
+"""
+
+RETURN = r"""
+exists:
+  description: Whether this node has a container of the cluster, running or not.
+  returned: success
+  type: bool
+  sample: true
+running:
+  description: Whether that container runs.
+  returned: success
+  type: bool
+  sample: true
+role:
+  description: What this node is in the cluster, V(head) or V(worker); empty without a container.
+  returned: success
+  type: str
+  sample: head
+container:
+  description: The container; empty without one.
+  returned: success
+  type: dict
+  contains:
+    id:
+      description: Its full id.
+      type: str
+    name:
+      description: Its name.
+      type: str
+    image:
+      description: Reference of its image.
+      type: str
+    image_id:
+      description: Id of its image.
+      type: str
+    created:
+      description: When it was made.
+      type: str
+    state:
+      description: What Docker calls its state.
+      type: str
+    exit_code:
+      description: Exit code of its last end; null while it runs.
+      type: int
+  sample:
+    id: 3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c
+    name: gb10-gb10-head
+    image: local/vllm-ray:26.05
+    image_id: sha256:9b90461c920798883c48fbfaf740b9a0132b51ecce6c882a40facc76ef2b9a6e
+    created: "2026-11-21T01:52:50.218403881Z"
+    state: running
+    exit_code: null
+session:
+  description: Id of this run of the container; empty when it does not run.
+  returned: success
+  type: str
+  sample: 5c0e0a6b1d7f4e21
+address:
+  description: Where the cluster's head is reached, C(HOST:PORT); empty without a container.
+  returned: success
+  type: str
+  sample: 192.168.100.11:6379
+ray_version:
+  description: Version of Ray in the container; empty when it could not be asked.
+  returned: success
+  type: str
+  sample: 2.60.0
+python_version:
+  description: Full version of the container's Python. Ray demands the same on all nodes.
+  returned: success
+  type: str
+  sample: 3.12.3
+nodes:
+  description:
+    - The nodes that the head knows, in the order in which they came.
+    - Of a dead node only the last entry under its address is listed, and only while no living one has that address.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    address:
+      description: Address of the node.
+      type: str
+    alive:
+      description: Whether the head counts it as alive.
+      type: bool
+    head:
+      description: Whether it is the head's own node.
+      type: bool
+    gpus:
+      description: How many GPUs Ray counts on it.
+      type: float
+    resources:
+      description: All that Ray counts on it.
+      type: dict
+    node_id:
+      description: Ray's id of this incarnation of the node.
+      type: str
+    started_ms:
+      description: When this incarnation began, in milliseconds since 1970, by the node's own clock.
+      type: int
+  sample:
+    - address: 192.168.100.11
+      alive: true
+      head: true
+      gpus: 1.0
+      resources: {"CPU": 20.0, "GPU": 1.0, "node:192.168.100.11": 1.0}
+      node_id: 3a823a14ebd79e876033b95566281d8698c5214acbc6e5edaa3bda4f
+      started_ms: 1795225985686
+gpus_total:
+  description: How many GPUs the living nodes have together.
+  returned: success
+  type: float
+  sample: 2.0
+ray_error:
+  description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
+  returned: success
+  type: str
+  sample: ""
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _node_container, _ray
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+
+ROLES = ("head", "worker")
+
+NOTHING: dict[str, t.Any] = {
+    "exists": False,
+    "running": False,
+    "role": "",
+    "container": {},
+    "session": "",
+    "address": "",
+    "ray_version": "",
+    "python_version": "",
+    "nodes": [],
+    "gpus_total": 0.0,
+    "ray_error": "",
+}
+
+
+def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
+    """Return (role, what the engine knows) of this node's container of a cluster: one that runs before one that does not."""
+    found = [(role, inspected) for role in ROLES if (inspected := find_node_container(api, cluster, role))]
+    return next(iter(sorted(found, key=lambda entry: not entry[1]["State"]["Running"])), None)
+
+
+def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the keys of the result that tell of the container."""
+    current = _node_container.current_of(inspected)
+    return {
+        "exists": True,
+        "running": current.running,
+        "role": role,
+        "container": {
+            "id": current.id,
+            "name": current.name,
+            "image": current.fields.get("image", ""),
+            "image_id": inspected["Image"],
+            "created": inspected["Created"],
+            "state": current.status,
+            "exit_code": None if current.holds_processes else current.exit_code,
+        },
+        "session": _node_container.session(current.id, current.started_at) if current.running else "",
+        "address": _ray.host_port(current.fields["head_address"], current.fields["port"]),
+    }
+
+
+def asked(table: _ray.RayTable) -> dict[str, t.Any]:
+    """Return the keys of the result that tell of Ray."""
+    return {
+        "ray_version": table.ray_version,
+        "python_version": table.python_version,
+        "nodes": table.nodes,
+        "gpus_total": sum(node["gpus"] for node in table.nodes if node["alive"]),
+        "ray_error": table.error,
+    }
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    found = find(api, params["cluster_name"])
+    if found is None:
+        return {**NOTHING, "msg": f"this node has no container of cluster {params['cluster_name']}"}
+    result = {**NOTHING, **described(*found)}
+    name = result["container"]["name"]
+    if not result["running"]:
+        return {**result, "msg": f"container {name} is {result['container']['state']}"}
+    result.update(asked(_ray.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
+    if result["ray_error"]:
+        return {**result, "verdict": "unknown", "msg": f"Ray's head at {result['address']} does not answer: {result['ray_error']}"}
+    alive = sum(node["alive"] for node in result["nodes"])
+    return {**result, "msg": f"{result['role']} of cluster {params['cluster_name']}: {alive} nodes alive, {result['gpus_total']:g} GPUs"}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "connect_timeout": {"type": "int", "default": 5},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

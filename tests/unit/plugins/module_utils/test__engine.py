@@ -1,0 +1,317 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's files, process, log and API, seen from its node."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+RUN = {
+    "run_id": "20260101T000000Z-0001",
+    "pid": 57,
+    "start_ticks": 987654,
+    "container_start": 987000,
+    "argv": ["vllm", "serve", "m"],
+    "digest": "1:abc",
+    "secret_env": {"VLLM_API_KEY": "/run/secrets/gb10/api_key"},
+    "no_carry_env": ["VLLM_HOST_IP"],
+    "api_address": "10.0.0.1",
+    "api_port": 8000,
+    "started_at": 1700000000.0,
+    "log_path": "/var/log/gb10/engine/20260101T000000Z-0001.log",
+}
+
+
+def fake_process(proc, pid, inner, ticks=987654, state="S"):
+    place = proc / str(pid)
+    place.mkdir(parents=True)
+    (place / "stat").write_text(f"{pid} (vllm serve) {state} 1 {pid} {pid} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0")
+    (place / "status").write_text(f"Name:\tvllm\nNSpid:\t{pid}\t{inner}\n")
+
+
+@pytest.fixture
+def node(tmp_path):
+    paths = _engine.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")
+    (tmp_path / "state" / "gb10" / "run").mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    return paths, tmp_path / "proc", tmp_path / "state" / "gb10" / "run"
+
+
+def note(place, name, content):
+    (place / f"{name}.json").write_text(json.dumps(content))
+
+
+# -- process ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_run_every_key_is_there(node):
+    paths, proc, _run = node
+    state = _engine.engine_state(paths, str(proc))
+    assert (state["live"], state["run_id"], state["argv"], state["exit_code"]) == (False, "", [], None)
+
+
+def test_a_live_engine_has_the_hosts_pid(node):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    fake_process(proc, 48121, 57)
+    fake_process(proc, 48200, 58)
+    state = _engine.engine_state(paths, str(proc))
+    assert (state["live"], state["pid"], state["digest"]) == (True, 48121, "1:abc")
+    assert state["log_path"] == f"{paths.log}/engine/20260101T000000Z-0001.log"
+    assert state["seconds"] > 0
+
+
+@pytest.mark.parametrize("other", [{"inner": 58}, {"ticks": 1}, {"state": "Z"}])
+def test_another_process_is_not_the_engine(node, other):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    fake_process(proc, 48121, **{"inner": 57, **other})
+    assert not _engine.engine_state(paths, str(proc))["live"]
+
+
+def test_without_namespaces_the_pid_is_the_pid(node):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    fake_process(proc, 57, 57)
+    (proc / "57" / "status").write_text("NSpid:\t57\n")
+    assert _engine.engine_state(paths, str(proc))["pid"] == 57
+
+
+@pytest.mark.parametrize(("run_id", "code"), [(RUN["run_id"], 2), ("another", None)])
+def test_only_its_own_end_counts(node, run_id, code):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    note(run, "exit", {"run_id": run_id, "code": 2, "signal": None, "ended_at": 1.0, "error": ""})
+    assert _engine.engine_state(paths, str(proc))["exit_code"] == code
+
+
+def test_a_broken_note_is_unknown_with_its_content(node):
+    paths, proc, run = node
+    (run / "run.json").write_text("{broken")
+    with pytest.raises(UnknownState) as caught:
+        _engine.engine_state(paths, str(proc))
+    assert caught.value.details["raw"] == "{broken"
+
+
+# -- log -------------------------------------------------------------------------------------------------------------
+
+
+def test_log_is_read_in_whole_lines(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n\x1b[36mtwo\x1b[0m\r 10%\r 20%\rthr")
+    lines, offset = _engine.read_log(str(path), 0)
+    assert lines == ["one", "two", " 10%", " 20%"]
+    with path.open("ab") as handle:
+        handle.write(b"ee\n")
+    lines, offset = _engine.read_log(str(path), offset)
+    assert lines == ["three"]
+    assert offset == path.stat().st_size
+    assert _engine.read_log(str(path), offset) == ([], offset)
+
+
+def test_the_last_words_count_when_nothing_more_comes(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"Traceback\nKilled")
+    assert _engine.read_log(str(path), 0, to_end=True) == (["Traceback", "Killed"], 16)
+
+
+def test_a_line_without_end_is_cut_instead_of_stopping_the_reading(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 100)
+    lines, offset = _engine.read_log(str(path), 0, limit=40)
+    assert (lines, offset) == (["x" * 40], 40)
+
+
+def test_a_cut_log_gives_the_rest_of_its_predecessor_first(tmp_path):
+    path = tmp_path / "log"
+    (tmp_path / "log.1").write_bytes(b"read\nnot yet read\n")
+    path.write_bytes(b"new\n")
+    lines, offset = _engine.read_log(str(path), 5)
+    assert (lines, offset) == (["not yet read"], 0)
+    assert _engine.read_log(str(path), offset) == (["new"], 4)
+
+
+def test_a_log_that_is_not_there_has_no_lines(tmp_path):
+    assert _engine.read_log(str(tmp_path / "none"), 0) == ([], 0)
+    assert _engine.log_stage(str(tmp_path / "none")) is None
+
+
+# -- memory, metrics -------------------------------------------------------------------------------------------------
+
+
+def test_memory(tmp_path):
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal:       127600128 kB\nMemFree:  1 kB\nMemAvailable:   43200512 kB\n")
+    assert _engine.memory_available_mb(str(path)) == 42188
+    path.write_text("MemTotal: 1 kB\n")
+    with pytest.raises(UnknownState):
+        _engine.memory_available_mb(str(path))
+
+
+METRICS = """# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="tiny"} 2.0
+vllm:num_requests_running{engine="1",model_name="tiny {x}"} 1.0
+vllm:num_requests_running_by{engine="1"} 7.0
+process_start_time_seconds 1.7e+09
+"""
+
+
+@pytest.mark.parametrize(("name", "value"), [("vllm:num_requests_running", 3), ("process_start_time_seconds", 1.7e9), ("vllm:no", None)])
+def test_metric(name, value):
+    assert _engine.metric(METRICS, name) == value
+
+
+def test_a_metric_that_is_no_number_is_unknown():
+    with pytest.raises(UnknownState):
+        _engine.metric("a b\n", "a")
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [("10.0.0.1", "http://10.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1"), ("fe80::1", "http://[fe80::1]:1")],
+)
+def test_base_url(address, url):
+    assert _engine.base_url(address, 1) == url
+
+
+# -- API -------------------------------------------------------------------------------------------------------------
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """As much of an engine's API as a look needs; the server's ``plan`` says how it answers a completion."""
+
+    def log_message(self, format, *args):
+        pass
+
+    def answer(self, code, body, kind="application/json"):
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        bodies = {"/health": b"", "/version": b'{"version":"0.32.0"}', "/metrics": METRICS.encode()}
+        if self.path in bodies:
+            self.answer(200, bodies[self.path])
+        else:
+            self.answer(404, b"")
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, asked, self.headers.get("Authorization")))
+        code, body = self.server.plan
+        self.answer(code, body, "text/event-stream")
+        if self.server.hang:
+            self.wfile.flush()
+            self.server.done.wait(10)
+
+
+@pytest.fixture
+def api():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    server.asked, server.plan, server.hang, server.done = [], (200, b""), False, threading.Event()
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.done.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def event(tokens):
+    return b"data: " + json.dumps({"choices": [{"text": ""}], "usage": {"completion_tokens": tokens}}).encode() + b"\n\n"
+
+
+def test_a_token_is_a_token(api):
+    api.plan = (200, event(0) + event(1) + event(2) + b"data: [DONE]\n\n")
+    answer = _engine.first_token(api.url, "tiny", "k", 5)
+    assert answer.tokens == 1
+    assert 0 <= answer.seconds < 5
+    path, asked, authorization = api.asked[0]
+    assert (path, asked["model"], asked["max_tokens"], authorization) == ("/v1/completions", "tiny", 8, "Bearer k")
+
+
+def test_without_a_key_none_is_sent(api):
+    _engine.first_token(api.url, "tiny", "", 5)
+    assert api.asked[0][2] is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"data: [DONE]\n\n", event(0) + b"data: [DONE]\n\n", b'data: {"error": {"message": "engine dead"}}\n\n', b": ping\n\n"]
+)
+def test_an_answer_without_a_token_is_no_proof(api, body):
+    api.plan = (200, body)
+    assert _engine.first_token(api.url, "tiny", "", 5) is None
+
+
+def test_a_hanging_engine_is_given_up(api):
+    api.plan, api.hang = (200, event(0)), True
+    assert _engine.first_token(api.url, "tiny", "", 0.3) is None
+
+
+def test_the_token_is_seen_before_the_answer_ends(api):
+    api.plan, api.hang = (200, event(1)), True
+    assert _engine.first_token(api.url, "tiny", "", 5).tokens == 1
+
+
+def test_something_else_on_the_port_is_unknown(api):
+    api.plan = (200, b"data: hello\n\n")
+    with pytest.raises(UnknownState):
+        _engine.first_token(api.url, "tiny", "", 5)
+
+
+@pytest.mark.parametrize(("code", "remedy"), [(401, "api_key_file"), (404, "does not serve 'tiny'"), (400, "")])
+def test_a_refusal_ends_the_waiting(api, code, remedy):
+    api.plan = (code, b'{"error":"no"}')
+    with pytest.raises(ClusterError, match=f"HTTP {code}") as caught:
+        _engine.first_token(api.url, "tiny", "planted-secret", 5)
+    assert remedy in caught.value.remedy
+    assert "planted-secret" not in str(caught.value) + caught.value.remedy
+
+
+def test_an_engine_in_trouble_is_asked_again(api):
+    api.plan = (503, b"")
+    assert _engine.first_token(api.url, "tiny", "", 5) is None
+
+
+def test_small_questions(api):
+    assert _engine.healthy(api.url, 5)
+    assert _engine.engine_version(api.url, 5) == "0.32.0"
+    assert _engine.requests_running(api.url, 5) == 3
+
+
+def test_nobody_answers():
+    url = "http://127.0.0.1:9"
+    assert not _engine.healthy(url, 1)
+    assert _engine.engine_version(url, 1) == ""
+    assert _engine.requests_running(url, 1) is None
+    assert _engine.first_token(url, "tiny", "", 1) is None
+
+
+def test_a_proxy_has_no_part_in_it(api, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert _engine.healthy(api.url, 5)
+
+
+def test_read_key(tmp_path):
+    path = tmp_path / "key"
+    assert _engine.read_key(None) == ""
+    with pytest.raises(ClusterError, match="cannot read"):
+        _engine.read_key(str(path))
+    path.write_text("\n")
+    with pytest.raises(ClusterError, match="is empty"):
+        _engine.read_key(str(path))
+    path.write_text("k\n")
+    assert _engine.read_key(str(path)) == "k"

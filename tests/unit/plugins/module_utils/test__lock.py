@@ -1,0 +1,116 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lock of a cluster."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _lock
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+NOW = datetime.datetime(2026, 11, 21, 9, 14, 3, tzinfo=datetime.timezone.utc)
+ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "play": "Up"}
+OTHER = {**ME, "user": "bob", "pid": 12}
+
+
+def lock_of(holder: dict) -> _lock.Lock:
+    return _lock.parse(_lock.dump(holder, NOW), "lock.json", 60)
+
+
+def test_the_identity_is_the_run_and_not_the_play():
+    assert _lock.holder_id(ME) == _lock.holder_id({**ME, "play": "Down", "started_at": "now"})
+    for field in _lock.IDENTITY:
+        assert _lock.holder_id(ME) != _lock.holder_id({**ME, field: "another"})
+
+
+def test_a_lock_is_read_as_it_was_written(tmp_path):
+    path = str(tmp_path / "lock.json")
+    _lock.write(path, _lock.dump(ME, NOW), replace=False)
+    lock = _lock.read(path)
+    assert (lock.id, lock.holder, lock.acquired_at) == (_lock.holder_id(ME), ME, "2026-11-21T09:14:03Z")
+    assert 0 <= lock.age < 60
+    assert os.listdir(tmp_path) == ["lock.json"]
+
+
+def test_the_age_is_that_of_the_file(tmp_path):
+    path = str(tmp_path / "lock.json")
+    _lock.write(path, _lock.dump(ME, NOW), replace=False)
+    os.utime(path, (0, 0))
+    assert _lock.read(path).age > 86400
+
+
+def test_a_lock_is_written_exclusively_unless_it_is_replaced(tmp_path):
+    path = str(tmp_path / "lock.json")
+    _lock.write(path, _lock.dump(ME, NOW), replace=False)
+    with pytest.raises(FileExistsError):
+        _lock.write(path, _lock.dump(OTHER, NOW), replace=False)
+    assert _lock.read(path).holder == ME
+    _lock.write(path, _lock.dump(OTHER, NOW), replace=True)
+    assert _lock.read(path).holder == OTHER
+
+
+@pytest.mark.parametrize("text", ["", "garble", "[]", "{}", '{"id": 1, "acquired_at": "x"}', '{"id": "x", "holder": 3, "acquired_at": "x"}'])
+def test_a_lock_that_makes_no_sense_is_unknown(tmp_path, text):
+    path = tmp_path / "lock.json"
+    path.write_text(text)
+    with pytest.raises(UnknownState) as caught:
+        _lock.read(str(path))
+    assert caught.value.reason == _lock.NOT_UNDERSTOOD and "gb10_break_lock" in caught.value.remedy
+
+
+def test_no_lock_and_an_unreadable_one(tmp_path, monkeypatch):
+    assert _lock.read(str(tmp_path / "lock.json")) is None
+
+    def denied(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", denied)
+    with pytest.raises(UnknownState, match="cannot be read") as caught:
+        _lock.read(str(tmp_path / "lock.json"))
+    assert caught.value.reason != _lock.NOT_UNDERSTOOD
+
+
+def test_a_free_lock_is_taken_and_an_own_one_kept():
+    assert _lock.decide_acquire(None, ME, break_lock=False, only_id=None)[0] == "take"
+    assert _lock.decide_acquire(lock_of(ME), ME, break_lock=False, only_id=None)[0] is None
+
+
+def test_another_runs_lock_blocks_with_holder_age_and_remedy():
+    with pytest.raises(ClusterError, match="bob@workbench, process 12, play 'Up', since 2026-11-21T09:14:03Z .60 s ago.") as caught:
+        _lock.decide_acquire(lock_of(OTHER), ME, break_lock=False, only_id=None)
+    assert "gb10_break_lock=true" in caught.value.remedy
+    assert caught.value.details["lock"]["holder"] == OTHER
+
+
+def test_breaking_respects_a_lock_that_changed_hands():
+    lock = lock_of(OTHER)
+    assert _lock.decide_acquire(lock, ME, break_lock=True, only_id=None)[0] == "take over"
+    assert _lock.decide_acquire(lock, ME, break_lock=True, only_id=lock.id)[0] == "take over"
+    with pytest.raises(ClusterError):
+        _lock.decide_acquire(lock, ME, break_lock=True, only_id="another")
+
+
+def test_release_takes_only_what_is_its_own():
+    assert _lock.decide_release(None, ME, break_lock=False)[0] is None
+    assert _lock.decide_release(lock_of(ME), ME, break_lock=False)[0] == "release"
+    assert _lock.decide_release(lock_of(OTHER), ME, break_lock=True)[0] == "release"
+    action, reason = _lock.decide_release(lock_of(OTHER), ME, break_lock=False)
+    assert action is None and "bob@workbench" in reason
+
+
+def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(ClusterError, match="at this moment"):
+        with _lock.exclusive(str(tmp_path)):
+            pass
+    os.close(descriptor)
+    with _lock.exclusive(str(tmp_path)):
+        pass

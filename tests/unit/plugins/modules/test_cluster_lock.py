@@ -1,0 +1,111 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Taking and giving back a cluster's lock."""
+
+from __future__ import annotations
+
+import os
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _lock
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.modules import cluster_lock
+
+ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "play": "Up"}
+OTHER = {**ME, "user": "bob", "pid": 12}
+
+
+@pytest.fixture
+def call(tmp_path):
+    def call(holder=None, *, check_mode=False, **params):
+        defaults = {
+            "state": "acquired",
+            "cluster_name": "gb10",
+            "state_dir": str(tmp_path / "state"),
+            "path": None,
+            "break_lock": False,
+            "only_id": None,
+            "holder": ME if holder is None else holder,
+        }
+        result = cluster_lock.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
+        assert result["changed"] is False
+        return result
+
+    return call
+
+
+def test_acquire_twice_and_release_twice(call, tmp_path):
+    first = call()
+    assert first["held"] and first["actions"] == [f"take lock {tmp_path}/state/gb10/lock.json"]
+    second = call()
+    assert second["held"] and second["actions"] == []
+    assert call(state="released")["actions"] and not os.path.exists(first["lock_path"])
+    assert call(state="released")["reason"] == "nobody holds the lock"
+
+
+def test_release_before_anything_exists(call):
+    assert call(state="released")["lock"] is None
+
+
+def test_another_run_blocks_and_may_be_broken(call):
+    call(OTHER)
+    with pytest.raises(ClusterError, match="bob@workbench"):
+        call()
+    with pytest.raises(ClusterError):
+        call(break_lock=True, only_id="another")
+    result = call(break_lock=True)
+    assert result["taken_over"] and result["held"] and result["lock"]["holder"] == ME
+
+
+def test_release_leaves_another_runs_lock_alone(call):
+    call(OTHER)
+    result = call(state="released")
+    assert not result["held"] and result["lock"]["holder"] == OTHER and "left alone" in result["reason"]
+    assert call(state="released", break_lock=True)["lock"] is None
+
+
+def test_clusters_do_not_share_a_lock(call, tmp_path):
+    call()
+    assert call(OTHER, cluster_name="second")["held"]
+    assert call(OTHER, path=str(tmp_path / "elsewhere.json"))["lock_path"] == str(tmp_path / "elsewhere.json")
+
+
+def test_check_mode_reads_and_reports_only(call, tmp_path):
+    assert call(check_mode=True)["actions"] == [f"take lock {tmp_path}/state/gb10/lock.json"]
+    assert not (tmp_path / "state").exists()
+    call(OTHER)
+    result = call(check_mode=True)
+    assert result["verdict"] == "warn" and not result["held"] and result["lock"]["holder"] == OTHER
+    assert "left alone" in call(check_mode=True, state="released")["reason"]
+
+
+def test_a_lock_that_makes_no_sense_stops_until_a_person_breaks_it(call, tmp_path):
+    path = tmp_path / "lock.json"
+    path.write_text("garble")
+    for params in ({}, {"state": "released"}, {"check_mode": True}):
+        with pytest.raises(UnknownState):
+            call(path=str(path), **params)
+    assert call(path=str(path), break_lock=True)["held"]
+    path.write_text("garble")
+    assert call(path=str(path), break_lock=True, state="released")["lock"] is None
+
+
+def test_a_missing_permission_names_the_remedy(call, tmp_path):
+    (tmp_path / "state").write_text("a file where a directory should be")
+    with pytest.raises(ClusterError) as caught:
+        call()
+    assert "become" in caught.value.remedy
+
+
+def test_somebody_must_be_the_holder(call):
+    with pytest.raises(ClusterError, match="who wants the lock"):
+        call({})
+
+
+def test_the_lock_is_world_readable_and_not_more(call):
+    assert os.stat(call()["lock_path"]).st_mode & 0o022 == 0
+    assert _lock.read(call()["lock_path"]).holder == ME

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Asking an image what it holds, with an engine that answers what it is told."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import ExecResult, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._image_probe import MARK
+from ansible_collections.gb10.cluster.plugins.modules import image_contract_info
+
+CONTRACT = {
+    "python": "3.12.3",
+    "architecture": "aarch64",
+    "versions": {"vllm": "0.32.0", "ray": None, "torch": "2.13.0"},
+    "programs": {"ray": None, "vllm": "/usr/local/bin/vllm"},
+    "packages": ["vllm==0.32.0"],
+    "packages_digest": "sha256:1b",
+}
+IMAGE = {"Id": "sha256:abc", "RepoTags": ["e:1"], "RepoDigests": None, "Config": {"Labels": None}, "Created": "now", "Size": 5}
+
+
+class Engine:
+    """Stands for EngineApi."""
+
+    def __init__(self, image=None, stdout="", error=None):
+        self.answer, self.stdout, self.error, self.runs = image, stdout, error, []
+
+    def image(self, reference):
+        return self.answer
+
+    def run_throwaway(self, image, argv, *, labels, timeout):
+        self.runs.append({"image": image, "argv": argv, "labels": labels, "timeout": timeout})
+        if self.error:
+            raise self.error
+        return ExecResult(0, self.stdout, "")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    def call(engine, **params):
+        monkeypatch.setattr(image_contract_info, "EngineApi", lambda socket, timeout: engine)
+        warnings = []
+        defaults = {"image": "e:1", "state_dir": str(tmp_path), "tool_timeout": 7, "docker_socket": "", "docker_timeout": 1}
+        module = types.SimpleNamespace(params={**defaults, **params}, check_mode=False, warn=warnings.append)
+        return image_contract_info.work(module) | {"warnings": warnings}
+
+    return call
+
+
+def answering(**changes):
+    return Engine(IMAGE, f"banner of the image\n{MARK}{json.dumps({**CONTRACT, **changes})}\n")
+
+
+def test_an_absent_image_is_a_result(call):
+    result = call(Engine())
+    assert not result["exists"] and result["contract"] is None and result["labels"] == {} and result["verdict"] == "block"
+
+
+def test_the_image_is_asked_once_and_by_its_id(call, tmp_path):
+    engine = answering()
+    first, second = call(engine), call(engine)
+    assert first["contract"] == second["contract"] == CONTRACT
+    assert (first["from_cache"], second["from_cache"]) == (False, True)
+    (run,) = engine.runs
+    assert run["image"] == "sha256:abc" and run["argv"][:2] == ["python3", "-c"] and run["timeout"] == 7
+    assert run["labels"] == {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "probe"}
+    assert [path.name for path in (tmp_path / "image-contracts").iterdir()] == ["abc.json"]
+
+
+@pytest.mark.parametrize("content", ["garble", "[]", "{}", '{"probe": "old", "contract": {}}', '{"contract": null, "probe": "x"}'])
+def test_a_cache_of_another_probe_is_not_used(call, tmp_path, content):
+    (tmp_path / "image-contracts").mkdir()
+    (tmp_path / "image-contracts/abc.json").write_text(content)
+    assert not call(answering())["from_cache"]
+    assert call(answering())["from_cache"]
+
+
+def test_a_cache_that_cannot_be_written_only_warns(call, tmp_path):
+    (tmp_path / "image-contracts").write_text("a file")
+    result = call(answering())
+    assert result["contract"] == CONTRACT and len(result["warnings"]) == 1
+
+
+def test_labels_tell_the_base(call):
+    image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base", "io.gb10.recipe": "r1", "other": "x"}}}
+    result = call(Engine(image, MARK + json.dumps(CONTRACT)))
+    assert result["base"] == {"image_id": "sha256:base", "recipe": "r1"} and result["labels"]["other"] == "x"
+    assert call(answering())["base"] is None
+
+
+@pytest.mark.parametrize("stdout", ["", "banner only\n", MARK + "{", MARK + "[]", MARK + '{"python": "3"}'])
+def test_an_image_that_does_not_answer_is_unknown_with_its_words(call, stdout):
+    with pytest.raises(UnknownState, match="does not tell what it holds") as caught:
+        call(Engine(IMAGE, stdout))
+    assert caught.value.details["raw"] == stdout
+
+
+def test_an_image_without_python_is_unknown(call):
+    with pytest.raises(UnknownState, match="does not run python3"):
+        call(Engine(IMAGE, error=NotFound("exec: python3: executable file not found")))

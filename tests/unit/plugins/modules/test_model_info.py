@@ -1,0 +1,70 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What model_info says about a model; what it finds is tested with its parts."""
+
+from __future__ import annotations
+
+import json
+import struct
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.modules import model_info
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    directory = tmp_path / "hub/models--org--name/snapshots" / COMMIT
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps({"architectures": ["A"], "num_attention_heads": 4}))
+    (directory / "tokenizer.json").write_text("{}")
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
+    return directory
+
+
+def call(**params):
+    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": []}
+    return model_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
+
+
+def test_a_complete_model(snapshot, tmp_path):
+    result = call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path))
+    assert result["verdict"] == "pass" and result["present"] and result["complete"] and result["missing"] == []
+    assert result["revision"] == COMMIT and result["snapshot_path"] == str(snapshot)
+    assert result["snapshot_relpath"] == f"hub/models--org--name/snapshots/{COMMIT}"
+    assert result["shards"] == ["model.safetensors"] and result["facts"]["num_attention_heads"] == 4
+    assert result["size_bytes"] == sum(path.stat().st_size for path in snapshot.iterdir())
+    assert [finding["id"] for finding in result["findings"]] == ["model.complete"]
+
+
+def test_an_absent_model(tmp_path):
+    result = call(repo="org/name", hf_home=str(tmp_path))
+    assert result["verdict"] == "block" and not result["present"] and not result["complete"]
+    assert result["snapshot_path"] is None and result["size_bytes"] == 0
+    assert "there is no org/name (revision main)" in result["msg"] and result["remedy"]
+
+
+def test_a_missing_side_file(snapshot, tmp_path):
+    result = call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path), side_files=["parser.py"])
+    assert result["present"] and not result["complete"] and result["missing"] == ["parser.py"]
+    assert [(finding["id"], finding["verdict"]) for finding in result["findings"]] == [("model.missing", "block")]
+
+
+def test_a_download_beside_a_complete_model_only_warns(snapshot, tmp_path):
+    blobs = snapshot.parents[1] / "blobs"
+    blobs.mkdir()
+    (blobs / "x.incomplete").touch()
+    result = call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path))
+    assert result["complete"] and result["verdict"] == "pass" and result["incomplete_blobs"] == ["x.incomplete"]
+    assert [finding["verdict"] for finding in result["findings"]] == ["warn"]
+
+
+def test_a_plain_directory(snapshot, tmp_path):
+    result = call(path=str(snapshot))
+    assert result["complete"] and result["revision"] is None and result["snapshot_relpath"] is None
+    assert not call(path=str(tmp_path / "none"))["present"]

@@ -1,0 +1,155 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ranks on a node, with an engine that answers what it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.modules import rank_info
+
+STATUS = "Name:\tray\nCapEff:\t{}\nSeccomp:\t2\n"
+LIMITS = "Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         {}           {}           bytes     \n"
+
+
+def test_capabilities():
+    assert rank_info.capabilities(STATUS.format(f"{1 << 14:016x}")) == ["IPC_LOCK"]
+    assert rank_info.capabilities(STATUS.format("0" * 16)) == []
+    everything = rank_info.capabilities(STATUS.format("000001ffffffffff"))
+    assert len(everything) == 41 and everything[40] == "CHECKPOINT_RESTORE"
+
+
+def test_memlock():
+    assert rank_info.memlock_bytes(LIMITS.format("unlimited", "unlimited")) == -1
+    assert rank_info.memlock_bytes(LIMITS.format("8388608", "unlimited")) == 8388608
+
+
+def test_what_the_kernel_does_not_tell_is_unknown():
+    with pytest.raises(UnknownState):
+        rank_info.capabilities("Name: x\n")
+    with pytest.raises(UnknownState):
+        rank_info.memlock_bytes("garble")
+
+
+def test_only_asked_values_are_returned_and_secrets_only_by_name():
+    environ = {"NCCL_NET": "IB", "HF_TOKEN": "hf_secret", "OTHER": "x", "BOTH": "y"}
+    assert rank_info.select(environ, ["NCCL_NET", "MISSING", "BOTH"], ["HF_TOKEN", "API_KEY", "BOTH"]) == {
+        "env": {"NCCL_NET": "IB", "MISSING": None},
+        "present": ["BOTH", "HF_TOKEN"],
+    }
+
+
+def test_ranks_are_known_by_the_beginning_of_their_title():
+    titles = {
+        9: "ray::RayWorkerProc.run",
+        3: "ray::RayWorkerProc",
+        4: "ray::IDLE",
+        5: "/usr/bin/python3 raylet ray::RayWorker",
+        6: "VLLM::Worker_TP0",
+        7: "VLLM::EngineCore",
+        8: "",
+    }
+    assert rank_info.rank_pids(titles, ["ray::RayWorker", "VLLM::Worker"]) == [3, 6, 9]
+
+
+class Engine:
+    """Stands for EngineApi."""
+
+    def __init__(self, containers=None, pids=()):
+        self.by_role, self.pids = containers or {}, list(pids)
+
+    def top(self, container_id):
+        return self.pids
+
+
+@pytest.fixture
+def call(monkeypatch):
+    def call(engine, **params):
+        monkeypatch.setattr(rank_info, "EngineApi", lambda socket, timeout: engine)
+        monkeypatch.setattr(rank_info, "find_node_container", lambda api, cluster, role: api.by_role.get(role))
+        defaults = {
+            "cluster_name": "gb10",
+            "node_role": None,
+            "rank_patterns": ["ray::RayWorker"],
+            "env_names": [],
+            "env_absent_names": [],
+            "devices": ["/dev/null", "/dev/nonexistent"],
+            "proc_root": "/proc",
+            "docker_socket": "",
+            "docker_timeout": 1,
+        }
+        return rank_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
+
+    return call
+
+
+def container(pid, role="head"):
+    state = {"Running": pid != 0, "Pid": pid}
+    return {"Id": "abc", "Name": f"/gb10-gb10-{role}", "Config": {"Labels": {"io.gb10.role": role}}, "State": state}
+
+
+@pytest.fixture
+def rank():
+    """A process that calls itself a rank and sets a variable after its start."""
+    program = "import os, sys; os.environ['LATER'] = '1'; os.environ['HF_TOKEN'] = 'hf_secret'; print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        ["ray::RayWorkerProc.run", "-c", program],
+        executable=os.path.realpath(sys.executable),
+        env={"EARLY": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    yield process.pid
+    process.communicate()
+
+
+def test_a_live_rank_is_read_and_no_secret_leaves_it(call, rank):
+    result = call(Engine({"head": container(rank)}, [rank, os.getpid()]), env_names=["EARLY", "LATER", "NO"], env_absent_names=["HF_TOKEN", "API_KEY"])
+    assert result["verdict"] == "pass" and result["exists"] and result["container"]["running"]
+    (found,) = result["ranks"]
+    assert found["pid"] == rank and found["source"] == "live" and found["title"].startswith("ray::RayWorkerProc.run")
+    assert found["env"] == {"EARLY": "1", "LATER": "1", "NO": None} and found["present"] == ["HF_TOKEN"]
+    assert found["devices"] == result["container"]["devices"] == ["/dev/null"]
+    assert isinstance(found["memlock_bytes"], int)
+    assert "hf_secret" not in str({**found, "title": ""})
+
+
+def test_an_environment_of_the_start_is_no_proof(call, rank, monkeypatch):
+    monkeypatch.setattr(rank_info, "environment", lambda pid, proc_root: ({}, "exec"))
+    result = call(Engine({"worker": container(rank, "worker")}, [rank]))
+    assert result["verdict"] == "unknown" and str(rank) in result["msg"] and result["container"]["role"] == "worker"
+
+
+def test_no_container_a_stopped_one_and_one_without_ranks(call):
+    nowhere = call(Engine())
+    assert not nowhere["exists"] and nowhere["verdict"] == "block" and nowhere["container"]["devices"] == []
+    stopped = call(Engine({"head": container(0)}))
+    assert stopped["exists"] and not stopped["container"]["running"] and stopped["container"]["memlock_bytes"] == 0
+    idle = call(Engine({"head": container(os.getpid())}, [os.getpid()]))
+    assert idle["container"]["running"] and idle["ranks"] == [] and idle["verdict"] == "block"
+
+
+def test_two_roles_on_one_node_must_be_told_apart(call):
+    engine = Engine({"head": container(0), "worker": container(0, "worker")})
+    with pytest.raises(ClusterError, match="a head's and a worker's"):
+        call(engine)
+    assert call(engine, node_role="worker")["container"]["role"] == "worker"
+
+
+def test_a_process_that_may_not_be_looked_at_is_unknown(call, monkeypatch):
+    def denied(_path, _root):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(rank_info, "has_device", denied)
+    with pytest.raises(UnknownState, match="cannot be looked at") as caught:
+        call(Engine({"head": container(os.getpid())}))
+    assert "become" in caught.value.remedy

@@ -1,0 +1,493 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The module's decisions: what is wanted, what stands in the way, what is refused, what it returns."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _listeners, _net, _node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._ray import RayTable, ray_unit
+from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
+
+OWN_ID = "a" * 64
+STALE_ID = "b" * 64
+OTHER_ID = "c" * 64
+
+
+def params(**given):
+    defaults = {name: option.get("default") for name, option in ray_cluster.argument_spec().items()}
+    return {
+        **defaults, "node_role": "head", "image": "local/vllm-ray:26.05", "node_address": "127.0.0.1", "devices": [], "wait_timeout": 0.2, "wait_sleep": 0.01, **given,
+    }  # fmt: skip
+
+
+def container(container_id=OWN_ID, name="gb10-gb10-head", status="running", labels=None, path="ray", args=("start", "--block")):
+    state = {
+        "Status": status, "Running": status == "running", "ExitCode": 0 if status == "running" else 137, "OOMKilled": False,
+        "StartedAt": "2026-11-21T01:57:53.754100254Z",
+    }  # fmt: skip
+    return {
+        "Id": container_id, "Name": f"/{name}", "State": state, "Created": "2026-11-21T01:57:50.000000000Z", "Path": path, "Args": list(args),
+        "Config": {"Labels": labels or {}, "Image": "local/vllm-ray:26.05"},
+    }  # fmt: skip
+
+
+class Engine:
+    """A Docker engine of memory."""
+
+    def __init__(self, containers=(), image="sha256:aaa", titles=()):
+        self.known = {entry["Id"]: entry for entry in containers}
+        self.image_id = image
+        self.titles = dict(enumerate(titles, 100))
+
+    def containers(self, labels, all=True):
+        return [
+            {"Id": entry["Id"], "Names": [entry["Name"]], "State": entry["State"]["Status"]}
+            for entry in self.known.values()
+            if labels.items() <= entry["Config"]["Labels"].items()
+        ]
+
+    def inspect(self, wanted):
+        for entry in self.known.values():
+            if wanted in (entry["Id"], entry["Name"].lstrip("/")):
+                return entry
+        raise NotFound("No such container")
+
+    def image(self, reference):
+        return {"Id": self.image_id} if self.image_id else None
+
+    def top(self, container_id):
+        return sorted(self.titles)
+
+    def logs(self, container_id, tail=50):
+        return "its last line\n"
+
+
+class Module:
+    def __init__(self, check_mode=False, **given):
+        self.params = params(**given)
+        self.check_mode = check_mode
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """A node with an address, no listener, no engine state; returns how to set what its engine knows."""
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [])
+    monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "")
+    monkeypatch.setattr(ray_cluster._ray, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
+    engines = []
+
+    def use(engine):
+        monkeypatch.setattr(_listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
+        monkeypatch.setattr(ray_cluster, "EngineApi", lambda *arguments: engine)
+        engines.append(engine)
+        return engine
+
+    return use
+
+
+READY = {"node_id": "3a", "address": "127.0.0.1", "alive": True, "head": True, "started_ms": 1795226274000, "gpus": 1.0, "resources": {"GPU": 1.0}}
+
+
+def running(**given):
+    """Our container as it runs with these options."""
+    wanted = params(**given)
+    unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, "sha256:aaa", None))
+    return container(labels=unit.labels, name=unit.name)
+
+
+# -- documentation ---------------------------------------------------------------------------------------------------
+
+
+def test_documentation_and_specification_agree():
+    documented = yaml.safe_load(ray_cluster.DOCUMENTATION)["options"]
+    spec = {name: option for name, option in ray_cluster.argument_spec().items() if not name.startswith("docker_")}
+    assert documented.keys() == spec.keys()
+    assert {name: option.get("default") for name, option in documented.items()} == {name: option.get("default") for name, option in spec.items()}
+
+
+# -- the whole, without acting ---------------------------------------------------------------------------------------
+
+
+def test_same_options_change_nothing(node):
+    node(Engine([running()]))
+    result = ray_cluster.work(Module())
+    assert (result["changed"], result["actions"], result["reason"]) == (False, [], "as wanted")
+    assert result["container_id"] == OWN_ID
+    assert re.fullmatch(r"[0-9a-f]{16}", result["session"])
+    assert result["address"] == "127.0.0.1:6379"
+    assert result["ray_nodes"] == [READY]
+    assert result["diff"]["before"] == result["diff"]["after"]
+
+
+def test_check_mode_predicts_on_a_cold_node_without_its_image(node):
+    node(Engine(image=None))
+    result = ray_cluster.work(Module(check_mode=True, secret_files={"ray_token": "/none/ray_token"}))
+    assert result["changed"]
+    assert result["actions"] == ["create gb10-gb10-head (no container)", "start gb10-gb10-head"]
+    assert result["session"] == ray_cluster.SESSION_TO_COME
+    assert result["diff"]["before"] == {"state": "absent", "fields": {}}
+    assert result["diff"]["after"]["state"] == "running"
+
+
+def test_check_mode_predicts_a_worker_whose_head_is_to_come(node, monkeypatch):
+    monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "Connection refused")
+    node(Engine())
+    assert ray_cluster.work(Module(check_mode=True, node_role="worker", head_address="10.0.0.1"))["changed"]
+
+
+def test_check_mode_predicts_that_a_worker_follows_a_new_head(node):
+    node(Engine([running(node_role="worker", head_address="10.0.0.1", head_session="abc")]))
+    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=ray_cluster.SESSION_TO_COME)
+    assert ray_cluster.work(module)["changed_fields"] == ["head_session"]
+
+
+@pytest.mark.parametrize("given", [None, "", "abc"])
+def test_a_worker_stays_with_its_head(node, monkeypatch, given):
+    node(Engine([running(node_role="worker", head_address="10.0.0.1", head_session="abc")]))
+    assert not ray_cluster.work(Module(node_role="worker", head_address="10.0.0.1", head_session=given))["changed"]
+
+
+def test_a_tag_that_is_gone_restarts_nothing(node):
+    node(Engine([running()], image=None))
+    assert not ray_cluster.work(Module())["changed"]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(
+    ("titles", "role"),
+    [(["ray start", "ray::RayWorkerProc.run"], "worker"), (["VLLM::EngineCore"], "head")],
+)
+def test_live_work_is_not_thrown_away(node, check_mode, titles, role):
+    given = {"node_role": role, "head_address": "10.0.0.1"}
+    node(Engine([running(**given, env={"VLLM_X": "1"})], titles=titles))
+    with pytest.raises(ClusterError) as caught:
+        ray_cluster.work(Module(check_mode=check_mode, **given, env={"VLLM_X": "2"}))
+    error = caught.value
+    assert f"container gb10-gb10-{role} on" in str(error)
+    assert 'env.VLLM_X "1" -> "2"' in str(error)
+    assert "an unknown number of requests runs" in str(error)
+    assert "-e gb10_allow_restart=true" in error.remedy
+    assert error.details["changed_fields"] == ["env.VLLM_X"]
+    assert error.details["engine_live"]
+    assert error.details["diff"]["after"]["fields"]["env.VLLM_X"] == "2"
+    assert "changed" not in error.details or not error.details["changed"]
+
+
+def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
+    run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
+    monkeypatch.setattr(ray_cluster._engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(ray_cluster._engine, "requests_running", lambda url, timeout: 3)
+    node(Engine([running()]))
+    with pytest.raises(ClusterError, match=r"holds live work \(run 20261121T000000-1; 3 requests run\)") as caught:
+        ray_cluster.work(Module(shm_size="20g"))
+    assert caught.value.details["engine_requests_running"] == 3
+
+
+def test_allowed_restarts_are_planned(node):
+    node(Engine([running()], titles=["VLLM::EngineCore"]))
+    result = ray_cluster.work(Module(check_mode=True, allow_restart=True, env={"A": "1"}))
+    assert [action.split()[0] for action in result["actions"]] == ["stop", "remove", "create", "start"]
+
+
+def test_ranks_of_a_head_that_is_gone_hold_no_work(node):
+    given = {"node_role": "worker", "head_address": "10.0.0.1"}
+    node(Engine([running(**given, head_session="abc")], titles=["ray::RayWorkerProc.run"]))
+    assert ray_cluster.work(Module(check_mode=True, **given, head_session="def"))["changed_fields"] == ["head_session"]
+
+
+def test_an_exited_container_is_replaced(node):
+    entry = running()
+    entry["State"].update(Status="exited", Running=False, ExitCode=1)
+    node(Engine([entry]))
+    result = ray_cluster.work(Module(check_mode=True))
+    assert result["reason"] == "container of ours had exited with code 1"
+    assert result["changed_fields"] == []
+
+
+@pytest.mark.parametrize(("state", "verbs"), [("stopped", ["stop"]), ("absent", ["stop", "remove"])])
+def test_stopping_needs_no_other_option(node, state, verbs):
+    node(Engine([running()]))
+    result = ray_cluster.work(Module(check_mode=True, state=state, image=None, node_address=None))
+    assert [action.split()[0] for action in result["actions"]] == verbs
+    assert result["diff"]["after"]["state"] == {"stopped": "exited", "absent": "absent"}[state]
+    assert result["session"] == ""
+
+
+@pytest.mark.parametrize("state", ["stopped", "absent"])
+def test_nothing_to_stop(node, state):
+    node(Engine())
+    assert not ray_cluster.work(Module(state=state, image=None, node_address=None))["changed"]
+
+
+# -- inputs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"node_role": "worker"}, "a worker needs head_address"),
+        ({"gpus": 2}, "gpus is 2"),
+        ({"gpus": "two"}, "gpus is 'two'"),
+        ({"gpus": [{"id": 0}]}, "gpus is"),
+        ({"ulimits": {"memlock": "unlimited"}}, "ulimits.memlock is 'unlimited'"),
+        ({"ulimits": {"memlock": True}}, "ulimits.memlock is True"),
+        ({"env": {"A": True}}, "env A is True"),
+        ({"port_range": "1-2"}, "port_range 1-2"),
+        ({"secret_files": {"ray_token": "/none/ray_token"}}, "secret ray_token: /none/ray_token"),
+        ({"node_address": "203.0.113.9"}, "203.0.113.9 is no address of"),
+        ({"devices": ["/dev/none"]}, "has no /dev/none"),
+    ],
+)
+def test_wrong_inputs_are_refused(node, given, message):
+    node(Engine())
+    with pytest.raises(ClusterError, match=message) as caught:
+        ray_cluster.work(Module(**given))
+    assert caught.value.remedy
+
+
+def test_a_missing_image_names_the_stage(node):
+    node(Engine(image=None))
+    with pytest.raises(ClusterError, match=r"image local/vllm-ray:26.05 is not on") as caught:
+        ray_cluster.work(Module())
+    assert "--tags image" in caught.value.remedy
+
+
+def test_no_head_is_told_at_once(node, monkeypatch):
+    monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "no answer within 5 s")
+    node(Engine())
+    with pytest.raises(ClusterError, match=r"no Ray head answers at 10.0.0.1:6379 from .* \(no answer within 5 s\)"):
+        ray_cluster.work(Module(node_role="worker", head_address="10.0.0.1"))
+
+
+def test_a_strangers_container_keeps_its_name(node):
+    node(Engine([container(OTHER_ID, "gb10-gb10-head")]))
+    with pytest.raises(ClusterError, match="a container that is not ours has the name of ours: container gb10-gb10-head"):
+        ray_cluster.work(Module())
+
+
+# -- what holds the ports --------------------------------------------------------------------------------------------
+
+
+def listener(process="python3", port=6379, holder="", pid=15085):
+    return {"port": port, "address": "0.0.0.0", "pid": pid, "process": process, "cmdline": process, "since": "2026-11-21T02:09:08Z", "container": holder}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_taken_port_names_its_holder(node, monkeypatch, check_mode):
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener(), listener(pid=None, port=20100)])
+    node(Engine())
+    with pytest.raises(ClusterError) as caught:
+        ray_cluster.work(Module(check_mode=check_mode))
+    assert "port 6379 on 0.0.0.0: python3 (pid 15085) since 2026-11-21T02:09:08Z" in str(caught.value)
+    assert "port 20100 on 0.0.0.0: a process that only root can see" in str(caught.value)
+    assert "gb10_ray_port" in caught.value.remedy
+
+
+def test_a_taken_port_names_its_container(node, monkeypatch):
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener("redis-server", holder=OTHER_ID)])
+    node(Engine([container(OTHER_ID, "cache", path="redis-server", args=())]))
+    with pytest.raises(ClusterError, match=r"redis-server \(pid 15085\) in container cache since"):
+        ray_cluster.work(Module(replace_stale=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "args", "process"),
+    [
+        ("ray", ("start", "--head", "--block"), "gcs_server"),
+        ("bash", ("-c", "ray start --head --port 6379 --block"), "python3"),
+        ("sleep", ("infinity",), "gcs_server"),
+    ],
+)
+def test_a_stale_head_blocks_until_somebody_says_so(node, monkeypatch, path, args, process):
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener(process, holder=STALE_ID), listener("ray::X", 20102, STALE_ID)])
+    node(Engine([container(STALE_ID, "yesterday", path=path, args=args)]))
+    with pytest.raises(ClusterError) as caught:
+        ray_cluster.work(Module(check_mode=True))
+    assert "container yesterday (image local/vllm-ray:26.05, created 2026-11-21T01:57:50Z, started 2026-11-21T01:57:53Z)" in str(caught.value)
+    assert "-e gb10_replace_stale=true" in caught.value.remedy
+    result = ray_cluster.work(Module(check_mode=True, replace_stale=True))
+    assert result["actions"][:2] == ["stop yesterday (stale head)", "remove yesterday (stale head)"]
+
+
+def test_our_own_listeners_are_not_foreign():
+    found = [listener(holder=OWN_ID), listener(holder=OTHER_ID), listener(holder="d" * 64)]
+    kept = ray_cluster.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
+    assert [(entry["container"], entry["container_name"]) for entry in kept] == [(OTHER_ID, "theirs"), ("", "")]
+
+
+def test_the_hosts_own_listeners_are_foreign_to_a_new_container():
+    assert len(ray_cluster.foreign_listeners([listener()], {}, "")) == 1
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def wait(engine, table, monkeypatch, **given):
+    answers = table if isinstance(table, list) else [table]
+
+    def ask(*arguments):
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ray_cluster._ray, "ask", ask)
+    wanted = params(**given)
+    unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, "sha256:aaa", None))
+    return ray_cluster.wait_for_ray(engine, wanted, "spark-1", unit)
+
+
+def test_the_wait_ends_when_ray_knows_the_node(monkeypatch):
+    before = [UnknownState("printed what cannot be read", raw="x"), ClusterError("is not running"), RayTable("", "", [], "Connection refused", "head")]
+    table = RayTable("2.60.0", "3.11.2", [READY], "", "")
+    assert wait(Engine([running()]), [*before, RayTable("2.60.0", "3.11.2", [], "", ""), table], monkeypatch) == [READY]
+
+
+@pytest.mark.parametrize(
+    ("table", "last"),
+    [
+        (RayTable("", "", [], "Connection refused", "head"), "Connection refused"),
+        (RayTable("2.60.0", "3.11.2", [{**READY, "address": "10.0.0.9"}], "", ""), "the head knows 10.0.0.9"),
+        (RayTable("2.60.0", "3.11.2", [], "", ""), "the head knows no node"),
+    ],
+)
+def test_the_wait_tells_what_it_last_saw(monkeypatch, table, last):
+    with pytest.raises(WaitTimeout, match=last):
+        wait(Engine([running()]), table, monkeypatch)
+
+
+def test_the_wait_ends_with_the_container(monkeypatch):
+    entry = running()
+    entry["State"].update(Status="exited", Running=False, ExitCode=137)
+    with pytest.raises(ClusterError, match=r"gb10-gb10-head on spark-1 ended with exit code 137; its log ends:\nits last line"):
+        wait(Engine([entry]), RayTable("", "", [], "", ""), monkeypatch)
+
+
+def test_the_wait_ends_when_somebody_removes_the_container(monkeypatch):
+    with pytest.raises(ClusterError, match="was removed while it was waited for"):
+        wait(Engine(), RayTable("", "", [], "", ""), monkeypatch)
+
+
+def test_milliseconds_of_dockers_times():
+    assert ray_cluster.milliseconds("2026-11-21T01:57:53.754100254Z") == 1795226273000
+
+
+# -- acting ----------------------------------------------------------------------------------------------------------
+
+
+class Sdk:
+    """The SDK's client: notes what is asked of it."""
+
+    def __init__(self, log=b"a line\n"):
+        self.calls = []
+        self.log = log
+        self.containers = self
+
+    def get(self, container_id):
+        return Handle(self, container_id)
+
+    def create(self, **arguments):
+        self.calls.append(("create", arguments["name"]))
+        return Handle(self, "new")
+
+
+class Handle:
+    def __init__(self, sdk, container_id):
+        self.sdk = sdk
+        self.id = container_id
+
+    def stop(self, timeout):
+        self.sdk.calls.append(("stop", self.id, timeout))
+
+    def start(self):
+        self.sdk.calls.append(("start", self.id))
+
+    def remove(self, v):
+        self.sdk.calls.append(("remove", self.id))
+
+    def logs(self, **arguments):
+        return iter([self.sdk.log])
+
+
+@pytest.fixture
+def sdk(monkeypatch):
+    client = Sdk()
+    monkeypatch.setattr(ray_cluster, "sdk_client", lambda *arguments: client)
+    return client
+
+
+def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_path):
+    places = {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log")}
+    node(Engine([running(**places)]))
+    ray_cluster.work(Module(**places, env={"A": "1"}, stop_timeout=130))
+    assert sdk.calls == [("stop", OWN_ID, 130), ("remove", OWN_ID), ("create", "gb10-gb10-head"), ("start", "new")]
+    kept = tmp_path / "log" / "gb10" / "containers" / f"gb10-gb10-head-{OWN_ID[:12]}.log"
+    assert kept.read_text() == "a line\n"
+    assert (tmp_path / "state" / "gb10" / "run").is_dir()
+    assert (tmp_path / "state" / "gb10" / "launch").is_dir()
+
+
+def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
+    node(Engine([container(STALE_ID, "yesterday")]))
+    ray_cluster.work(Module(replace_stale=True, wait=False, state_dir=str(tmp_path), log_dir=str(tmp_path)))
+    assert sdk.calls == [("stop", STALE_ID, 120), ("remove", STALE_ID), ("create", "gb10-gb10-head"), ("start", "new")]
+
+
+def test_the_engine_is_stopped_before_its_container(node, sdk, monkeypatch):
+    run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
+    monkeypatch.setattr(ray_cluster._engine, "engine_state", lambda paths: run)
+    engine = node(Engine([running()]))
+
+    def execute(container_id, argv, *, timeout):
+        sdk.calls.append(("exec", argv[1:3], argv[-2:], timeout))
+        return ray_cluster_result(0)
+
+    engine.exec = execute
+    ray_cluster.work(Module(state="stopped"))
+    assert sdk.calls == [("exec", ["/opt/gb10/launch/launcher.py", "stop"], ["--grace", "120"], 150), ("stop", OWN_ID, 120)]
+
+
+def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeypatch):
+    run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
+    monkeypatch.setattr(ray_cluster._engine, "engine_state", lambda paths: run)
+    engine = node(Engine([running()]))
+    engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
+    with pytest.raises(ClusterError, match="did not end within 120 s") as caught:
+        ray_cluster.work(Module(state="absent"))
+    assert sdk.calls == []
+    assert caught.value.details["raw"] == '{"remaining": [7]}'
+
+
+def ray_cluster_result(code):
+    from ansible_collections.gb10.cluster.plugins.module_utils._docker import ExecResult
+
+    return ExecResult(code, '{"remaining": [7]}' if code else "{}", "")
+
+
+def test_only_the_newest_logs_are_kept(sdk, tmp_path):
+    actor = ray_cluster.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, ray_cluster.NO_WORK)
+    for number in range(7):
+        entry = container(f"{number}" * 64, labels=running()["Config"]["Labels"])
+        actor.keep_log(_node_container.current_of(entry))
+    assert len(list((tmp_path / "gb10" / "containers").iterdir())) == 5
+
+
+def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
+    (tmp_path / "log").write_text("a file where a directory belongs")
+    actor = ray_cluster.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, ray_cluster.NO_WORK)
+    with pytest.raises(ClusterError, match="Not a directory"):
+        actor.keep_log(_node_container.current_of(running()))
+
+
+def test_own_addresses_come_from_the_kernel():
+    ray_cluster.check_node_address(_net.ipv4_addresses()[0]["address"], "spark-1")

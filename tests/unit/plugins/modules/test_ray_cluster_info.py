@@ -1,0 +1,76 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the information module makes of a node's container and of Ray's answer."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _ray
+from ansible_collections.gb10.cluster.plugins.modules import ray_cluster_info
+
+FIELDS = '{"head_address":"10.0.0.11","image":"local/vllm-ray:26.05","node_address":"10.0.0.11","port":6379}'
+
+
+def node(address, alive, gpus=1.0):
+    return {"node_id": address, "address": address, "alive": alive, "head": False, "started_ms": 1, "gpus": gpus, "resources": {"GPU": gpus}}
+
+
+def inspected(status="running"):
+    state = {"Status": status, "Running": status == "running", "ExitCode": 137, "OOMKilled": False, "StartedAt": "2026-11-21T01:57:53Z"}
+    labels = {_docker.LABEL_FIELDS: FIELDS}
+    return {"Id": "a" * 64, "Name": "/gb10-gb10-head", "Image": "sha256:aaa", "Created": "2026-11-21T01:57:50Z", "State": state, "Config": {"Labels": labels}}
+
+
+class Module:
+    params = {"cluster_name": "gb10", "connect_timeout": 5, "docker_socket": "/none", "docker_timeout": 60}
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    def use(found, table=None):
+        monkeypatch.setattr(ray_cluster_info, "find_node_container", lambda api, cluster, role: found.get(role))
+        monkeypatch.setattr(ray_cluster_info._ray, "ask", lambda api, container_id, address, timeout: table)
+        return ray_cluster_info.work(Module())
+
+    return use
+
+
+def test_no_container(ask):
+    result = ask({})
+    assert (result["exists"], result["running"], result["nodes"]) == (False, False, [])
+
+
+def test_a_stopped_container_is_not_asked(ask):
+    result = ask({"worker": inspected("exited")})
+    assert (result["exists"], result["running"], result["role"]) == (True, False, "worker")
+    assert result["container"]["exit_code"] == 137
+    assert result["session"] == ""
+    assert result["msg"] == "container gb10-gb10-head is exited"
+
+
+def test_a_running_head(ask):
+    table = _ray.RayTable("2.60.0", "3.11.2", [node("10.0.0.11", True), node("10.0.0.12", True), node("10.0.0.13", False)], "", "")
+    result = ask({"head": inspected()}, table)
+    assert result["msg"] == "head of cluster gb10: 2 nodes alive, 2 GPUs"
+    assert result["gpus_total"] == 2.0
+    assert result["container"]["exit_code"] is None
+    assert result["address"] == "10.0.0.11:6379"
+    assert "verdict" not in result
+
+
+def test_a_head_that_does_not_answer_is_unknown(ask):
+    result = ask({"head": inspected()}, _ray.RayTable("2.60.0", "3.11.2", [], "Connection refused", "head"))
+    assert (result["verdict"], result["ray_error"], result["gpus_total"]) == ("unknown", "Connection refused", 0)
+
+
+def test_of_two_roles_the_running_one_is_told(ask):
+    result = ask({"head": inspected("exited"), "worker": inspected()}, _ray.RayTable("2.60.0", "3.11.2", [], "", ""))
+    assert result["role"] == "worker"
+
+
+def test_every_key_is_documented(ask):
+    assert yaml.safe_load(ray_cluster_info.RETURN).keys() == ray_cluster_info.NOTHING.keys()
