@@ -19,7 +19,7 @@ demo: venv ## two simulated Sparks, the whole play, one chat completion
 	$(LAB) check
 	$(LAB) up
 	ansible-playbook -i inventories/lab playbooks/nemotron_tp2.yml
-	$(PYTHON) tests/lab/chat.py
+	ansible-playbook -i inventories/lab tests/lab/chat.yml
 
 .PHONY: lab-up
 lab-up: venv ## start the two simulated Sparks; repeats safely

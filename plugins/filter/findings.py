@@ -17,6 +17,7 @@ class FilterModule:
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,
             "input_findings": _findings.inputs,
+            "model_findings": _findings.models,
             "preflight_findings": _findings.preflight,
             "proof_findings": _findings.proof,
             "stage_seconds": _findings.stage_seconds,

@@ -289,7 +289,7 @@ class EngineApi:
 
 def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
     """Return the whole body; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""
-    parts = []
+    parts: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
         if left <= 0:

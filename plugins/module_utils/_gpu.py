@@ -17,6 +17,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResu
 PROCESS_QUERY = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
 GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits")
 
+BY_HAND = "Run nvidia-smi by hand on this node; look for the driver in: journalctl -k | grep -i nvrm"
+
 #: Inode of the kernel's first pid namespace, the one whose numbers the driver reports (PROC_PID_INIT_INO).
 HOST_PID_NAMESPACE = 4026531836
 
@@ -47,7 +49,7 @@ def parse_figure(text: str) -> int | None:
         return None
     match = _MEMORY.match(text)
     if not match:
-        raise UnknownState(f"nvidia-smi gives a figure that cannot be read: {text!r}", raw=text)
+        raise UnknownState(f"nvidia-smi gives a figure that cannot be read: {text!r}", reason="output not understood", remedy=BY_HAND, raw=text)
     return int(match["mib"])
 
 
@@ -62,7 +64,7 @@ def parse_processes(text: str) -> list[GpuProcess]:
         pid_text, _comma, rest = line.strip().partition(", ")
         name, comma, used = rest.rpartition(", ")
         if not comma or not pid_text.isdigit():
-            raise UnknownState(f"nvidia-smi lists a process in a shape that cannot be read: {line!r}", reason="output not understood", raw=text)
+            raise UnknownState(f"nvidia-smi lists a process in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         process = GpuProcess(int(pid_text), name, parse_figure(used))
         earlier = found.get(process.pid)
         if earlier is not None:
@@ -78,7 +80,7 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
     for line in filter(str.strip, text.splitlines()):
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != 6 or not fields[0].isdigit():
-            raise UnknownState(f"nvidia-smi describes a GPU in a shape that cannot be read: {line!r}", reason="output not understood", raw=text)
+            raise UnknownState(f"nvidia-smi describes a GPU in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         index, name, uuid, driver, total, used = fields
         gpus.append(
             {
@@ -97,7 +99,7 @@ def _answer(result: ToolResult) -> str:
     if result.rc != 0:
         raise UnknownState(
             f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
-            remedy="Run nvidia-smi by hand on this node; look for the driver in: journalctl -k | grep -i nvrm",
+            remedy=BY_HAND,
             reason="tool failed",
             raw=result.raw,
         )

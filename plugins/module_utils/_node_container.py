@@ -412,7 +412,7 @@ _LAST_WORDS: list[tuple[str, str]] = [
     (r"Version mismatch: ", "Give every node the same image: run the play with --tags image."),
     (r"InvalidAuthToken|AuthenticationError", "Give every node the same Ray token file: run the play with --tags ray and gb10_allow_restart=true."),
     (r"[Ss]ession.name.*(?:assert|mismatch|does not match)|AssertionError.*session", "Another Ray head uses this address: find it with docker ps, stop it."),
-    (r"[Aa]ddress already in use|Failed to bind", "Another program uses one of Ray's ports: choose another gb10_ray_port or port_range."),
+    (r"[Aa]ddress already in use|Failed to bind", "Another program uses one of Ray's ports: choose another gb10_ray_port or gb10_ray_port_range."),
     (r"No space left on device", "Make room on the file systems of /var/lib/docker and /dev/shm."),
 ]
 
@@ -424,8 +424,10 @@ def died(current: Current, node: str, image: str, log: str) -> ClusterError:
         return no_program(program, image, log)
     remedy = next((remedy for pattern, remedy in _LAST_WORDS if re.search(pattern, log)), f"Read its whole log: docker logs {current.name}")
     memory = ", killed for lack of memory" if current.oom_killed else ""
+    words = last_words(log)
     return ClusterError(
-        f"container {current.name} on {node} ended with exit code {current.exit_code}{memory}; its log ends:\n{last_words(log)}",
+        f"container {current.name} on {node} ended with exit code {current.exit_code}{memory}; "
+        + (f"its log ends:\n{words}" if words else "its log is empty"),
         remedy=remedy,
         reason="container exited",
         node=node,

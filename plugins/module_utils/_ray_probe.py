@@ -42,23 +42,22 @@ def table(address: str, seconds: float) -> list[dict[str, t.Any]]:
     return sorted(nodes, key=lambda node: (node["started_ms"], node["node_id"]))
 
 
-def main(address: str, seconds: float) -> int:
+def answer(address: str, seconds: float) -> dict[str, t.Any]:
+    """Return the document to print. ``kind`` says what was wrong: import, token or head; it is empty when the head answered."""
     # Ray's client waits for a head that hangs much longer than it was told, in code that heeds no Python exception.
     signal.alarm(int(seconds) + 1)
-    versions = {"python_version": platform.python_version(), "ray_version": ""}
+    document = {"python_version": platform.python_version(), "ray_version": "", "nodes": [], "error": "", "kind": ""}
     try:
         import ray
     except ImportError as error:
-        print(json.dumps({**versions, "error": str(error), "kind": "import", "nodes": []}))
-        return 0
-    versions["ray_version"] = ray.__version__
+        return {**document, "error": str(error), "kind": "import"}
+    document["ray_version"] = ray.__version__
     try:
-        print(json.dumps({**versions, "error": "", "kind": "", "nodes": table(address, seconds)}))
+        return {**document, "nodes": table(address, seconds)}
     except (OSError, ray.exceptions.RayError) as error:
         kind = "token" if type(error).__name__ == "AuthenticationError" else "head"
-        print(json.dumps({**versions, "error": str(error), "kind": kind, "nodes": []}))
-    return 0
+        return {**document, "error": str(error), "kind": kind}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], float(sys.argv[2])))
+    json.dump(answer(sys.argv[1], float(sys.argv[2])), sys.stdout)

@@ -15,7 +15,7 @@ description:
   - C(live) runs. C(defunct) has ended and waits for its parent; the driver gives its memory back by itself.
     C(ghost) is listed by the driver while the kernel has no such process; once that lasts, a reboot alone gives its memory back.
     C(unknown) is there but may not be looked at.
-  - A ghost only counts after it stayed for O(wait_timeout), since the driver takes a moment to clear up after a large process.
+  - A process that has ended only counts after it stayed for O(wait_timeout), since the driver takes a moment to clear up after it.
   - The check is never passed by not knowing. A tool that is missing, hangs, fails or prints what cannot be read is the verdict V(unknown).
   - It only reads. It ends no process and reboots nothing.
 extends_documentation_fragment:
@@ -54,12 +54,12 @@ options:
     default: [block, unknown]
   wait:
     description:
-      - Whether ghosts get time to vanish before they count. Without it they are looked at twice at once.
+      - Whether processes that have ended get time to vanish before they count. Without it they are looked at twice at once.
     type: bool
     default: true
   wait_timeout:
     description:
-      - Seconds that a ghost gets to vanish.
+      - Seconds that a process that has ended gets to vanish.
     type: int
     default: 10
   wait_sleep:
@@ -210,7 +210,7 @@ def outcome(processes: list[dict[str, t.Any]], node: str) -> dict[str, t.Any]:
         "reason": worst["id"],
         "processes": processes,
         "classes": {kind: [process["pid"] for process in processes if process["class"] == kind] for kind in _gpu.CLASSES},
-        "needs_reboot": has_ghost(processes),
+        "needs_reboot": has_class(processes, "ghost"),
         "findings": findings,
     }
 
@@ -236,20 +236,21 @@ def look(params: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     ]
 
 
-def has_ghost(processes: list[dict[str, t.Any]]) -> bool:
-    return any(process["class"] == "ghost" for process in processes)
+def has_class(processes: list[dict[str, t.Any]], *kinds: str) -> bool:
+    return any(process["class"] in kinds for process in processes)
 
 
 def look_until_settled(params: dict[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Look until there is no ghost, at most for the time that ghosts are given, but never once only.
+    """Look until no process that has ended is listed, at most for the time that such are given, but never once only.
 
-    A process that ends between the driver's answer and the look at /proc seems to be a ghost, too; the second look clears it.
+    The driver lists a process for a moment after it was killed, and one that ends between the driver's answer and the look at /proc
+    seems to be a ghost; the second look clears both.
     """
     processes = look(params)
-    if has_ghost(processes):
+    if has_class(processes, "defunct", "ghost"):
         for _waited in clock(params["wait_timeout"] if params["wait"] else 0, params["wait_sleep"]):
             processes = look(params)
-            if not has_ghost(processes):
+            if not has_class(processes, "defunct", "ghost"):
                 break
     return processes
 

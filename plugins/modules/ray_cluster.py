@@ -12,14 +12,15 @@ version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Starts, stops or removes the container in which one node runs Ray, as the head or as a worker of a cluster.
-  - The container is found by its labels. A digest over the options below decides whether it stays as it is or is made anew, and the diff names every
-    option that differs. A new version of the collection alone never makes a container anew.
+  - The container is found by its labels. A digest over the options below decides whether it stays as it is or is made anew, and the diff
+    names every option that differs. A new version of the collection alone never makes a container anew.
   - A container that holds a live engine is not made anew unless O(allow_restart=true), since its users would wait for up to half an hour.
-  - A container that has exited is replaced, never started again, since a Ray session cannot be taken up again. The log of a replaced container is kept
-    below O(log_dir), in C(CLUSTER/containers); the last five stay.
-  - Ready means that Ray itself answered. A head is ready when its GCS lists the head's own node as alive, a worker when the head lists the worker as alive under
-    O(node_address). When the container exits meanwhile, the module fails at once with the last lines of its log.
-  - Ray runs on host network with fixed ports and without dashboard and usage statistics. With a secret file named V(ray_token), it asks every client for that token.
+  - A container that has exited is replaced, never started again, since a Ray session cannot be taken up again. The log of a replaced
+    container is kept below O(log_dir), in C(CLUSTER/containers); the last five stay.
+  - Ready means that Ray itself answered. A head is ready when its GCS lists the head's own node as alive, a worker when the head lists the
+    worker as alive under O(node_address). When the container exits meanwhile, the module fails at once with the last lines of its log.
+  - Ray runs on host network with fixed ports and without dashboard and usage statistics. With a secret file named V(ray_token), it asks
+    every client for that token.
 requirements:
   - The Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
   - Docker Engine 20.10 or newer.
@@ -325,8 +326,8 @@ exit_code:
   type: int
   sample: 1
 log:
-  description: The last lines of that container's log.
-  returned: when the container ended
+  description: The last lines of the container's log.
+  returned: when the container ended, or Ray did not answer in time
   type: str
   sample: "RuntimeError: Version mismatch: The cluster was started with Ray 2.60.0"
 detail:
@@ -351,14 +352,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     LABEL_CLUSTER,
     LABEL_OWNER,
     LABEL_ROLE,
-    OWNER,
     EngineApi,
     NotFound,
     find_node_container,
     sdk_client,
     sdk_errors,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node_container import Action, Current, Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -438,8 +438,9 @@ def live_work(api: EngineApi, current: Current | None, params: Params) -> Work:
     """Return the live work in our container: the engine that the launcher noted, or any process that looks like a rank."""
     if current is None or not current.holds_processes:
         return NO_WORK
-    paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    engine = _engine.engine_state(paths) if params["node_role"] == "head" else {"live": False}
+    places = {**params, **current.fields}
+    paths = _engine.EnginePaths.of(places["state_dir"], places["log_dir"], params["cluster_name"])
+    engine: dict[str, t.Any] = _engine.engine_state(paths) if params["node_role"] == "head" else {"live": False}
     titles = [_listeners.command_line(pid) for pid in api.top(current.id)]
     seen = next((title for title in titles if _ray.is_work(title)), "")
     if not engine["live"] and not seen:
@@ -457,7 +458,8 @@ def guard(params: Params, node: str, current: Current | None, changed: dict[str,
 
     Ranks on a worker whose head has begun another session are what is left of an engine that ended with its head: they hold no work.
     """
-    if current is None or not work.live or params["allow_restart"] or "head_session" in changed:
+    joined, _now = changed.get("head_session", ("", ""))
+    if current is None or not work.live or params["allow_restart"] or joined:
         return
     why = _node_container.difference_text(changed) or _node_container.replacement_reason(current, changed)
     requests = "an unknown number of requests runs" if work.requests is None else f"{work.requests} requests run"
@@ -474,12 +476,14 @@ def guard(params: Params, node: str, current: Current | None, changed: dict[str,
 
 
 def check_node_address(address: str, node: str) -> None:
-    """Raise :class:`ClusterError` unless the address is one of this node's own."""
-    own = _net.ipv4_addresses() + _net.ipv6_addresses()
+    """Raise :class:`ClusterError` unless the address is one of this node's own that others can reach (Ray replaces a loopback address)."""
+    own = [entry for entry in _net.ipv4_addresses() + _net.ipv6_addresses() if entry["scope"] != "host"]
     if address not in (entry["address"] for entry in own):
         known = ", ".join(f"{entry['address']} ({entry['interface']})" for entry in own if entry["scope"] == "global") or "none"
         raise ClusterError(
-            f"{address} is no address of {node}; it has {known}", remedy="Correct node_address (gb10_fabric_address).", reason="node address"
+            f"{address} is no address under which others reach {node}; it has {known}",
+            remedy="Correct node_address (gb10_fabric_address).",
+            reason="node address",
         )
 
 
@@ -577,14 +581,14 @@ def check_ports(api: EngineApi, params: Params, node: str, fields: dict[str, t.A
         raise ClusterError(
             f"a Ray head of another run is on {node}: {'; '.join(entry.description for entry in stale)}",
             remedy="When that run is over, repeat with -e gb10_replace_stale=true to have it stopped and removed. "
-            "To keep it, choose another gb10_ray_port and port_range.",
+            "To keep it, choose another gb10_ray_port and gb10_ray_port_range.",
             reason="stale head",
             node=node,
         )
     if others:
         raise ClusterError(
             f"ports that Ray needs are taken on {node}: {'; '.join(map(listener_text, others))}",
-            remedy="Stop what listens there, or choose another gb10_ray_port or port_range.",
+            remedy="Stop what listens there, or choose another gb10_ray_port or gb10_ray_port_range.",
             reason="port taken",
             node=node,
             listeners=others,
@@ -728,12 +732,9 @@ def wait_for_ray(api: EngineApi, params: Params, node: str, unit: Unit) -> list[
         current = running_container(api, params, node, unit)
         try:
             table = _ray.ask(api, current.id, address, params["connect_timeout"])
-        except UnknownState as error:
-            last = f"{error} {error.details.get('raw', '')}".strip()
-            continue
         except ClusterError as error:
-            # The container ended between the look at it and the question: the next look tells how.
-            last = str(error)
+            # The container may have ended between the look at it and the question: the next look tells how.
+            last = f"{error} {error.details.get('raw', '')}".strip()
             continue
         _ray.check_hope(table, unit.fields["image"], address, node)
         if not table.error and _ray.registered(table.nodes, unit.fields["node_address"], milliseconds(current.started_at)):
@@ -745,7 +746,14 @@ def wait_for_ray(api: EngineApi, params: Params, node: str, unit: Unit) -> list[
         remedy=f"Read the container's log: docker logs {unit.name}. A slow node needs a longer wait_timeout.",
         reason="not ready in time",
         node=node,
+        log=last_log(api, unit),
     )
+
+
+def last_log(api: EngineApi, unit: Unit) -> str:
+    """Return the last lines of our container's log, empty when it is gone."""
+    inspected = find_node_container(api, unit.cluster, unit.role)
+    return api.logs(inspected["Id"]) if inspected else ""
 
 
 def running_container(api: EngineApi, params: Params, node: str, unit: Unit) -> Current:

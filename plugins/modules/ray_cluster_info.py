@@ -13,7 +13,7 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Looks for this node's container of a cluster (the head's, should it have both) and, when it runs, asks the cluster's head for its nodes from inside it.
   - Asking registers no driver with Ray and starts nothing there. It works with token authentication and without the dashboard.
-  - Fails only when the node's Docker engine cannot be asked. A head that does not answer is told in RV(ray_error), with RV(verdict=unknown).
+  - Fails only when the node's Docker engine cannot be asked. A head that does not answer is told in RV(ray_error), with the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module

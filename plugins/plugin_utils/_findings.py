@@ -9,8 +9,14 @@ from __future__ import annotations
 import ipaddress
 import typing as t
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+try:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+except ImportError:
+    # ansible-core requires packaging; only ansible-test's import check runs without it.
+    HAS_PACKAGING = False
+else:
+    HAS_PACKAGING = True
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
@@ -20,6 +26,11 @@ GIB = 1024**3
 
 #: Stands where a finding concerns the whole cluster.
 CLUSTER = "cluster"
+
+
+def on_node(findings: list[Finding], node: str) -> list[Finding]:
+    """Findings that a module made on a node, under the name the inventory has for it instead of the machine's own."""
+    return [{**found, "node": node} for found in findings]
 
 
 # --- validate ---------------------------------------------------------------------------------------------------------------
@@ -186,7 +197,7 @@ def preflight(info: dict[str, t.Any], node: str, zombies: dict[str, t.Any], need
         _not_seen("fabric.address", node, unseen["interfaces"]) if "interfaces" in unseen else _address(node, info["interfaces"], needs["address"]),
         *([_not_seen("port.free", node, unseen["listeners"])] if "listeners" in unseen else _listeners(node, info, needs)),
         *(_space(node, path, disk and disk["free_bytes"], needs["disk_gib"]) for path, disk in info["disk"].items()),
-        *zombies["findings"],
+        *on_node(zombies["findings"], node),
     ]
 
 
@@ -322,12 +333,13 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
         contract = answer["contract"]
         if profile["executor"] == "ray":
             ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
+            without = f"image {profile['image']['tag']} holds no Ray; vLLM dropped it from its requirements in 0.18."
             found.append(
                 finding(
                     "image.ray",
                     node,
                     "pass" if ray else "block",
-                    f"Ray {ray} on Python {contract['python']}." if ray else f"image {profile['image']['tag']} holds no Ray; vLLM dropped it from its requirements in 0.18.",
+                    f"Ray {ray} on Python {contract['python']}." if ray else without,
                     measured=ray,
                     remedy="" if ray else "put `ray` into the profile's image.layers and run with --tags image",
                 )
@@ -338,7 +350,9 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
 
 def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.Any]) -> list[Finding]:
     """The profile's version ranges against the image's contents."""
-    found = []
+    found: list[Finding] = []
+    if not HAS_PACKAGING:
+        return [finding("image.requires", node, "unknown", "the Python package `packaging` is missing on the controller.", remedy="pip install packaging")]
     for name, wanted in profile["requires"].items():
         have = contract["python"] if name == "python" else contract["versions"].get(name)
         try:
@@ -385,6 +399,14 @@ def _same_contents(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
                 )
             )
     return found or [finding("image.same", CLUSTER, "pass", f"same contents on {len(contracts)} node(s).")]
+
+
+# --- model ------------------------------------------------------------------------------------------------------------------
+
+
+def models(answers: dict[str, dict[str, t.Any]]) -> list[Finding]:
+    """Judge the model on all nodes; ``answers`` maps a node to what ``model_info`` answered there."""
+    return [found for node, answer in answers.items() for found in on_node(answer["findings"], node)]
 
 
 # --- ray --------------------------------------------------------------------------------------------------------------------
@@ -565,7 +587,13 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str) -> list[Finding]:
     ]
     for listener in info["listeners"]:
         found.append(
-            finding("teardown.port", node, "warn", f"port {listener['port']} is held by {_holder(listener)}.", remedy="it is not ours; stop it if it shall not be there")
+            finding(
+                "teardown.port",
+                node,
+                "warn",
+                f"port {listener['port']} is held by {_holder(listener)}.",
+                remedy="it is not ours; stop it if it shall not be there",
+            )
         )
     return found
 

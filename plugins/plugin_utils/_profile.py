@@ -146,7 +146,7 @@ def find(name: str, directories: t.Sequence[str] = ()) -> Path:
     if name.endswith((".yml", ".yaml")):
         path = Path(name).expanduser()
         if not path.is_file():
-            raise ProfileError(f"gb10_profile: no file {path} on the controller. Give the path of an existing profile or one of: {', '.join(known(directories))}")
+            raise ProfileError(f"gb10_profile: no file {path} on the controller. Give an existing one, or one of: {', '.join(known(directories))}")
         return path
     for directory in search_path(directories):
         for suffix in (".yml", ".yaml"):

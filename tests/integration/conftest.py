@@ -1,3 +1,7 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Plays on the lab, run through ansible-runner as a job controller would run them.
 
 The lab must be up (`make lab-up`). Tests run in the order of their files and leave the lab as they found it: no cluster.
@@ -5,9 +9,12 @@ The lab must be up (`make lab-up`). Tests run in the order of their files and le
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import subprocess
+import sys
 import threading
 import time
 import typing as t
@@ -71,9 +78,18 @@ class Lab:
 
     def __init__(self, private: Path) -> None:
         self._private = private
+        self.scratch = private
         self._runs = 0
 
-    def play(self, playbook: str = "nemotron_tp2", *, check: bool = False, tags: str = "", on_output: t.Callable[[str], None] | None = None, **variables: t.Any) -> Play:
+    def play(
+        self,
+        playbook: str = "nemotron_tp2",
+        *,
+        check: bool = False,
+        tags: str = "",
+        on_output: t.Callable[[str], None] | None = None,
+        **variables: t.Any,
+    ) -> Play:
         """Run a playbook to its end. ``on_output`` sees every chunk of output while the play goes on."""
         self._runs += 1
         directory = self._private / str(self._runs)
@@ -87,7 +103,11 @@ class Lab:
             extravars=variables,
             tags=tags or None,
             cmdline="--check --diff" if check else None,
-            envvars={"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
+            envvars={
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+            },
             event_handler=(lambda event: on_output(event.get("stdout", "")) or True) if on_output else None,
             quiet=True,
         )
@@ -104,6 +124,34 @@ class Lab:
     def containers(self, host: str) -> dict[str, str]:
         """Names and ids of all containers on a node, running or not."""
         return dict(line.split() for line in self.run(host, "docker", "ps", "-a", "--no-trunc", "--format", "{{.Names}} {{.ID}}").splitlines())
+
+    def json(self, host: str, path: str) -> dict[str, t.Any]:
+        return json.loads(self.run(host, "cat", path))
+
+    def write_host_vars(self, host: str, variables: dict[str, t.Any]) -> None:
+        """Give one host variables of its own, as a user would: in the inventory's host_vars."""
+        path = INVENTORY / "host_vars" / f"{host}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(variables), encoding="utf-8")
+
+    def remove_host_vars(self, host: str) -> None:
+        (INVENTORY / "host_vars" / f"{host}.json").unlink()
+
+    @contextlib.contextmanager
+    def driver(self, **state: t.Any) -> t.Iterator[None]:
+        """Let the simulated driver tools of all nodes behave in a certain way for a while."""
+        path = "/var/lib/gb10-lab/gpu.json"
+        try:
+            for host in (HEAD, WORKER):
+                self._write(host, path, json.dumps(state))
+            yield
+        finally:
+            for host in (HEAD, WORKER):
+                self.run(host, "rm", "-f", path)
+
+    @staticmethod
+    def _write(host: str, path: str, text: str) -> None:
+        subprocess.run(["docker", "exec", "-i", f"gb10-lab-{host}", "tee", path], input=text, text=True, stdout=subprocess.DEVNULL, timeout=60, check=True)
 
     def inspect(self, host: str, container: str) -> dict[str, t.Any]:
         return json.loads(self.run(host, "docker", "inspect", container))[0]

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """The cluster as it stands after the play, seen from the nodes."""
 
 from __future__ import annotations
@@ -96,7 +100,11 @@ def test_api_wants_its_key(host, role):
         run = json.loads(host.file("/var/lib/gb10/gb10/run/run.json").content_string)
         key = host.file(API_KEY).content_string.strip()
     url = f"http://{run['api_address']}:{run['api_port']}/v1/models"
-    ask = "import sys, urllib.request as r; print(r.urlopen(r.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + sys.stdin.read().strip()}), timeout=30).status)"
+    ask = (
+        "import sys, urllib.request as r; "
+        "key = {'Authorization': 'Bearer ' + sys.stdin.read().strip()}; "
+        "print(r.urlopen(r.Request(sys.argv[1], headers=key), timeout=30).status)"
+    )
     assert host.run("printf %%s %s | python3 -c %s %s", key, ask, url).stdout.strip() == "200"
     assert "401" in host.run("printf wrong | python3 -c %s %s", ask, url).stderr
 

@@ -94,7 +94,7 @@ def ensure_key() -> str:
 
 def ensure_node(node: Node, image: str, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> bool:
     """Bring one node up: created when absent or outdated, started when stopped. Returns whether anything was done."""
-    spec = fingerprint(image, store.seed_name(), *hosts.flags(abilities), *(node.address(subnet) for subnet in subnets.values()))
+    spec = fingerprint(image, store.seed_name(), ensure_key(), *hosts.flags(abilities), *(node.address(subnet) for subnet in subnets.values()))
     state = hosts.state(node.container)
     if state != "absent" and hosts.spec_of(node.container) != spec:
         hosts.remove(node.container)

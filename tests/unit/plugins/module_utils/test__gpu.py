@@ -41,6 +41,8 @@ def test_recorded_processes(name, pids):
     [
         ("4711, VLLM::EngineCore, [N/A]", GpuProcess(4711, "VLLM::EngineCore", None)),
         ("4711, [Not Found], 52310 MiB", GpuProcess(4711, "[Not Found]", 52310)),
+        # As a real driver listed a process just after it was killed.
+        ("405, [No data], 2566 MiB", GpuProcess(405, "[No data]", 2566)),
         ("4711, /opt/my, program, 12 MiB", GpuProcess(4711, "/opt/my, program", 12)),
         ("4711, python3, [Not Supported]", GpuProcess(4711, "python3", None)),
     ],

@@ -82,6 +82,11 @@ def test_a_process_that_ended_meanwhile_is_no_ghost(machine, wait):
     assert result["verdict"] == "pass" and result["processes"] == []
 
 
+def test_a_process_that_was_killed_a_moment_ago_is_no_finding(machine):
+    answers(machine, "437, [No data], 2566 MiB\n", "")
+    assert call(machine)["verdict"] == "pass"
+
+
 def test_the_driver_gets_time_to_clear_up(machine):
     answers(machine, *["999, python3, 2566 MiB\n"] * 6, "411, python3, 1 MiB\n")
     assert call(machine)["needs_reboot"]

@@ -24,9 +24,8 @@ OTHER_ID = "c" * 64
 
 def params(**given):
     defaults = {name: option.get("default") for name, option in ray_cluster.argument_spec().items()}
-    return {
-        **defaults, "node_role": "head", "image": "local/vllm-ray:26.05", "node_address": "127.0.0.1", "devices": [], "wait_timeout": 0.2, "wait_sleep": 0.01, **given,
-    }  # fmt: skip
+    here = {"node_role": "head", "image": "local/vllm-ray:26.05", "node_address": "10.0.0.11", "devices": []}
+    return {**defaults, **here, "wait_timeout": 0.2, "wait_sleep": 0.01, **given}
 
 
 def container(container_id=OWN_ID, name="gb10-gb10-head", status="running", labels=None, path="ray", args=("start", "--block")):
@@ -80,6 +79,8 @@ class Module:
 @pytest.fixture
 def node(monkeypatch):
     """A node with an address, no listener, no engine state; returns how to set what its engine knows."""
+    monkeypatch.setattr(_net, "ipv4_addresses", lambda: ADDRESSES)
+    monkeypatch.setattr(_net, "ipv6_addresses", list)
     monkeypatch.setattr(_listeners, "listeners", lambda ports: [])
     monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "")
     monkeypatch.setattr(ray_cluster._ray, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
@@ -94,7 +95,12 @@ def node(monkeypatch):
     return use
 
 
-READY = {"node_id": "3a", "address": "127.0.0.1", "alive": True, "head": True, "started_ms": 1795226274000, "gpus": 1.0, "resources": {"GPU": 1.0}}
+ADDRESSES = [
+    {"interface": "lo", "address": "127.0.0.1", "scope": "host"},
+    {"interface": "enp1s0f0np0", "address": "10.0.0.11", "scope": "global"},
+]
+
+READY = {"node_id": "3a", "address": "10.0.0.11", "alive": True, "head": True, "started_ms": 1795226274000, "gpus": 1.0, "resources": {"GPU": 1.0}}
 
 
 def running(**given):
@@ -123,7 +129,7 @@ def test_same_options_change_nothing(node):
     assert (result["changed"], result["actions"], result["reason"]) == (False, [], "as wanted")
     assert result["container_id"] == OWN_ID
     assert re.fullmatch(r"[0-9a-f]{16}", result["session"])
-    assert result["address"] == "127.0.0.1:6379"
+    assert result["address"] == "10.0.0.11:6379"
     assert result["ray_nodes"] == [READY]
     assert result["diff"]["before"] == result["diff"]["after"]
 
@@ -204,6 +210,13 @@ def test_ranks_of_a_head_that_is_gone_hold_no_work(node):
     assert ray_cluster.work(Module(check_mode=True, **given, head_session="def"))["changed_fields"] == ["head_session"]
 
 
+def test_a_worker_that_never_noted_its_head_is_guarded(node):
+    given = {"node_role": "worker", "head_address": "10.0.0.1"}
+    node(Engine([running(**given)], titles=["ray::RayWorkerProc.run"]))
+    with pytest.raises(ClusterError, match='head_session "" -> "def"'):
+        ray_cluster.work(Module(**given, head_session="def"))
+
+
 def test_an_exited_container_is_replaced(node):
     entry = running()
     entry["State"].update(Status="exited", Running=False, ExitCode=1)
@@ -243,7 +256,8 @@ def test_nothing_to_stop(node, state):
         ({"env": {"A": True}}, "env A is True"),
         ({"port_range": "1-2"}, "port_range 1-2"),
         ({"secret_files": {"ray_token": "/none/ray_token"}}, "secret ray_token: /none/ray_token"),
-        ({"node_address": "203.0.113.9"}, "203.0.113.9 is no address of"),
+        ({"node_address": "203.0.113.9"}, r"203.0.113.9 is no address under which others reach .*; it has 10.0.0.11 \(enp1s0f0np0\)"),
+        ({"node_address": "127.0.0.1"}, "127.0.0.1 is no address under which"),
         ({"devices": ["/dev/none"]}, "has no /dev/none"),
     ],
 )
@@ -487,7 +501,3 @@ def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     actor = ray_cluster.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, ray_cluster.NO_WORK)
     with pytest.raises(ClusterError, match="Not a directory"):
         actor.keep_log(_node_container.current_of(running()))
-
-
-def test_own_addresses_come_from_the_kernel():
-    ray_cluster.check_node_address(_net.ipv4_addresses()[0]["address"], "spark-1")

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """What the stages judge."""
 
 from __future__ import annotations
@@ -83,7 +87,14 @@ def test_tensor_must_divide_the_heads():
 
 INFO = {
     "errors": [],
-    "docker": {"reachable": True, "version": "28.2.2", "api_version": "1.50", "python_docker": "5.0.3", "root_dir": "/var/lib/docker", "root_free_bytes": 100 * _findings.GIB},
+    "docker": {
+        "reachable": True,
+        "version": "28.2.2",
+        "api_version": "1.50",
+        "python_docker": "5.0.3",
+        "root_dir": "/var/lib/docker",
+        "root_free_bytes": 100 * _findings.GIB,
+    },
     "devices": {"/dev/infiniband": True},
     "interfaces": [{"name": "enp1s0f0np0", "addresses": ["192.168.100.1"], "carrier": True}],
     "listeners": [],

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Profiles: what is found, what is refused, and what follows for a node."""
 
 from __future__ import annotations
@@ -125,7 +129,8 @@ def test_several_nodes_use_infiniband_or_fail(fallback, nodes, net):
 
 
 def test_node_env_order_of_precedence():
-    profile, dummy = _profile.validate(changed(env__shared={"A": "profile", "B": "profile", "VLLM_HOST_IP": "0.0.0.0"}, env__per_host={"MY_IF": "control_interface"}))
+    shared = {"A": "profile", "B": "profile", "VLLM_HOST_IP": "0.0.0.0"}
+    profile, dummy = _profile.validate(changed(env__shared=shared, env__per_host={"MY_IF": "control_interface"}))
     env = _profile.node_env(profile, FACTS, fabric_fallback="tcp", nodes=2, shared={"B": True, "C": 1}, host={"C": "host"})
     assert (env["A"], env["B"], env["C"]) == ("profile", "1", "host")
     assert env["VLLM_HOST_IP"] == "192.168.100.1", "a node's own value wins over a shared one"

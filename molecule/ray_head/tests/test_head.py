@@ -1,0 +1,36 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The head's container and its secrets."""
+
+from __future__ import annotations
+
+import json
+
+testinfra_hosts = ["ansible://gb10_head"]
+
+
+def test_the_container_runs_ray(host):
+    with host.sudo():
+        container = json.loads(host.check_output("docker inspect gb10-gb10-head"))[0]
+    assert container["State"]["Running"]
+    assert container["Config"]["Labels"]["io.gb10.role"] == "head"
+    command = container["Config"]["Entrypoint"] + container["Config"]["Cmd"]
+    assert command[:2] == ["ray", "start"]
+    assert "--head" in command
+    assert "--include-dashboard=false" in command
+    assert "--disable-usage-stats" in command
+    assert "RAY_AUTH_MODE=token" in container["Config"]["Env"]
+
+
+def test_ray_answers_only_with_the_token(host):
+    with host.sudo():
+        assert host.run("docker exec gb10-gb10-head ray health-check").rc == 0
+        assert host.run("docker exec --env RAY_AUTH_TOKEN_PATH=/dev/null gb10-gb10-head ray health-check").rc != 0
+
+
+def test_secrets_are_for_root_alone(host):
+    with host.sudo():
+        for name in ("ray_token", "api_key"):
+            assert host.file(f"/etc/gb10/secrets/gb10/{name}").mode == 0o600

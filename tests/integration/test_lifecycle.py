@@ -1,0 +1,136 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a live cluster goes through: one tag at a time, drift, consent, and the way down and up again."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import HEAD, WORKER, Lab, Play
+
+#: Roles of each stage; `validate` runs always, `lock` around every stage that changes something.
+STAGES = {
+    "preflight": {"preflight"},
+    "image": {"image", "lock"},
+    "model": {"model", "lock"},
+    "memory": {"memory", "lock"},
+    "ray": {"ray_head", "ray_worker", "ray_gate", "lock"},
+    "serve": {"vllm_server", "lock"},
+    "proof": {"proof"},
+    "report": {"report"},
+}
+
+
+def short(role: str) -> str:
+    return role.rsplit(".", maxsplit=1)[-1]
+
+
+@pytest.fixture(scope="module")
+def converged(lab: Lab) -> Play:
+    """A second run on a serving cluster: nothing changes, and every stage's tasks are known."""
+    first = lab.play()
+    assert first.rc == 0, first.failures
+    second = lab.play()
+    assert (second.rc, second.changed) == (0, {}), second.stdout
+    return second
+
+
+def test_check_mode_on_a_converged_cluster_changes_nothing(lab, converged):
+    played = lab.play(check=True)
+    assert (played.rc, played.changed) == (0, {}), played.stdout
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
+    played = lab.play(tags=stage)
+    assert (played.rc, played.changed) == (0, {}), played.stdout
+    expected = [task for task in converged.tasks() if short(task[0]) in STAGES[stage] | {"validate", ""}]
+    assert len(expected) > 2
+    assert played.tasks() == expected
+
+
+def test_report_is_complete(converged):
+    report = converged.stat("gb10_report")
+    assert report["engine"]["live"] is True
+    assert list(report["stages"]) == ["image", "model", "memory", "ray", "serve", "proof"]
+    assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
+    proven = {"completion", "rank_hosts", "env", "secrets", "device", "capability", "memlock"}
+    assert {proof["id"] for proof in report["proofs"]} == {f"proof.{name}" for name in proven}
+
+
+def ids(lab: Lab) -> dict[str, str]:
+    """Ids of the node containers, and the run of the engine."""
+    run = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")
+    return {"head": lab.containers(HEAD)["gb10-gb10-head"], "worker": lab.containers(WORKER)["gb10-gb10-worker"], "engine": run["run_id"]}
+
+
+def test_shared_env_blocks_while_the_engine_lives_and_recreates_all_with_consent(lab, converged):
+    before = ids(lab)
+    blocked = lab.play(gb10_env={"GB10_TEST_SHARED": "1"})
+    assert blocked.rc != 0
+    assert "GB10_TEST_SHARED" in blocked.failures
+    assert "gb10_allow_restart=true" in blocked.stdout
+    assert ids(lab) == before
+
+    allowed = lab.play(gb10_env={"GB10_TEST_SHARED": "1"}, gb10_allow_restart=True)
+    assert allowed.rc == 0, allowed.failures
+    after = ids(lab)
+    assert all(after[part] != before[part] for part in before)
+    again = lab.play(gb10_env={"GB10_TEST_SHARED": "1"})
+    assert (again.rc, again.changed) == (0, {}), again.stdout
+
+
+def test_a_workers_own_variable_leaves_the_head_alone(lab, converged):
+    lab.play(gb10_env={"GB10_TEST_SHARED": "1"})
+    before = ids(lab)
+    lab.write_host_vars(WORKER, {"gb10_host_env": {"GB10_TEST_OWN": "1"}})
+    try:
+        blocked = lab.play(gb10_env={"GB10_TEST_SHARED": "1"})
+        assert blocked.rc != 0
+        assert "GB10_TEST_OWN" in blocked.failures
+        assert ids(lab) == before
+
+        allowed = lab.play(gb10_env={"GB10_TEST_SHARED": "1"}, gb10_allow_restart=True)
+        assert allowed.rc == 0, allowed.failures
+        after = ids(lab)
+        assert after["head"] == before["head"]
+        assert after["worker"] != before["worker"]
+        assert after["engine"] != before["engine"]
+    finally:
+        lab.remove_host_vars(WORKER)
+
+
+def test_a_serve_argument_restarts_the_engine_alone(lab, converged):
+    lab.play(gb10_allow_restart=True)
+    before = ids(lab)
+    blocked = lab.play(gb10_serve_arguments={"max_num_seqs": 4})
+    assert blocked.rc != 0
+    assert "max-num-seqs" in blocked.failures
+    assert ids(lab) == before
+
+    allowed = lab.play(gb10_serve_arguments={"max_num_seqs": 4}, gb10_allow_restart=True)
+    assert allowed.rc == 0, allowed.failures
+    after = ids(lab)
+    assert (after["head"], after["worker"]) == (before["head"], before["worker"])
+    assert after["engine"] != before["engine"]
+
+
+def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
+    down = lab.play("teardown")
+    assert down.rc == 0, down.failures
+    for host in (HEAD, WORKER):
+        assert lab.containers(host) == {}
+        assert "ray" not in lab.run(host, "ps", "-eo", "args")
+        assert "vllm" not in lab.run(host, "ps", "-eo", "args").lower()
+        assert ":6379 " not in lab.run(host, "ss", "-Hltn")
+    assert lab.play("teardown").changed == {}
+
+    predicted = lab.play(check=True)
+    assert predicted.rc == 0, predicted.failures
+    assert predicted.changed
+    assert lab.containers(HEAD) == {}, "check mode made a container"
+
+    up = lab.play()
+    assert up.rc == 0, up.failures
