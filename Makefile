@@ -44,8 +44,9 @@ sanity: ## ansible-test sanity
 units: ## unit tests
 galaxy-build: ## build the collection, install it elsewhere, resolve every name from there
 
-.PHONY: molecule faults
+.PHONY: molecule lifecycle faults
 molecule: ## the whole play and the Ray roles on the lab: converge, idempotence, check mode, verify
+lifecycle: ## each tag alone, drift and consent, teardown and up again, on the lab
 faults: ## what happens when things break, on the lab
 
 .PHONY: sanity-next units-next play-next
@@ -53,7 +54,7 @@ sanity-next: ## sanity on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
 play-next: ## the whole play on the newer ansible-core
 
-lint sanity units galaxy-build faults sanity-next units-next play-next: venv
+lint sanity units galaxy-build lifecycle faults sanity-next units-next play-next: venv
 	$(PARTS) $@
 
 molecule: venv

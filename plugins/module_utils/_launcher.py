@@ -33,6 +33,8 @@ import typing as t
 LOG_CHECK_SECONDS = 5.0
 #: Seconds between two looks at the processes while the engine ends.
 STOP_CHECK_SECONDS = 0.2
+#: How an engine is asked to end: seconds after the first signal, the signal, whether its children are asked too.
+ASKING = ((0.0, signal.SIGTERM, False), (2.0, signal.SIGINT, False), (5.0, signal.SIGTERM, True))
 #: Seconds that the kernel gets to end killed processes. One that is still there then hangs in the kernel.
 KILL_SECONDS = 10.0
 
@@ -307,10 +309,9 @@ def status(spec: Spec) -> dict[str, t.Any]:
     }
 
 
-def wait_gone(noted: dict[str, t.Any] | None, seconds: float, leader_only: bool = False) -> bool:
-    """Wait until the run has no living process (or no leader) any more; False when ``seconds`` were not enough."""
-    deadline = time.monotonic() + seconds
-    while (engine(noted) is not None) if leader_only else ours(noted):
+def wait_gone(noted: dict[str, t.Any] | None, deadline: float) -> bool:
+    """Wait until the run has no living process any more; False when it has one at ``deadline`` (monotonic)."""
+    while ours(noted):
         if time.monotonic() >= deadline:
             return False
         time.sleep(STOP_CHECK_SECONDS)
@@ -320,33 +321,33 @@ def wait_gone(noted: dict[str, t.Any] | None, seconds: float, leader_only: bool 
 def stop(spec: Spec, grace: float) -> dict[str, t.Any]:
     """Ask the engine to end, and kill what is left of it after ``grace`` seconds.
 
-    SIGTERM goes to the main process alone: it ends its own children in order, and so frees their memory. Only children that
-    outlive it are asked themselves. Nothing is signalled but members of the engine's own session.
+    The main process is asked first and alone: it ends its own children in order, and so frees their memory. But vLLM (0.32)
+    loses a SIGTERM while it loads, and would serve minutes later; there it hears SIGINT. And a core that lost its ranks
+    hangs at its end until it is asked itself. Asking more often does no harm: once it shuts down, it takes no notice.
+    Nothing is signalled but members of the engine's own session.
     """
     noted = read_json(run_file(spec))
     began = time.monotonic()
-    leader = engine(noted)
-    used = None
-    if leader:
-        used = "SIGTERM"
-        send(leader, signal.SIGTERM)
-        wait_gone(noted, grace, leader_only=True)
-    rest = ours(noted)
-    if rest and engine(noted) is None:
-        used = "SIGTERM"
-        for one in rest:
-            send(one, signal.SIGTERM)
-        wait_gone(noted, max(STOP_CHECK_SECONDS, began + grace - time.monotonic()))
+    was_live = engine(noted) is not None
+    used = []
+    for after, number, everyone in ASKING:
+        if after >= grace or wait_gone(noted, began + after):
+            break
+        leader = engine(noted)
+        for one in [leader] if leader and not everyone else ours(noted):
+            send(one, number)
+        used.append(number.name)
+    wait_gone(noted, began + grace)
     killed = ours(noted)
+    for one in killed:
+        send(one, signal.SIGKILL)
     if killed:
-        used = "SIGKILL"
-        for one in killed:
-            send(one, signal.SIGKILL)
-        wait_gone(noted, KILL_SECONDS)
+        used.append(signal.SIGKILL.name)
+        wait_gone(noted, time.monotonic() + KILL_SECONDS)
     return {
         "run_id": noted["run_id"] if noted else "",
-        "was_live": leader is not None,
-        "signal": used,
+        "was_live": was_live,
+        "signals": used,
         "killed": sorted(one.pid for one in killed),
         "remaining": sorted(one.pid for one in ours(noted)),
         "seconds": round(time.monotonic() - began, 3),

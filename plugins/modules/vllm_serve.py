@@ -16,8 +16,9 @@ description:
     node in trouble ends the wait on all nodes within seconds, with the line of the log that says why.
   - A live engine that was started with the same command line, secrets and names is left alone. Another one is never restarted by
     itself - the module blocks, shows the difference and how many requests run, unless O(allow_restart=true).
-  - Stopping is gentle, because a killed engine can leak memory on this hardware. SIGTERM first, SIGKILL after O(stop_grace) seconds, and
-    only ever for processes of the engine's own session.
+  - Stopping is gentle, because a killed engine can leak memory on this hardware. SIGTERM to the main process first, then
+    SIGINT, which vLLM hears while it still loads, then SIGTERM to its children, SIGKILL after O(stop_grace) seconds, and only ever for
+    processes of the engine's own session.
   - Secrets are read from files inside the container and become environment of the engine alone. They are in no command line, in no
     container's configuration, and on the list of names that vLLM does not copy to other ranks.
 notes:
@@ -236,10 +237,10 @@ requests_running:
   type: int
   sample: 3
 stopped:
-  description: What stopping needed - the signal that ended the engine, the seconds it took, and the processes that had to be killed.
+  description: What stopping needed - the signals sent, the seconds it took, and the processes that had to be killed.
   returned: when an engine was stopped
   type: dict
-  sample: {run_id: 20261121T015300Z-3f9a, was_live: true, signal: SIGTERM, seconds: 3.4, killed: [], remaining: []}
+  sample: {run_id: 20261121T015300Z-3f9a, was_live: true, signals: [SIGTERM], seconds: 3.4, killed: [], remaining: []}
 failed_node:
   description: The node whose failure ended the wait.
   returned: when the wait ended in a failure
@@ -472,7 +473,7 @@ def stop_engine(api: _docker.EngineApi, container_id: str, grace: int) -> dict[s
 
 def told(stopped: dict[str, t.Any]) -> str:
     """Return in words what stopping needed."""
-    text = f"stopped run {stopped['run_id']} with {stopped['signal']} in {stopped['seconds']} s"
+    text = f"stopped run {stopped['run_id']} with {', '.join(stopped['signals'])} in {stopped['seconds']} s"
     return f"{text}, {len(stopped['killed'])} processes killed" if stopped["killed"] else text
 
 

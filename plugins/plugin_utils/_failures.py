@@ -20,7 +20,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 TABLE = pathlib.Path(__file__).with_name("failures.yml")
 
 #: A line that a traceback ends with: the first one in a log names the cause, later ones are wrappers.
-EXCEPTION = re.compile(r"(?:^|[\s)\]])(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b(?:\(.*\))?: (?!\d+ validation error)|Value error, )\S")
+EXCEPTION = re.compile(
+    r"(?:^|[\s)\]])"
+    r"(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b(?:\(.*\))?: (?!\d+ validation error)|Value error, )\S"
+)
 #: Any other line that calls itself an error.
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
 #: Lines of these levels are no failures, whatever they quote.

@@ -153,3 +153,22 @@ def test_a_truncated_shard_is_named(lab: Lab) -> None:
         lab.run(WORKER, "mv", "/tmp/shard", blob)
     assert played.rc != 0
     assert "spark-2" in played.failures and "model-00002-of-00002.safetensors" in played.failures
+
+
+def test_a_hub_that_cannot_be_reached_is_named_and_the_token_stays_nowhere(lab: Lab) -> None:
+    text = (ROOT / "tests" / "lab" / "profiles" / "lab_tiny_tp2.yml").read_text(encoding="utf-8")
+    absent = lab.scratch / "lab_absent_model.yml"
+    absent.write_text(text.replace("id: lab_tiny_tp2", "id: lab_absent_model").replace("gb10-lab/tiny-llama", "gb10-lab/absent"), encoding="utf-8")
+    token = "hf_planted" + "0123456789" * 3
+
+    played = lab.play(tags="image,model", gb10_profile=str(absent), gb10_hf_token=token, gb10_hf_endpoint="http://127.0.0.1:9")
+    assert played.rc != 0
+    assert "gb10-lab/absent" in played.failures and "could not be downloaded" in played.failures
+    for host in (HEAD, WORKER):
+        assert lab.run(host, "grep", "-rlF", token, "/etc/gb10", "/var/lib/gb10", "/var/log", check=False) == ""
+        for name in lab.containers(host):
+            assert token not in lab.run(host, "docker", "inspect", name)
+
+    forbidden = lab.play(tags="model", gb10_profile=str(absent), gb10_offline=True)
+    assert forbidden.rc != 0
+    assert "gb10-lab/absent" in forbidden.failures or "missing" in forbidden.failures

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from .conftest import HEAD, WORKER, Lab, Play
@@ -28,10 +30,16 @@ def short(role: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def converged(lab: Lab) -> Play:
+def first(lab: Lab) -> Play:
+    """A run that brings the cluster up."""
+    played = lab.play(gb10_allow_restart=True)
+    assert played.rc == 0, played.failures
+    return played
+
+
+@pytest.fixture(scope="module")
+def converged(lab: Lab, first: Play) -> Play:
     """A second run on a serving cluster: nothing changes, and every stage's tasks are known."""
-    first = lab.play()
-    assert first.rc == 0, first.failures
     second = lab.play()
     assert (second.rc, second.changed) == (0, {}), second.stdout
     return second
@@ -40,6 +48,14 @@ def converged(lab: Lab) -> Play:
 def test_check_mode_on_a_converged_cluster_changes_nothing(lab, converged):
     played = lab.play(check=True)
     assert (played.rc, played.changed) == (0, {}), played.stdout
+
+
+def test_secrets_are_not_in_the_job_output(lab, first, converged):
+    secrets = [lab.run(HEAD, "cat", f"/etc/gb10/secrets/gb10/{name}").strip() for name in ("api_key", "ray_token")]
+    for played in (first, converged):
+        output = played.stdout + json.dumps(played.events)
+        assert "PLAY RECAP" in output
+        assert not any(secret in output for secret in secrets)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -82,14 +82,14 @@ def ensure_network(name: str, *options: str) -> ipaddress.IPv4Network:
     return subnet
 
 
-def ensure_key() -> str:
+def ensure_key() -> bytes:
     """Make the lab's ssh key if it is missing; return the public half."""
     LAB_DIR.mkdir(mode=0o700, exist_ok=True)
     if not KEY.exists():
         if shutil.which("ssh-keygen") is None:
             apt_install("openssh-client")
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gb10-lab", "-f", str(KEY)])
-    return KEY.with_suffix(".pub").read_text(encoding="utf-8")
+    return KEY.with_suffix(".pub").read_bytes()
 
 
 def ensure_node(node: Node, image: str, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> bool:

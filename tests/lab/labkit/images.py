@@ -57,14 +57,14 @@ def ensure_base() -> str:
     if exists(tag):
         return tag
     ours = not exists(REGISTRY_BASE)
-    with step("base image from a registry"):
+    with step("asking a registry for the base image"):
         pulled = succeeds(["docker", "pull", "--quiet", REGISTRY_BASE], timeout=REGISTRY_PATIENCE)
     if pulled:
         docker("tag", REGISTRY_BASE, tag)
         if ours:
             docker("rmi", REGISTRY_BASE)
         return tag
-    with step("no registry answered: base image from Debian packages"):
+    with step("none answered: base image from Debian packages"):
         debootstrap(tag)
     return tag
 

@@ -164,6 +164,8 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, home: path
 
 def main() -> None:
     """Make the model and refuse to call it made when it does not say its sentence."""
+    # Matrices this small gain nothing from a second thread, and lose much on a busy machine.
+    torch.set_num_threads(1)
     tokenizer = make_tokenizer()
     model = make_model()
     loss = train(model, tokenizer)

@@ -91,7 +91,17 @@ def lab(tmp_path):
 
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-STUBBORN = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"]
+DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+LOADING = [sys.executable, "-c", DEAF + "print('up', flush=True)\ntime.sleep(600)"]
+STUBBORN = [sys.executable, "-c", DEAF + "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"]
+WAITING = (
+    "import signal, subprocess, sys\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    "print('up', flush=True)\n"
+    "child.wait()\n"
+)
 FAMILY = [
     sys.executable,
     "-c",
@@ -139,7 +149,7 @@ def test_stop_is_gentle_when_the_engine_obeys(lab):
     note = lab.run(SLEEPER)
     rc, answer, _err = lab.call("stop", "--grace", "20")
     assert rc == 0
-    assert (answer["was_live"], answer["signal"], answer["killed"], answer["remaining"]) == (True, "SIGTERM", [], [])
+    assert (answer["was_live"], answer["signals"], answer["killed"], answer["remaining"]) == (True, ["SIGTERM"], [], [])
     assert answer["run_id"] == note["run_id"]
     assert answer["seconds"] < 10
     lab.launchers[0].wait(WAIT)
@@ -151,8 +161,24 @@ def test_stop_kills_what_ignores_it_after_the_grace(lab):
     wait_for(lambda: "up" in lab.log())
     rc, answer, _err = lab.call("stop", "--grace", "1")
     assert rc == 0
-    assert (answer["signal"], answer["killed"], answer["remaining"]) == ("SIGKILL", [note["pid"]], [])
+    assert (answer["signals"], answer["killed"], answer["remaining"]) == (["SIGTERM", "SIGKILL"], [note["pid"]], [])
     assert answer["seconds"] >= 1
+
+
+def test_stop_is_heard_by_an_engine_that_still_loads(lab):
+    lab.run(LOADING)
+    wait_for(lambda: "up" in lab.log())
+    _rc, answer, _err = lab.call("stop", "--grace", "20")
+    assert (answer["was_live"], answer["signals"], answer["killed"], answer["remaining"]) == (True, ["SIGTERM", "SIGINT"], [], [])
+    assert 2 <= answer["seconds"] < 20
+
+
+def test_stop_asks_the_children_of_a_deaf_engine(lab):
+    note = lab.run([sys.executable, "-c", WAITING])
+    wait_for(lambda: "up" in lab.log())
+    _rc, answer, _err = lab.call("stop", "--grace", "20")
+    assert (answer["signals"], answer["killed"], answer["run_id"]) == (["SIGTERM", "SIGINT", "SIGTERM"], [], note["run_id"])
+    assert 5 <= answer["seconds"] < 20
 
 
 def test_stop_ends_children_that_outlive_the_engine(lab):
@@ -164,13 +190,13 @@ def test_stop_ends_children_that_outlive_the_engine(lab):
     assert not status["live"]
     assert len(status["remaining"]) == 1
     _rc, answer, _err = lab.call("stop", "--grace", "20")
-    assert (answer["was_live"], answer["signal"], answer["killed"], answer["remaining"]) == (False, "SIGTERM", [], [])
+    assert (answer["was_live"], answer["signals"], answer["killed"], answer["remaining"]) == (False, ["SIGTERM"], [], [])
 
 
 def test_stop_without_an_engine_does_nothing(lab):
     lab.spec(SLEEPER)
     rc, answer, _err = lab.call("stop")
-    assert (rc, answer["was_live"], answer["signal"], answer["run_id"]) == (0, False, None, "")
+    assert (rc, answer["was_live"], answer["signals"], answer["run_id"]) == (0, False, [], "")
 
 
 def test_a_reused_pid_is_not_ours(lab):
@@ -193,7 +219,7 @@ def test_the_engine_survives_its_launcher(lab):
     assert status["live"]
     _rc, answer, _err = lab.call("stop", "--grace", "5")
     # Nobody is there to reap the engine but the machine's first process; a zombie counts as ended all the same.
-    assert answer["signal"] == "SIGTERM"
+    assert answer["signals"] == ["SIGTERM"]
     assert _launcher.engine(note) is None
     assert lab.note("exit") is None
 

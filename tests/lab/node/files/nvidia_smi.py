@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -31,7 +30,7 @@ import time
 from xml.sax.saxutils import escape
 
 STATE = pathlib.Path(os.environ.get("GB10_LAB_GPU_STATE", "/var/lib/gb10-lab/gpu.json"))
-TEMPLATE = pathlib.Path(os.environ.get("GB10_LAB_GPU_TEMPLATE", "/usr/share/gb10-lab/nvidia-smi.xml"))
+TEMPLATE = pathlib.Path(os.environ.get("GB10_LAB_GPU_TEMPLATE", "/usr/share/gb10-lab/nvidia_smi.xml"))
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 NO_VALUE = "[N/A]"
