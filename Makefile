@@ -54,8 +54,11 @@ sanity-next: ## sanity on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
 play-next: ## the whole play on the newer ansible-core
 
-lint sanity units galaxy-build lifecycle faults sanity-next units-next play-next: venv
+lint sanity units galaxy-build lifecycle sanity-next units-next play-next: venv
 	$(PARTS) $@
+
+faults: venv
+	$(PARTS) faults-third faults-rest
 
 molecule: venv
 	$(PARTS) play ray-roles
@@ -66,7 +69,8 @@ venv: ## the Python environment of everything above (.venv)
 	@tests/tools/venv.sh current
 
 .PHONY: clean
-clean: ## remove the Python environments and caches; the lab goes by lab-down
+clean: ## remove the Python environments and caches, and the lab with its images
+	python3 tests/lab/lab.py clean
 	rm -rf .venv .venv-next .cache .ansible build tests/output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 

@@ -34,6 +34,8 @@ INFO = "gb10.cluster.vllm_serve_info"
 
 #: Seconds that one look at a node may take: a lost connection can hang for ever.
 LOOK_SECONDS = 30
+#: How often an instance listens to the others for each look at its own node: listening costs nothing.
+HEEDS_PER_LOOK = 8
 #: Seconds for which looks may fail one after the other before that counts as the node's failure.
 TROUBLE_SECONDS = 60.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
@@ -84,24 +86,27 @@ def container_trouble(node: str, container: dict[str, t.Any], elapsed: float) ->
 
 def engine_trouble(node: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
     """Return why an engine that is no more ended: how, and the line of its log that says why."""
+    hint = ""
     if engine["exit_code"] is not None:
         how = f"ended with exit code {engine['exit_code']}"
     elif engine["exit_signal"] is not None:
-        how = f"was ended by signal {engine['exit_signal']}"
+        how = f"was ended by {signal.Signals(engine['exit_signal']).name}"
+        hint = "A SIGKILL that nobody sent comes from the kernel, for want of memory: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
     else:
         how = "is gone, and nothing noted how it ended"
-    return log_trouble(node, f"the engine on {node} {how}", diagnosis, engine)
+    return log_trouble(node, f"the engine on {node} {how}", diagnosis, engine, hint)
 
 
-def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.Any]) -> ClusterError:
+def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.Any], hint: str = "") -> ClusterError:
     """Return a failure with the log's evidence: cause, line, remedy and the log's place."""
     fatal = diagnosis.fatal
     cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
-    line = f": {diagnosis.line.strip()}" if diagnosis.line else ""
+    line = f": {diagnosis.line}" if diagnosis.line else "; its log names no error"
+    known = f"{fatal.signature.remedy} " if fatal else ""
     matches = [*([fatal] if fatal else []), *diagnosis.warnings]
     return ClusterError(
         f"{what}{cause}{line}",
-        remedy=" ".join([*([fatal.signature.remedy] if fatal else []), f"The whole log is {engine['log_path']} on {node}."]),
+        remedy=f"{known}{hint}The whole log is {engine['log_path']} on {node}.",
         reason=fatal.signature.id if fatal else "",
         findings=[match.finding(node) for match in matches],
         log_lines=list(diagnosis.tail),
@@ -169,13 +174,18 @@ class ActionModule(ActionBase):
         raise kind(f"node {self._node}: {look.get('msg')}", remedy=look.get("remedy", ""), reason=look.get("reason", ""))
 
     def _looks(self, meeting: Meeting, options: dict[str, t.Any], timeout: float, more: t.Callable[[], dict[str, t.Any]]) -> t.Iterator[tuple[float, Look]]:
-        """Yield (seconds since the task began, look) until ``timeout`` is over or another node failed.
+        """Yield (seconds since the task began, look) until the head succeeded or ``timeout`` is over; another node's failure raises.
 
         Looks that fail are made again for a bounded time: a connection may come back.
         """
         trouble_since: float | None = None
-        for elapsed in clock(timeout, options["wait_sleep"]):
+        next_look = 0.0
+        for elapsed in clock(timeout, options["wait_sleep"] / HEEDS_PER_LOOK):
             self._heed(meeting)
+            if meeting.success():
+                return
+            if elapsed < min(next_look, timeout):
+                continue
             try:
                 look = self._look(options, **more())
             except UnknownState as error:
@@ -184,10 +194,11 @@ class ActionModule(ActionBase):
                     raise
                 display.vv(f"{self._node}: {error}")
                 self._reset_connection()
-                continue
-            trouble_since = None
-            self._heed(meeting)
-            yield time.monotonic() - self._started, look
+            else:
+                trouble_since = None
+                self._heed(meeting)
+                yield time.monotonic() - self._started, look
+            next_look = elapsed + options["wait_sleep"]
 
     def _heed(self, meeting: Meeting) -> None:
         """End this node's wait when another node failed first."""
@@ -237,7 +248,7 @@ class ActionModule(ActionBase):
             first_look = False
         raise WaitTimeout(
             f"no token within {options['wait_timeout']} s; last seen on {self._node}: {progress.stage or 'nothing'}"
-            + (f": {diagnosis.line}" if diagnosis.first_error else ""),
+            + (f": {diagnosis.line}" if diagnosis.line else ""),
             remedy=f"See {started['log_path']} on {self._node}; if the start only needs longer, raise wait_timeout.",
             log_lines=list(diagnosis.tail),
         )
@@ -267,11 +278,11 @@ class ActionModule(ActionBase):
             trouble = container_trouble(self._node, look["container"], elapsed)
             if trouble:
                 raise trouble
-            success = meeting.success()
-            if success:
-                return {"msg": f"{success.node}: {success.message}"}
             self._check_head(meeting, elapsed)
             progress.update("container up", "", look["memory_available_mb"], elapsed)
+        success = meeting.success()
+        if success:
+            return {"msg": f"{success.node}: {success.message}"}
         raise WaitTimeout(f"the head said nothing for {options['wait_timeout'] + WORKER_MARGIN:g} s", remedy="Look at the head's part of this task.")
 
     def _check_head(self, meeting: Meeting, elapsed: float) -> None:

@@ -34,7 +34,7 @@ LOG_CHECK_SECONDS = 5.0
 #: Seconds between two looks at the processes while the engine ends.
 STOP_CHECK_SECONDS = 0.2
 #: How an engine is asked to end: seconds after the first signal, the signal, whether its children are asked too.
-ASKING = ((0.0, signal.SIGTERM, False), (2.0, signal.SIGINT, False), (5.0, signal.SIGTERM, True))
+ASKING = ((0.0, signal.SIGTERM, False), (1.0, signal.SIGINT, False), (3.0, signal.SIGTERM, True))
 #: Seconds that the kernel gets to end killed processes. One that is still there then hangs in the kernel.
 KILL_SECONDS = 10.0
 

@@ -114,11 +114,11 @@ class Diagnosis:
 
     @property
     def line(self) -> str:
-        """The one line for a message: the known cause, else the first error, else the last line, else nothing.
+        """The one line for a message: the known cause, else the first error, else an echo, else nothing.
 
         An echo says less than the exception that stands above it.
         """
         fatal = self.fatal
         if fatal and fatal.signature.rank_scope == "cause":
-            return fatal.line
-        return self.first_error or (fatal.line if fatal else "") or (self.tail[-1] if self.tail else "")
+            return fatal.line.strip()
+        return (self.first_error or (fatal.line if fatal else "")).strip()

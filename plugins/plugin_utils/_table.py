@@ -42,7 +42,7 @@ def render(findings: t.Sequence[Finding]) -> list[str]:
 def reasons(findings: t.Sequence[Finding], stopping: t.Sequence[str] = STOPPING) -> str:
     """What stops, as one message: each finding with its remedy."""
     return "\n".join(
-        f"{finding['node']}: {finding['message']}" + (f" Remedy: {finding['remedy']}" if finding.get("remedy") else "")
+        f"{finding['node']}: {finding['message'].rstrip('.')}." + (f" Remedy: {finding['remedy']}" if finding.get("remedy") else "")
         for finding in findings
         if finding["verdict"] in stopping
     )

@@ -122,8 +122,9 @@ class Lab:
         return done.stdout
 
     def containers(self, host: str) -> dict[str, str]:
-        """Names and ids of all containers on a node, running or not."""
-        return dict(line.split() for line in self.run(host, "docker", "ps", "-a", "--no-trunc", "--format", "{{.Names}} {{.ID}}").splitlines())
+        """Names and ids of the cluster's containers on a node, running or not."""
+        ours = ("--filter", "label=io.gb10.cluster=gb10")
+        return dict(line.split() for line in self.run(host, "docker", "ps", "-a", "--no-trunc", *ours, "--format", "{{.Names}} {{.ID}}").splitlines())
 
     def json(self, host: str, path: str) -> dict[str, t.Any]:
         return json.loads(self.run(host, "cat", path))
@@ -186,7 +187,8 @@ class Once:
     def __init__(self, text: str, act: t.Callable[[], None]) -> None:
         self._text, self._act = text, act
         self._thread: threading.Thread | None = None
-        self.at: float | None = None
+        #: Seconds since the epoch when it was done.
+        self.at = 0.0
 
     def __call__(self, output: str) -> None:
         if self._thread is None and self._text in output:

@@ -138,8 +138,7 @@ def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
     assert down.rc == 0, down.failures
     for host in (HEAD, WORKER):
         assert lab.containers(host) == {}
-        assert "ray" not in lab.run(host, "ps", "-eo", "args")
-        assert "vllm" not in lab.run(host, "ps", "-eo", "args").lower()
+        assert lab.run(host, "pgrep", "--full", "--list-full", "ray start|raylet|gcs_server|vllm", check=False) == ""
         assert ":6379 " not in lab.run(host, "ss", "-Hltn")
     assert lab.play("teardown").changed == {}
 

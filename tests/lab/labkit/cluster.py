@@ -82,14 +82,14 @@ def ensure_network(name: str, *options: str) -> ipaddress.IPv4Network:
     return subnet
 
 
-def ensure_key() -> bytes:
+def ensure_key() -> str:
     """Make the lab's ssh key if it is missing; return the public half."""
     LAB_DIR.mkdir(mode=0o700, exist_ok=True)
     if not KEY.exists():
         if shutil.which("ssh-keygen") is None:
             apt_install("openssh-client")
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gb10-lab", "-f", str(KEY)])
-    return KEY.with_suffix(".pub").read_bytes()
+    return KEY.with_suffix(".pub").read_text(encoding="utf-8")
 
 
 def ensure_node(node: Node, image: str, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> bool:
@@ -115,7 +115,7 @@ def ensure_node(node: Node, image: str, abilities: Abilities, subnets: dict[str,
             spec=spec,
             mounts=mounts,
             network=("--network", MANAGEMENT, "--ip", node.address(subnets[MANAGEMENT])),
-            files={"home/spark/.ssh/authorized_keys": hosts.File(ensure_key(), 0o600, store.SPARK_UID)},
+            files={"home/spark/.ssh/authorized_keys": hosts.File(ensure_key().encode(), 0o600, store.SPARK_UID)},
         )
         # The network named at creation becomes eth0, one connected later eth1.
         docker("network", "connect", "--ip", node.address(subnets[FABRIC]), FABRIC, node.container)
