@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import textwrap
 import time
 import typing as t
 
@@ -42,6 +43,9 @@ TROUBLE_SECONDS = 60.0
 JOIN_SECONDS = 60.0
 #: Seconds that a worker waits longer than the head, so that it is the head's message that counts.
 WORKER_MARGIN = 60.0
+
+#: Characters of a log's line that a message holds; the whole line is in the findings.
+LINE_LENGTH = 300
 
 display = Display()
 
@@ -101,7 +105,7 @@ def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.
     """Return a failure with the log's evidence: cause, line, remedy and the log's place."""
     fatal = diagnosis.fatal
     cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
-    line = f": {diagnosis.line}" if diagnosis.line else "; its log names no error"
+    line = f": {textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=' …')}" if diagnosis.line else "; its log names no error"
     known = f"{fatal.signature.remedy} " if fatal else ""
     matches = [*([fatal] if fatal else []), *diagnosis.warnings]
     return ClusterError(

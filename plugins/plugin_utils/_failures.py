@@ -98,10 +98,10 @@ class Diagnosis:
 
     @property
     def fatal(self) -> Match | None:
-        """The first line that ends the wait: a cause before an echo, whatever the order in which they were written."""
-        blocks = [match for match in self._matches.values() if match.signature.verdict == "block"]
-        causes = [match for match in blocks if match.signature.rank_scope == "cause"]
-        return next(iter(causes or blocks), None)
+        """The line that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones stand last."""
+        causes = [match for match in self._matches.values() if match.signature.verdict == "block" and match.signature.rank_scope == "cause"]
+        echoes = (self._matches[row.id] for row in self._signatures if row.id in self._matches and row.verdict == "block")
+        return next(iter(causes), None) or next(echoes, None)
 
     @property
     def warnings(self) -> list[Match]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "vllm"
 
 RUN = {
     "run_id": "20260101T000000Z-0001",
@@ -143,6 +146,51 @@ def test_a_cut_log_gives_the_rest_of_its_predecessor_first(tmp_path):
 def test_a_log_that_is_not_there_has_no_lines(tmp_path):
     assert _engine.read_log(str(tmp_path / "none"), 0) == ([], 0)
     assert _engine.log_stage(str(tmp_path / "none")) is None
+
+
+def test_the_stages_of_a_recorded_start():
+    seen = []
+    for line in _engine.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()):
+        stage = _engine.stage_of([line])
+        if stage and stage not in seen:
+            seen.append(stage)
+    assert seen == [
+        ("initializing engine", 0, 0),
+        ("connecting to ray", 0, 0),
+        ("starting ranks", 0, 0),
+        ("joining ranks", 0, 0),
+        ("loading model", 0, 0),
+        # Rank 1 was done before rank 0, which alone counts the shards.
+        ("weights loaded", 0, 0),
+        ("loading weights", 0, 2),
+        ("loading weights", 2, 2),
+        ("allocating KV cache", 0, 0),
+        ("starting API", 0, 0),
+        ("API is up", 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "stage"),
+    [
+        ("Loading safetensors checkpoint shards:  59% Completed | 10/17 [01:10<00:49,  7.05s/it]", ("loading weights", 10, 17)),
+        ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  37%|###7      | 19/51 [00:05<00:08,  3.61it/s]", ("capturing graphs", 19, 51)),
+        ("INFO 11-21 [backends.py:1] Dynamo bytecode transform time: 6.12 s", ("compiling", 0, 0)),
+        ("INFO 11-21 [gpu_worker.py:760] Available KV cache memory: 24.10 GiB", ("allocating KV cache", 0, 0)),
+        ("nothing of note", None),
+    ],
+)
+def test_stage_of_a_line(line, stage):
+    assert _engine.stage_of([line]) == stage
+
+
+def test_the_stage_is_read_from_the_logs_end(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("Starting to load model x\n" + "noise\n" * 20000)
+    assert _engine.log_stage(str(path)) is None
+    with path.open("a") as handle:
+        handle.write("Loading weights took 3.1 seconds\n")
+    assert _engine.log_stage(str(path)).name == "weights loaded"
 
 
 # -- memory, metrics -------------------------------------------------------------------------------------------------

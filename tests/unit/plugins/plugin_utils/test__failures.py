@@ -6,10 +6,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _failures
+
+RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "vllm"
 
 SHIPPED = _failures.shipped()
 RAW = yaml.safe_load(_failures.TABLE.read_text())
@@ -35,6 +40,31 @@ def test_each_example_leads_to_its_own_signature(row):
     found = diagnosis(row.example)
     match = found.fatal if row.verdict == "block" else found.warnings[0]
     assert match.signature.id == row.id
+
+
+@pytest.mark.parametrize(
+    ("name", "id", "words"),
+    [
+        ("unknown_argument", "engine-unknown-argument", "unrecognized arguments: --no-such-flag"),
+        ("bad_value", "engine-bad-argument", "argument --dtype: invalid choice: 'fp3'"),
+        ("context_too_long", "context-too-long", "User-specified max_model_len (4096)"),
+        ("reasoning_parser", "engine-bad-reasoning-parser", "Reasoning parser 'super_v3' not found"),
+        ("port_taken", "port-taken", "Address already in use"),
+        ("no_gpus", "ray-no-gpus", "for 30 seconds"),
+        ("node_died", "rank-died", "ActorDiedError"),
+        ("no_compiler", None, "RuntimeError: Worker failed with error 'InvalidCxxCompiler"),
+    ],
+)
+def test_recorded_failures(name, id, words):
+    log = (RECORDED / f"failed_{name}.log").read_text()
+    found = diagnosis(*_engine.plain_lines(log))
+    assert words in found.line
+    assert (found.fatal.signature.id if found.fatal else None) == id
+
+
+def test_a_good_start_has_no_failure():
+    found = diagnosis(*_engine.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()))
+    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
 
 
 def test_ids_are_unique():

@@ -1,0 +1,70 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One look at a node's engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine
+from ansible_collections.gb10.cluster.plugins.modules import vllm_serve_info
+
+
+def test_a_container_has_the_same_keys_there_or_not():
+    there = vllm_serve_info.container_view({"Id": "c" * 64, "Name": "/gb10-gb10-head", "State": {"Running": False, "ExitCode": 137, "OOMKilled": True}})
+    assert there == {"exists": True, "id": "c" * 12, "name": "gb10-gb10-head", "running": False, "exit_code": 137, "oom_killed": True}
+    assert vllm_serve_info.container_view(None).keys() == there.keys()
+
+
+def test_a_running_container_has_no_exit_code():
+    assert vllm_serve_info.container_view({"Id": "c", "Name": "/n", "State": {"Running": True, "ExitCode": 0}})["exit_code"] is None
+
+
+@pytest.fixture
+def engine(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("one\nStarting to load model x\nthr")
+    return {"run_id": "r2", "live": True, "log_path": str(path), "api_address": "10.0.0.1", "api_port": 8000}
+
+
+@pytest.mark.parametrize(("offset", "run_id", "lines"), [(0, "r2", 2), (4, "r2", 1), (4, "r1", 2), (4, None, 1), (-1, "r2", 0)])
+def test_the_log_is_read_from_its_offset_in_its_own_run(engine, offset, run_id, lines):
+    assert len(vllm_serve_info.log_view(engine, offset, run_id)["log_lines"]) == lines
+
+
+def test_a_dead_engines_log_is_read_to_its_end(engine):
+    view = vllm_serve_info.log_view({**engine, "live": False}, 0, "r2")
+    assert view["log_lines"][-1] == "thr"
+    assert view["stage"] == ""
+
+
+def test_the_stage_is_that_of_the_log(engine):
+    assert vllm_serve_info.log_view(engine, -1, None)["stage"] == "loading model"
+    with open(engine["log_path"], "w", encoding="utf-8") as handle:
+        handle.write("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00]\n")
+    view = vllm_serve_info.log_view(engine, -1, None)
+    assert (view["stage"], view["shards"]) == ("loading weights", "1/2")
+
+
+def test_without_a_run_there_is_no_log():
+    assert vllm_serve_info.log_view({"run_id": ""}, -1, None) == {"log_lines": [], "log_offset": 0, "stage": "", "shards": ""}
+
+
+PARAMS = {"probe": True, "probe_timeout": 5, "model": "m", "api_key_file": None}
+
+
+def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
+    monkeypatch.setattr(_engine, "healthy", lambda *_args: pytest.fail("asked"))
+    assert vllm_serve_info.api_view({**engine, "live": False}, PARAMS)["healthy"] is False
+
+
+@pytest.mark.parametrize(("probe", "answer", "completion"), [(True, _engine.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)])
+def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
+    monkeypatch.setattr(_engine, "healthy", lambda *_args: True)
+    monkeypatch.setattr(_engine, "engine_version", lambda *_args: "0.32.0")
+    monkeypatch.setattr(_engine, "requests_running", lambda *_args: 0)
+    monkeypatch.setattr(_engine, "first_token", lambda *_args: answer if probe else pytest.fail("asked"))
+    view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe})
+    assert (view["healthy"], view["engine_version"], view["requests_running"], view["completion"]) == (True, "0.32.0", 0, completion)
