@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -258,13 +257,13 @@ def run(spec: Spec) -> int:
     """Start the engine, keep its log bounded, wait for its end and note it. Returns the exit code of this program."""
     live = engine(read_json(run_file(spec)))
     if live:
-        print(f"an engine runs already, pid {live.pid}", file=sys.stderr)
+        sys.stderr.write(f"an engine runs already, pid {live.pid}\n")
         return EXIT_LIVE
     try:
         child = start(spec)
     except CannotStart as error:
         note_exit(spec, error.code, str(error))
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return error.code
     begun = process(child.pid)
     kept = ("run_id", "argv", "digest", "secret_env", "no_carry_env", "api_address", "api_port", "log_path")
@@ -362,14 +361,14 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     spec = read_json(chosen.spec)
     if spec is None:
-        print(f"there is no {chosen.spec}", file=sys.stderr)
+        sys.stderr.write(f"there is no {chosen.spec}\n")
         return EXIT_CANNOT_START
     if chosen.command == "run":
         return run(spec)
     answer = status(spec) if chosen.command == "status" else stop(spec, chosen.grace)
-    print(json.dumps(answer, sort_keys=True))
+    sys.stdout.write(json.dumps(answer, sort_keys=True) + "\n")
     return EXIT_REMAINS if chosen.command == "stop" and answer["remaining"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -585,16 +585,16 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str) -> list[Finding]:
             remedy="run teardown.yml again" if left else "",
         )
     ]
-    for listener in info["listeners"]:
-        found.append(
-            finding(
-                "teardown.port",
-                node,
-                "warn",
-                f"port {listener['port']} is held by {_holder(listener)}.",
-                remedy="it is not ours; stop it if it shall not be there",
-            )
+    held = "; ".join(f"port {listener['port']} is held by {_holder(listener)}" for listener in info["listeners"])
+    found.append(
+        finding(
+            "teardown.ports",
+            node,
+            "warn" if held else "pass",
+            f"{held}." if held else "nobody listens on its ports.",
+            remedy="it is not ours; stop it if it shall not be there" if held else "",
         )
+    )
     return found
 
 

@@ -11,7 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 import pytest
 

@@ -68,7 +68,8 @@ class Lab:
         return _launcher.read_json(str(self.run_dir / f"{name}.json"))
 
     def call(self, *words):
-        done = subprocess.run([sys.executable, _launcher.__file__, *words, "--spec", str(self.spec_path)], capture_output=True, text=True, timeout=60, check=False)
+        argv = [sys.executable, _launcher.__file__, *words, "--spec", str(self.spec_path)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
     def log(self):

@@ -60,7 +60,10 @@ def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
     assert vllm_serve_info.api_view({**engine, "live": False}, PARAMS)["healthy"] is False
 
 
-@pytest.mark.parametrize(("probe", "answer", "completion"), [(True, _engine.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)])
+@pytest.mark.parametrize(
+    ("probe", "answer", "completion"),
+    [(True, _engine.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)],
+)
 def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
     monkeypatch.setattr(_engine, "healthy", lambda *_args: True)
     monkeypatch.setattr(_engine, "engine_version", lambda *_args: "0.32.0")

@@ -116,7 +116,7 @@ def test_an_unknown_failure_is_its_first_exception_not_the_last():
         ([], ""),
         (["WARNING 11-21 02:00:00 [x.py:1] retry: ValueError: no", "last"], ""),
         (["usage: vllm", "CRITICAL 11-21 no exception here", "last"], "CRITICAL 11-21 no exception here"),
-        (["pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig", "  Value error, bad thing [type=value_error]"], "Value error, bad thing [type=value_error]"),
+        (["pydantic_core.ValidationError: 1 validation error for ModelConfig", "  Value error, bad [type=value_error]"], "Value error, bad [type=value_error]"),
     ],
 )
 def test_the_line_for_a_message(lines, line):

@@ -253,6 +253,12 @@ def test_teardown():
     assert stopping(_findings.teardown({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10")) == {"teardown.seen"}
 
 
+def test_teardown_names_who_holds_a_port():
+    found = {finding["id"]: finding for finding in _findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10")}
+    assert found["teardown.ports"]["verdict"] == "warn"
+    assert "redis-server" in found["teardown.ports"]["message"]
+
+
 def test_stage_seconds_skip_what_did_not_run():
     assert _findings.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
     assert _findings.stage_seconds({"report": 1.0}) == {}

@@ -1,0 +1,334 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The wait on head and workers, with scripted looks instead of nodes."""
+
+from __future__ import annotations
+
+import signal
+import time
+import types
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+
+from ansible_collections.gb10.cluster.plugins.action import vllm_serve
+from ansible_collections.gb10.cluster.plugins.module_utils import _serve_spec
+from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import Meeting
+
+ENGINE = {
+    "live": True,
+    "run_id": "r",
+    "seconds": 42.2,
+    "exit_code": None,
+    "exit_signal": None,
+    "log_path": "/var/log/gb10/gb10/engine/r.log",
+}
+CONTAINER = {"exists": True, "running": True, "name": "gb10-gb10-head", "exit_code": None, "oom_killed": False}
+LOOK = {
+    "engine": ENGINE,
+    "container": CONTAINER,
+    "log_lines": [],
+    "log_offset": 0,
+    "stage": "loading weights",
+    "shards": "1/2",
+    "healthy": False,
+    "engine_version": "",
+    "memory_available_mb": 42188,
+    "completion": None,
+}
+STARTED = {
+    "changed": True,
+    "run_id": "r",
+    "endpoint": "http://10.0.0.1:8000/v1",
+    "log_path": ENGINE["log_path"],
+    "engine_live": True,
+    "actions": ["started run r"],
+}
+TOKEN = {"healthy": True, "engine_version": "0.32.0", "completion": {"tokens": 1, "seconds": 0.4}}
+
+
+def look(**more):
+    return {**LOOK, **more}
+
+
+def dead(*lines, **how):
+    return look(engine={**ENGINE, "live": False, **how}, log_lines=list(lines))
+
+
+class Time:
+    """A clock that moves when someone sleeps, and a little with each look at it."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        self.now += 0.001
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    time = staticmethod(time.time)
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    """Run the action on one host. ``script`` are the answers of the module and then of each look; the last one repeats."""
+    clock = Time()
+    monkeypatch.setattr(vllm_serve, "time", clock)
+    monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._wait.time", clock)
+    monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._module.time", clock)
+    monkeypatch.setattr(vllm_serve.C, "DEFAULT_LOCAL_TMP", str(tmp_path), raising=False)
+
+    class Play:
+        shown = []
+        asked = []
+
+        def meeting(self, node, role):
+            made = Meeting(str(tmp_path), "uuid", node, role)
+            made.join()
+            return made
+
+        def run(self, *script, node="spark-1", check_mode=False, **options):
+            answers = list(script)
+
+            def execute(name, module_args=None, task_vars=None):
+                self.asked.append((name, module_args))
+                answer = answers.pop(0) if len(answers) > 1 else answers[0]
+                if isinstance(answer, Exception):
+                    raise answer
+                return dict(answer() if callable(answer) else answer)
+
+            action = vllm_serve.ActionModule.__new__(vllm_serve.ActionModule)
+            action._task = types.SimpleNamespace(_uuid="uuid", check_mode=check_mode, args={})
+            action._connection = types.SimpleNamespace(reset=lambda: self.shown.append("reset"))
+            defaults = {name: option.get("default") for name, option in _serve_spec.ARGUMENT_SPEC.items()}
+            monkeypatch.setattr(vllm_serve.ActionBase, "run", lambda *_args: {})
+            monkeypatch.setattr(action, "validate_argument_spec", lambda _spec: (None, {**defaults, "model": "m", "api_address": "10.0.0.1", **options}))
+            monkeypatch.setattr(action, "_execute_module", execute)
+            return action.run(task_vars={"inventory_hostname": node})
+
+    made = Play()
+    made.shown, made.asked = [], []
+    monkeypatch.setattr(vllm_serve, "display", types.SimpleNamespace(display=made.shown.append, vv=lambda _text: None, vvv=lambda _text: None))
+    made.clock = clock
+    return made
+
+
+# -- head ------------------------------------------------------------------------------------------------------------
+
+
+def test_ready_is_a_token(play):
+    result = play.run(STARTED, look(stage="starting", shards=""), look(), look(healthy=True), look(**TOKEN))
+    assert (result["failed"], result["changed"], result["engine_version"]) == (False, True, "0.32.0")
+    assert (result["seconds_to_ready"], result["seconds_to_first_token"]) == (42.2, 0.4)
+    assert play.shown[0].startswith("spark-1: starting, 41.2 GiB available, 00:0")
+    assert play.shown[1].startswith("spark-1: loading weights 1/2, 41.2 GiB available, 00:0")
+    assert play.meeting("spark-2", "worker").success().node == "spark-1"
+
+
+def test_an_engine_that_served_already_has_no_time_to_ready(play):
+    result = play.run({**STARTED, "changed": False, "actions": []}, look(**TOKEN))
+    assert (result["changed"], result["seconds_to_ready"], result["seconds_to_first_token"]) == (False, None, 0.4)
+
+
+def test_an_engine_that_still_starts_is_waited_for(play):
+    result = play.run({**STARTED, "changed": False, "actions": []}, look(), look(**TOKEN))
+    assert (result["changed"], result["seconds_to_ready"]) == (False, 42.2)
+
+
+def test_looks_go_on_where_the_last_one_ended(play):
+    play.run(STARTED, look(log_offset=100), look(log_offset=250), look(**TOKEN))
+    offsets = [arguments["log_offset"] for name, arguments in play.asked if name == vllm_serve.INFO]
+    assert offsets == [0, 100, 250]
+    assert play.asked[1][1]["model"] == "m"
+
+
+def test_an_exit_names_code_cause_line_and_remedy(play):
+    result = play.run(STARTED, dead("usage: vllm", "vllm: error: unrecognized arguments: --x", exit_code=2))
+    assert result["failed"]
+    assert result["msg"] == (
+        "the engine on spark-1 ended with exit code 2 (this version of the engine does not know an argument): vllm: error: unrecognized arguments: --x"
+    )
+    assert result["log_lines"] == ["usage: vllm", "vllm: error: unrecognized arguments: --x"]
+    assert ENGINE["log_path"] in result["remedy"]
+    assert (result["reason"], result["failed_node"], result["changed"]) == ("engine-unknown-argument", "spark-1", True)
+    assert result["findings"][0]["id"] == "engine-unknown-argument"
+    assert "engine_live" not in result
+    assert play.meeting("spark-2", "worker").failure().message == result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"exit_code": 0}, "ended with exit code 0; its log names no error"),
+        ({"exit_signal": 9}, "was ended by SIGKILL"),
+        ({}, "is gone, and nothing noted how it ended"),
+    ],
+)
+def test_an_exit_without_a_word(play, how, words):
+    result = play.run(STARTED, dead("INFO all fine", **how))
+    assert words in result["msg"]
+    assert ("journalctl -k" in result["remedy"]) == (how == {"exit_signal": 9})
+
+
+def test_a_fatal_line_ends_the_wait_at_the_next_look(play):
+    line = "Waiting for creating a placement group of specs for 30 seconds. specs=[]"
+    result = play.run(STARTED, look(log_lines=[line]), look())
+    assert result["reason"] == "ray-no-gpus"
+    assert "cannot serve" in result["msg"]
+    assert len(play.asked) == 3
+
+
+def test_an_echo_waits_for_its_cause(play):
+    result = play.run(STARTED, look(log_lines=["EngineCore failed to start."]), look(log_lines=["ValueError: No available memory for the cache blocks."]))
+    assert result["reason"] == "memory-none-for-cache"
+
+
+def test_health_without_a_token_is_not_ready(play):
+    result = play.run(STARTED, look(healthy=True), first_token_timeout=20)
+    assert "answers /health but generated no token within 20 s" in result["msg"]
+    assert 20 <= play.clock.now < 30
+
+
+def test_the_wait_is_bounded(play):
+    result = play.run(STARTED, look(), wait_timeout=90)
+    assert (result["failed"], result["verdict"]) == (True, "block")
+    assert "no token within 90 s; last seen on spark-1: loading weights" in result["msg"]
+    assert 90 <= play.clock.now < 95
+
+
+def test_a_refused_key_ends_the_wait(play):
+    refused = {"failed": True, "verdict": "block", "msg": "the API refuses a completion: HTTP 401", "remedy": "Give api_key_file"}
+    result = play.run(STARTED, refused)
+    assert (result["failed"], result["remedy"]) == (True, "Give api_key_file")
+
+
+def test_a_connection_that_comes_back_is_no_failure(play):
+    result = play.run(STARTED, AnsibleConnectionFailure("lost"), {"failed": True, "verdict": "unknown", "msg": "docker hangs"}, look(**TOKEN))
+    assert not result["failed"]
+    assert play.shown.count("reset") == 2
+
+
+def test_a_connection_that_stays_away_is_one(play):
+    result = play.run(STARTED, AnsibleConnectionFailure("lost"))
+    assert (result["failed"], result["verdict"], result["reason"]) == (True, "unknown", "connection")
+    assert vllm_serve.TROUBLE_SECONDS <= play.clock.now < vllm_serve.TROUBLE_SECONDS + 10
+
+
+def test_a_failed_start_is_told(play):
+    result = play.run({"failed": True, "msg": "blocked", "reason": "restart not allowed"})
+    assert result["reason"] == "restart not allowed"
+    assert play.meeting("spark-2", "worker").failure().message == "blocked"
+
+
+def test_an_unreachable_head_is_told(play):
+    with pytest.raises(AnsibleConnectionFailure):
+        play.run(AnsibleConnectionFailure("no route"))
+    assert play.meeting("spark-2", "worker").failure().message == "no route"
+
+
+@pytest.mark.parametrize("options", [{"wait": False}, {"state": "stopped"}, {"check_mode": True}])
+def test_nothing_to_wait_for(play, options):
+    assert play.run(STARTED, **options) == STARTED
+    assert [name for name, _arguments in play.asked] == [vllm_serve.MODULE]
+
+
+# -- workers ---------------------------------------------------------------------------------------------------------
+
+WORKER = {"changed": False, "actions": []}
+
+
+def on_worker(play, *script, **options):
+    return play.run(WORKER, *script, node="spark-2", node_role="worker", **options)
+
+
+def test_the_heads_success_ends_the_wait(play):
+    head = play.meeting("spark-1", "head")
+
+    def succeed():
+        head.succeed("ready after 00:42")
+        return look()
+
+    result = on_worker(play, look(), succeed, look())
+    assert (result["failed"], result["changed"], result["msg"]) == (False, False, "spark-1: ready after 00:42")
+    assert len(play.asked) == 3
+
+
+def test_the_heads_failure_ends_the_wait(play):
+    head = play.meeting("spark-1", "head")
+
+    def fail():
+        head.fail("the engine ended")
+        return look()
+
+    result = on_worker(play, look(), fail, look())
+    assert result["msg"] == "ended because spark-1 failed: the engine ended"
+    assert result["failed_node"] == "spark-1"
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"running": False, "exit_code": 137}, "container gb10-gb10-worker of node spark-2 ended with exit code 137 00:"),
+        ({"running": False, "exit_code": 137, "oom_killed": True}, "for want of memory"),
+        ({"exists": False, "running": False, "name": ""}, "the container of node spark-2 is gone"),
+    ],
+)
+def test_a_worker_that_loses_its_container_fails_at_once(play, container, words):
+    play.meeting("spark-1", "head")
+    result = on_worker(play, look(container={**CONTAINER, "name": "gb10-gb10-worker", **container}))
+    assert words in result["msg"]
+    assert result["failed_node"] == "spark-2"
+    assert play.meeting("spark-3", "worker").failure().node == "spark-2"
+
+
+def test_a_head_ends_when_a_worker_failed(play):
+    worker = play.meeting("spark-2", "worker")
+
+    def fail():
+        worker.fail("container gone")
+        return look()
+
+    result = play.run(STARTED, fail, look())
+    assert (result["failed"], result["msg"]) == (True, "ended because spark-2 failed: container gone")
+    assert play.clock.now < 5
+
+
+def test_without_a_head_a_worker_does_not_wait_for_ever(play):
+    result = on_worker(play, look())
+    assert "did not begin within 60 s" in result["msg"]
+    assert "forks" in result["remedy"]
+
+
+def test_a_head_that_vanished_is_noticed(play):
+    play.meeting("spark-1", "head").leave()
+    assert "ended without a word" in on_worker(play, look())["msg"]
+
+
+def test_a_head_that_never_ends_does_not_hold_its_workers(play):
+    play.meeting("spark-1", "head")
+    result = on_worker(play, look(), wait_timeout=100)
+    assert "the head said nothing for 160 s" in result["msg"]
+
+
+# -- time limit ------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_that_hangs_is_given_up():
+    began = time.monotonic()
+    with pytest.raises(vllm_serve.LookTimeout), vllm_serve.time_limit(1):
+        signal.pause()
+    assert time.monotonic() - began < 5
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_a_tasks_own_timeout_keeps_its_alarm():
+    before = signal.signal(signal.SIGALRM, lambda *_args: None)
+    try:
+        with vllm_serve.time_limit(1):
+            assert signal.alarm(0) == 0
+    finally:
+        signal.signal(signal.SIGALRM, before)
