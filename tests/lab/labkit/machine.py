@@ -152,6 +152,9 @@ def ensure_engine() -> None:
         raise LabError("no Docker engine answers this user. Join the group `docker` (then log in again), or run this as root")
     if shutil.which("dockerd") is None:
         apt_install("docker.io", "iptables")
+    if shutil.which("docker") is None:
+        # Debian 13 and later ship the client on its own.
+        apt_install("docker-cli")
     with step("starting the Docker engine"):
         if pathlib.Path("/run/systemd/system").is_dir():
             run(["systemctl", "start", "docker"], timeout=120)

@@ -52,7 +52,7 @@ def test_archive_keeps_owner_and_mode():
 
 @pytest.mark.parametrize(
     ("url", "remote"),
-    [("https://index.example/simple", True), ("file:///opt/simple", False), ("http://localhost:3141/root", False), ("/opt/wheels", False)],
+    [("https://index.example/simple", True), ("file:///opt/simple", False), ("http://localhost:3141/root", False), ("/srv/wheels", False)],
 )
 def test_is_remote(url, remote):
     assert machine.is_remote(url) is remote

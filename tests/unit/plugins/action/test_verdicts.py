@@ -1,0 +1,66 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of verdicts, through Ansible itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+
+PASS = {"id": "a.one", "node": "spark-1", "verdict": "pass", "message": "fine."}
+WARN = {"id": "b.two", "node": "spark-1", "verdict": "warn", "message": "so so.", "remedy": "look"}
+UNKNOWN = {"id": "c.three", "node": "spark-2", "verdict": "unknown", "message": "no answer."}
+BLOCK = {"id": "d.four", "node": "spark-2", "verdict": "block", "message": "no.", "remedy": "do this"}
+
+
+def judge(findings, **options):
+    """Run the action once; returns its exit code and all it printed."""
+    arguments = json.dumps({"title": "Test", "findings": findings, **options})
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.verdicts", "-a", arguments],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_LOCALHOST_WARNING": "false"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("findings", "options", "stops"),
+    [
+        ([], {}, False),
+        ([PASS, WARN], {}, False),
+        ([PASS, UNKNOWN], {}, True),
+        ([PASS, BLOCK], {}, True),
+        ([BLOCK], {"silenced": ["d.four"]}, False),
+        ([BLOCK, UNKNOWN], {"silenced": ["d.four"]}, True),
+    ],
+)
+def test_what_stops(findings, options, stops):
+    code, output = judge(findings, **options)
+    assert (code != 0) is stops, output
+
+
+def test_the_table_says_what_and_how_to_go_on():
+    dummy, output = judge([PASS, BLOCK, WARN], silenced=["b.two"])
+    assert "Test: 1 block, 1 silenced, 1 pass" in output
+    assert "→ do this" in output
+    assert "spark-2: no. Remedy: do this" in output
+
+
+def test_show_problems_leaves_out_what_passed():
+    dummy, output = judge([PASS, WARN], show="problems")
+    assert "so so." in output
+    assert "a.one" not in output.split("SUCCESS", maxsplit=1)[0]
