@@ -16,14 +16,12 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 ##@ See it run
 .PHONY: demo
 demo: venv ## two simulated Sparks, the whole play, one chat completion
-	$(LAB) check
 	$(LAB) up
 	ansible-playbook -i inventories/lab playbooks/nemotron_tp2.yml
 	ansible-playbook -i inventories/lab tests/lab/chat.yml
 
 .PHONY: lab-up
 lab-up: venv ## start the two simulated Sparks; repeats safely
-	$(LAB) check
 	$(LAB) up
 
 .PHONY: lab-down

@@ -171,7 +171,8 @@ class ActionModule(ActionBase):
             with time_limit(LOOK_SECONDS):
                 look = self._execute_module(INFO, module_args={**{name: options[name] for name in shared}, **more}, task_vars=self._vars)
         except (AnsibleConnectionFailure, LookTimeout) as error:
-            raise UnknownState(f"node {self._node} does not answer: {error}", reason="connection") from error
+            words = " ".join(str(error).split())
+            raise UnknownState(f"node {self._node} does not answer: {words}", reason="connection") from error
         if not look.get("failed"):
             return look
         kind = ClusterError if look.get("verdict") == "block" else UnknownState

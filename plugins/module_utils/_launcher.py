@@ -228,7 +228,8 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
     write_names_not_to_copy(spec)
     log = open_log(spec["log_path"])
     try:
-        return subprocess.Popen(
+        # There is no module here: this program runs in the container, and its child outlives it.
+        return subprocess.Popen(  # pylint: disable=ansible-bad-function
             spec["argv"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     except FileNotFoundError:

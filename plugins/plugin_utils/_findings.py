@@ -426,9 +426,9 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
         if node is None:
             message, remedy = f"{address} is not registered with Ray (alive: {', '.join(sorted(alive)) or 'none'}).", "run with --tags ray"
         elif not fits:
-            message, remedy = f"Ray sees {gpus} GPU(s) on {address}, {gpus_per_node} needed.", "check gb10_ray_gpus and gb10_container_gpus, then --tags ray"
+            message, remedy = f"Ray sees {gpus:g} GPU(s) on {address}, {gpus_per_node} needed.", "check gb10_ray_gpus and gb10_container_gpus, then --tags ray"
         else:
-            message, remedy = f"{address} is alive with {gpus} GPU(s).", ""
+            message, remedy = f"{address} is alive with {gpus:g} GPU(s).", ""
         found.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
     for address in sorted(set(alive) - set(addresses.values())):
         found.append(
