@@ -171,7 +171,6 @@ def test_stop_is_heard_by_an_engine_that_still_loads(lab):
     wait_for(lambda: "up" in lab.log())
     _rc, answer, _err = lab.call("stop", "--grace", "20")
     assert (answer["was_live"], answer["signals"], answer["killed"], answer["remaining"]) == (True, ["SIGTERM", "SIGINT"], [], [])
-    assert 1 <= answer["seconds"] < 20
 
 
 def test_stop_asks_the_children_of_a_deaf_engine(lab):

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The example inventory, and bad input, through the playbook itself: judged before any host is contacted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def validate(*arguments, inventory="inventories/example", **variables):
+    """Run the main playbook's first stage; returns its exit code and all it printed."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "ansible", "playbook", "-i", inventory, "playbooks/nemotron_tp2.yml", "--tags", "validate",
+            "--extra-vars", json.dumps(variables), *arguments,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_example_inventory_is_good():
+    code, output = validate()
+    assert code == 0, output
+    assert "Inputs: 1 pass" in output
+
+
+@pytest.mark.parametrize(
+    ("variables", "part"),
+    [
+        ({"gb10_profile": "nemotron"}, "unknown profile 'nemotron'. Known: nemotron_3_super_tp2"),
+        ({"gb10_worker_hosts": []}, "asks for 2 ranks"),
+        ({"gb10_head_host": "spark-2"}, "spark-2 is the head and a worker"),
+        ({"gb10_api_port": 6379}, "gb10_ray_port and gb10_api_port are both 6379"),
+        ({"gb10_api_port": "eight"}, "gb10_api_port"),
+        ({"gb10_fabric_fallback": "rdma"}, "value of gb10_fabric_fallback must be one of: none, tcp"),
+        ({"gb10_env": {"NOT A NAME": "1"}}, "gb10_env.NOT A NAME: is no valid variable name"),
+        ({"gb10_serve_arguments": {"api_key": "x"}}, "gb10_serve_arguments.api_key: is set by the collection"),
+    ],
+)
+def test_bad_input_has_one_clear_message(variables, part):
+    code, output = validate(**variables)
+    assert code != 0
+    assert part in " ".join(output.split()), output
+    assert "UNREACHABLE" not in output
+
+
+def test_half_a_cluster_is_refused():
+    code, output = validate("--limit", "spark-1")
+    assert code != 0
+    assert "leaves out spark-2" in output
+
+
+def test_too_few_forks_are_refused():
+    code, output = validate("--forks", "1")
+    assert code != 0
+    assert "--forks 2 or more" in output
+
+
+def test_an_inventory_without_the_cluster_is_not_skipped_in_silence():
+    code, output = validate(inventory="localhost,")
+    assert code != 0
+    assert "no hosts in the group gb10_cluster" in " ".join(output.split())
