@@ -227,6 +227,8 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
     environment = engine_environment(spec)
     write_names_not_to_copy(spec)
     log = open_log(spec["log_path"])
+    # A parent that ignores SIGINT hands that on, and an engine that still loads hears nothing else.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         # There is no module here: this program runs in the container, and its child outlives it.
         return subprocess.Popen(  # pylint: disable=ansible-bad-function
