@@ -19,7 +19,7 @@ from .conftest import HEAD, ROOT, WORKER, Lab, Once, Play
 
 
 def engine_processes(lab: Lab) -> str:
-    return lab.run(HEAD, "sh", "-c", "pgrep --full --list-full 'vllm serve .*--port 8000' || true")
+    return lab.run(HEAD, "pgrep", "--full", "--list-full", "vllm serve .*--port 8000", check=False)
 
 
 @pytest.mark.third
