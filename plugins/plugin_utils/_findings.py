@@ -24,6 +24,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
 Finding = dict[str, t.Any]
 GIB = 1024**3
 
+#: Ray's program that holds the head's port.
+GCS_PROGRAM = "gcs_server"
+
 #: Stands where a finding concerns the whole cluster.
 CLUSTER = "cluster"
 
@@ -188,7 +191,7 @@ def preflight(info: dict[str, t.Any], node: str, zombies: dict[str, t.Any], need
     """Judge one node by what ``node_info`` and ``cuda_zombie_check`` answered.
 
     ``needs`` has ``address``, ``devices`` (paths), ``ports`` (variable to port this node must have free), ``cluster``,
-    ``disk_gib`` (GiB that must be free wherever images and models lie).
+    ``disk_gib`` (GiB that must be free wherever images and models lie), ``replace_stale`` (consent to remove another run's head).
     """
     unseen = {error["section"]: error for error in info["errors"]}
     return [
@@ -274,23 +277,24 @@ def _address(node: str, interfaces: list[dict[str, t.Any]], address: str) -> Fin
 
 
 def _listeners(node: str, info: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
-    """A port is free, or held by a container of this cluster."""
+    """A port is free, or held by a container of this cluster. The Ray head of another run goes with consent, in stage ray."""
     ours = {container["name"] for container in info["containers"] if container["cluster"] == needs["cluster"]}
     found = []
     for name, port in needs["ports"].items():
         holders = [listener for listener in info["listeners"] if listener["port"] == port]
-        foreign = "; ".join(_holder(listener) for listener in holders if listener["container"] not in ours)
-        found.append(
-            finding(
-                "port.free",
-                node,
-                "block" if foreign else "pass",
-                f"port {port} ({name}) is " + (f"taken by {foreign}." if foreign else "ours." if holders else "free."),
-                measured=foreign or None,
-                needed=f"port {port} free",
-                remedy=f"stop it, or choose another port with {name}" if foreign else "",
-            )
-        )
+        foreign = [listener for listener in holders if listener["container"] not in ours]
+        who = "; ".join(_holder(listener) for listener in foreign)
+        stale = all(listener["process"] == GCS_PROGRAM and listener["container"] for listener in foreign)
+        if not foreign:
+            verdict, message, remedy = "pass", f"port {port} ({name}) is {'ours' if holders else 'free'}.", ""
+        elif stale and needs["replace_stale"]:
+            verdict, message, remedy = "warn", f"port {port} ({name}) is taken by the Ray head of another run: {who}.", "stage ray will stop and remove it"
+        elif stale:
+            verdict, message = "block", f"port {port} ({name}) is taken by the Ray head of another run: {who}."
+            remedy = "did that run finish? Then -e gb10_replace_stale=true stops and removes its container"
+        else:
+            verdict, message, remedy = "block", f"port {port} ({name}) is taken by {who}.", f"stop it, or choose another port with {name}"
+        found.append(finding("port.free", node, verdict, message, measured=who or None, needed=f"port {port} free", remedy=remedy))
     return found
 
 

@@ -107,6 +107,25 @@ def test_a_taken_port_names_its_holder(lab: Lab, no_cluster: None, port: int, va
     assert lab.containers(HEAD) == {}
 
 
+def test_a_leftover_head_of_another_run_goes_only_with_consent(lab: Lab, no_cluster: None) -> None:
+    lab.play(tags="image")
+    head = ("ray", "start", "--head", "--block", "--include-dashboard=false", "--disable-usage-stats", "--num-cpus=1")
+    image = "gb10-lab/engine-ray:0.32.0"
+    lab.run(HEAD, "docker", "run", "--detach", "--name=left-over", "--network=host", "--env=RAY_AUTH_MODE=disabled", image, *head)
+    try:
+        lab.run(HEAD, "timeout", "60", "sh", "-c", "until ss -Hltn | grep -q ':6379 '; do :; done")
+        blocked = lab.play()
+        assert blocked.rc != 0
+        assert "left-over" in blocked.failures and "gb10_replace_stale=true" in blocked.failures
+        assert lab.inspect(HEAD, "left-over")["State"]["Running"] is True
+
+        allowed = lab.play(gb10_replace_stale=True)
+        assert allowed.rc == 0, allowed.failures
+        assert "left-over" not in lab.run(HEAD, "docker", "ps", "--all", "--format", "{{.Names}}")
+    finally:
+        lab.run(HEAD, "docker", "rm", "--force", "left-over", check=False)
+
+
 def test_an_unknown_engine_flag_is_quoted(lab: Lab, no_cluster: None) -> None:
     played = lab.play(gb10_serve_arguments={"no_such_flag": 1})
     assert played.rc != 0

@@ -107,6 +107,7 @@ NEEDS = {
     "ports": {"gb10_ray_port": 6379},
     "cluster": "gb10",
     "disk_gib": 20,
+    "replace_stale": False,
 }
 ZOMBIES = {"findings": []}
 OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
@@ -143,6 +144,25 @@ def test_bad_node_blocks(change, id, part):
 def test_a_port_held_by_our_own_container_is_ours():
     info = {**INFO, "containers": [OURS], "listeners": [{**HELD, "container": "gb10-gb10-head"}]}
     assert stopping(_findings.preflight(info, "spark-1", ZOMBIES, NEEDS)) == set()
+
+
+STALE = {**HELD, "process": "gcs_server", "container": "node-1731"}
+
+
+@pytest.mark.parametrize(
+    ("listeners", "replace_stale", "verdict", "part"),
+    [
+        ([STALE], False, "block", "gb10_replace_stale=true"),
+        ([STALE], True, "warn", "stage ray will stop and remove it"),
+        ([STALE, HELD], True, "block", "choose another port"),
+        ([{**STALE, "container": ""}], True, "block", "choose another port"),
+    ],
+)
+def test_another_runs_ray_head_goes_only_with_consent(listeners, replace_stale, verdict, part):
+    findings = _findings.preflight({**INFO, "listeners": listeners}, "spark-1", ZOMBIES, {**NEEDS, "replace_stale": replace_stale})
+    (port,) = [finding for finding in findings if finding["id"] == "port.free"]
+    assert port["verdict"] == verdict
+    assert part in port["remedy"]
 
 
 def contract(**changes):
