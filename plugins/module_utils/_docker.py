@@ -134,8 +134,10 @@ class EngineApi:
 
     # -- one call ----------------------------------------------------------------------------------------------------
 
-    def _request(self, method: str, path: str, query: dict[str, t.Any], body: t.Any = None, timeout: float | None = None) -> bytes:
-        """Send one request to ``path`` as it stands and return the body of a good answer."""
+    def _request(
+        self, method: str, path: str, query: dict[str, t.Any], body: t.Any = None, timeout: float | None = None, limit: int | None = None
+    ) -> bytes:
+        """Send one request to ``path`` as it stands and return the body of a good answer, of which ``limit`` bytes or a little more are read."""
         timeout = timeout or self.timeout
         deadline = time.monotonic() + timeout
         connection = _UnixConnection(self.socket_path, timeout)
@@ -146,7 +148,7 @@ class EngineApi:
             # The response of a stream that ends by closing takes the socket from the connection: keep hold of it for its timeout.
             sock = connection.sock
             answer = connection.getresponse()
-            content = _read_until(answer, sock, deadline)
+            content = _read_until(answer, sock, deadline, limit)
         except TimeoutError:
             raise UnknownState(
                 f"the Docker engine at {self.socket_path} did not answer {method} {path} within {timeout:g} s",
@@ -172,8 +174,10 @@ class EngineApi:
             raise ClusterError(f"the Docker engine refused {method} {path}: {engine_message(content)}", status=answer.status)
         return content
 
-    def _call(self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None) -> bytes:
-        return self._request(method, f"/v{self.version}{path}", query or {}, body, timeout)
+    def _call(
+        self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None, limit: int | None = None
+    ) -> bytes:
+        return self._request(method, f"/v{self.version}{path}", query or {}, body, timeout, limit)
 
     @property
     def version(self) -> str:
@@ -202,6 +206,13 @@ class EngineApi:
         """Return the last ``tail`` lines of a container's log, both streams in the order they were written."""
         raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail})
         return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
+
+    def archive(self, container_id: str, path: str, limit: int) -> bytes:
+        """Return a directory of a container, running or not, as a tar stream that ends after about ``limit`` bytes, complete or not.
+
+        Raises :class:`NotFound` when the container has no such path.
+        """
+        return self._call("GET", f"/containers/{_quoted(container_id)}/archive", {"path": path}, limit=limit)
 
     def top(self, container_id: str) -> list[int]:
         """Return the host's process ids of a container's processes, sorted; empty when it does not run."""
@@ -287,18 +298,19 @@ class EngineApi:
             return None
 
 
-def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
-    """Return the whole body; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""
-    parts: list[bytes] = []
-    while True:
+def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float, limit: int | None) -> bytes:
+    """Return the body, all of it or at least ``limit`` bytes; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""
+    content = bytearray()
+    while limit is None or len(content) < limit:
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         sock.settimeout(left)
         part = answer.read1(65536)
         if not part:
-            return b"".join(parts)
-        parts.append(part)
+            break
+        content += part
+    return bytes(content)
 
 
 def _parsed(body: bytes) -> t.Any:

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The controller's half of node_logs: writes what the node sent, and returns the names alone."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+MODULE = "gb10.cluster.node_logs"
+
+
+def written(directory: pathlib.Path, logs: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Write the texts into ``directory``, readable by the user alone, and return their names and sizes."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = []
+    for log in logs:
+        # A node names no path on the controller.
+        name = os.path.basename(log["name"])
+        raw = log["text"].encode()
+        new = directory / f".{name}.new"
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+            handle.write(raw)
+        new.replace(directory / name)
+        files.append({"name": name, "bytes": len(raw), "cut": log["cut"]})
+    return files
+
+
+class ActionModule(ActionBase):
+    """Runs the module, and writes the texts of its answer below ``dest``."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        base = super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        result = self._execute_module(module_name=MODULE, module_args=self._task.args, task_vars=task_vars)
+        logs = result.pop("logs", None)
+        if result.get("failed") or logs is None:
+            return {**base, **result}
+        node = str(task_vars["inventory_hostname"])
+        directory = pathlib.Path(str(self._task.args["dest"])).expanduser() / node
+        try:
+            files = written(directory, logs)
+        except OSError as error:
+            return {**base, **result, "failed": True, "msg": f"the logs of {node} cannot be written to {directory}: {error.strerror}"}
+        return {**base, **result, "dest": str(directory), "files": files, "msg": f"{len(files)} files of {node} in {directory}"}

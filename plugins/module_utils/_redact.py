@@ -1,0 +1,52 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Takes secrets out of text that leaves a node. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
+#: A shorter value would be found in innocent text, and is no secret either.
+SHORTEST_SECRET = 8
+
+#: What a secret looks like whose value is not known here: a hub token, a header, a variable whose name says it.
+_PATTERNS = (
+    re.compile(r"\b(?P<kept>hf_)[A-Za-z0-9]{16,}"),
+    re.compile(r"(?i)(?P<kept>\bbearer\s+)[^\s\"',]{8,}"),
+    re.compile(r"(?P<kept>\b[A-Z0-9_]*(?:TOKEN|API_KEY|SECRET|PASSWORD)=)[^\s\"',]+"),
+)
+
+
+def known_secrets(directory: str) -> dict[str, str]:
+    """Return name → value of the secret files in ``directory``, empty when there is no such directory.
+
+    Raises :class:`ClusterError` when one is there and cannot be read: then nothing may leave the node.
+    """
+    found = {}
+    try:
+        for name in sorted(os.listdir(directory)):
+            path = os.path.join(directory, name)
+            if os.path.isfile(path):
+                with open(path, encoding="utf-8", errors="replace") as handle:
+                    found[name] = handle.read().strip()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ClusterError(
+            f"{error.filename} cannot be read, so its content cannot be taken out of the logs: {error.strerror}", remedy="Run the task with become: true."
+        ) from error
+    return {name: value for name, value in found.items() if len(value) >= SHORTEST_SECRET}
+
+
+def redacted(text: str, secrets: dict[str, str]) -> str:
+    """Return ``text`` without the values of ``secrets`` and without anything else that looks like a secret."""
+    for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
+        text = text.replace(value, f"<secret {name}>")
+    for pattern in _PATTERNS:
+        text = pattern.sub(r"\g<kept><secret>", text)
+    return text

@@ -1,0 +1,247 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: memory_watch
+short_description: Note a node's available memory before a start, and wait after the end until it is back
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - With O(state=noted) writes down how much memory the node has available, before anything of a cluster is started.
+  - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it stops rising. On unified memory what a
+    GPU process held may come back a minute or more after the process is gone, and sometimes only a reboot returns it.
+  - Memory that does not come back is told with the verdict V(warn), not with a failure. Nothing is ended and nothing is rebooted.
+  - A note of another boot, or none, is no measure. Then it is waited for the end of the rise alone.
+notes:
+  - What is noted is a record and no state of the node, so RV(ignore:changed) stays false.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+options:
+  state:
+    description:
+      - V(noted) before a start, V(back) after the end.
+    type: str
+    choices: [noted, back]
+    required: true
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters. The note lies below it.
+    type: path
+    default: /var/lib/gb10
+  tolerance_mb:
+    description:
+      - How many MiB less than noted count as back, 0 or more. Other programs of the node use memory too.
+    type: int
+    default: 4096
+  settle_mb:
+    description:
+      - Two samples that differ by less than this many MiB mean that the memory has settled, 1 or more.
+    type: int
+    default: 256
+  wait_timeout:
+    description:
+      - Seconds to wait at most.
+    type: int
+    default: 180
+  wait_sleep:
+    description:
+      - Seconds between two samples, 1 or more.
+    type: int
+    default: 5
+  proc_root:
+    description:
+      - Where the node's procfs is mounted.
+    type: path
+    default: /proc
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Looks at the memory once, and writes nothing.
+  diff_mode:
+    support: none
+seealso:
+  - module: gb10.cluster.cuda_zombie_check
+  - module: gb10.cluster.page_cache_drop
+"""
+
+EXAMPLES = r"""
+- name: Note what is available before the start
+  gb10.cluster.memory_watch:
+    state: noted
+  become: true
+
+- name: Wait until it is back
+  gb10.cluster.memory_watch:
+    state: back
+    wait_timeout: 300
+"""
+
+RETURN = r"""
+available_mb:
+  description: Available memory at the end, in MiB.
+  returned: success
+  type: int
+  sample: 118210
+noted_mb:
+  description: What was noted before the start, in MiB. Null without a note of this boot.
+  returned: success
+  type: int
+  sample: 119004
+samples_mb:
+  description: Every sample, in MiB.
+  returned: success
+  type: list
+  elements: int
+  sample: [61022, 97113, 118204, 118210]
+seconds:
+  description: How long it was waited.
+  returned: success
+  type: float
+  sample: 15.0
+findings:
+  description: The judgement, in the shape of all findings.
+  returned: with O(state=back)
+  type: list
+  elements: dict
+  sample: []
+"""
+
+import os
+import socket
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _launcher, _memory, _module
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import read_note
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}
+
+
+def available_mb(proc_root: str) -> int:
+    return _memory.read_meminfo(proc_root)["MemAvailable"] // _memory.KIB_PER_MIB
+
+
+def boot_id(proc_root: str) -> str:
+    """Return the kernel's id of this boot. Raises :class:`UnknownState` when it cannot be read."""
+    path = os.path.join(proc_root, "sys", "kernel", "random", "boot_id")
+    try:
+        with open(path, encoding="ascii") as handle:
+            return handle.read().strip()
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
+
+
+def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
+    """Return what a note of this boot says, None when there is none."""
+    if note is None or note.get("boot_id") != boot:
+        return None
+    return int(note["available_mb"])
+
+
+def settled(samples: list[int], settle_mb: int) -> bool:
+    """Say whether the last two samples agree."""
+    return len(samples) > 1 and abs(samples[-1] - samples[-2]) < settle_mb
+
+
+def enough(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
+    """Say whether as much is available as was noted, less the tolerance."""
+    return noted is not None and samples[-1] >= noted - tolerance_mb
+
+
+def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) -> dict[str, t.Any]:
+    """Return the finding about memory that is, or is not, back."""
+    now = samples[-1]
+    if noted is None:
+        return _module.finding("memory.back", node, "pass", f"{now} MiB available; nothing was noted before the start of this boot", measured=now)
+    if enough(samples, noted, tolerance_mb):
+        return _module.finding("memory.back", node, "pass", f"{now} MiB available, {noted} before the start", measured=now, needed=noted - tolerance_mb)
+    return _module.finding(
+        "memory.back",
+        node,
+        "warn",
+        f"{noted - now} MiB have not come back: {now} MiB available, {noted} before the start",
+        measured=now,
+        needed=noted - tolerance_mb,
+        remedy="See what holds it: run the playbook preflight. Memory that no process holds comes back with a reboot alone.",
+    )
+
+
+def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[list[int], float]:
+    """Take samples until the memory is back or has settled; returns them and the seconds that took."""
+    samples: list[int] = []
+    seconds = 0.0
+    for seconds in clock(0 if once else params["wait_timeout"], params["wait_sleep"]):
+        samples.append(available_mb(params["proc_root"]))
+        if enough(samples, noted, params["tolerance_mb"]) or settled(samples, params["settle_mb"]):
+            break
+    return samples, round(seconds, 1)
+
+
+def write_note(path: str, available: int, boot: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        _launcher.write_json(path, {"available_mb": available, "boot_id": boot, "noted_at": time.time()})
+    except OSError as error:
+        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or make room there.") from error
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    for name, least in MINIMUM.items():
+        if params[name] < least:
+            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
+    path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
+    boot = boot_id(params["proc_root"])
+    if params["state"] == "noted":
+        now = available_mb(params["proc_root"])
+        if not module.check_mode:
+            write_note(path, now, boot)
+        return {"msg": f"{now} MiB available", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0}
+    noted = noted_mb(read_note(path), boot)
+    samples, seconds = watched(params, noted, module.check_mode)
+    found = judged(socket.gethostname(), samples, noted, params["tolerance_mb"])
+    return {
+        "msg": found["message"],
+        "verdict": found["verdict"],
+        "remedy": found["remedy"],
+        "available_mb": samples[-1],
+        "noted_mb": noted,
+        "samples_mb": samples,
+        "seconds": seconds,
+        "findings": [found],
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["noted", "back"], "required": True},
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "tolerance_mb": {"type": "int", "default": 4096},
+            "settle_mb": {"type": "int", "default": 256},
+            "wait_timeout": {"type": "int", "default": 180},
+            "wait_sleep": {"type": "int", "default": 5},
+            "proc_root": {"type": "path", "default": "/proc"},
+        },
+        supports_check_mode=True,
+    )
+    _module.run(module, work)
+
+
+if __name__ == "__main__":
+    main()

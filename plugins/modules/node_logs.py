@@ -1,0 +1,305 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_logs
+short_description: Bring the logs of a node's containers and engine to the controller
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Collects what tells why a cluster failed and writes it below O(dest) on the controller, in a directory named after the host. These are
+    the end of the engine's log, how its last run began and ended, the logs and the description of the cluster's containers, Ray's own logs
+    out of them, the kernel's log and the node's memory.
+  - Works on containers that have ended too. Nothing on the node is changed.
+  - Values of the files in O(secrets_dir) are taken out of every text on the node, before it leaves it, and so is what looks like a token.
+  - A source that cannot be read is listed in RV(errors) and does not hide the others.
+notes:
+  - The files are written by an action plugin of the same name, with mode 0600 in directories of mode 0700.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._docker
+options:
+  dest:
+    description:
+      - Directory on the controller. It is made when it does not exist; files of the same name in it are written anew.
+    type: path
+    required: true
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  max_bytes:
+    description:
+      - Most bytes of one file, from 4096 to 16777216. The end of a longer one is taken.
+    type: int
+    default: 262144
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters.
+    type: path
+    default: /var/lib/gb10
+  log_dir:
+    description:
+      - Directory on the node that holds the logs of the collection's clusters.
+    type: path
+    default: /var/log/gb10
+  secrets_dir:
+    description:
+      - Directory on the node that holds the secrets of the collection's clusters.
+    type: path
+    default: /etc/gb10/secrets
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Does the same in check mode, since it changes nothing on the node.
+  diff_mode:
+    support: none
+  action:
+    description: Runs partly on the controller.
+    support: full
+seealso:
+  - module: gb10.cluster.vllm_serve_info
+"""
+
+EXAMPLES = r"""
+- name: Bring the logs here
+  gb10.cluster.node_logs:
+    dest: "{{ lookup('ansible.builtin.env', 'HOME') }}/gb10-logs"
+  become: true
+"""
+
+RETURN = r"""
+dest:
+  description: Directory of this host on the controller.
+  returned: success
+  type: str
+  sample: /home/me/gb10-logs/spark-1
+files:
+  description: What was written.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name below RV(dest).
+      type: str
+    bytes:
+      description: Its size.
+      type: int
+    cut:
+      description: Whether only the end was taken.
+      type: bool
+  sample:
+    - name: engine.log
+      bytes: 18211
+      cut: false
+errors:
+  description: What could not be read, and why.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    source:
+      description: What was to be read.
+      type: str
+    error:
+      description: Why it was not.
+      type: str
+  sample: []
+"""
+
+import io
+import json
+import os
+import tarfile
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _module, _redact, _tool
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+#: Where Ray keeps the logs of its latest session, inside the container.
+RAY_LOGS = "/tmp/ray/session_latest/logs"
+#: Most bytes of that directory that are read, and how much of each file is kept.
+RAY_ARCHIVE_LIMIT = 33554432
+RAY_FILE_BYTES = 65536
+
+CONTAINER_LOG_LINES = 2000
+KERNEL_LOG = ("journalctl", "--dmesg", "--lines=500", "--no-pager", "--output=short-iso")
+TOOL_TIMEOUT = 10
+
+#: What of a container's description tells why it ended; the rest repeats what the collection asked for.
+CONTAINER_KEYS = ("Id", "Name", "Created", "Path", "Args", "Image", "State", "RestartCount", "Mounts")
+
+LEAST_BYTES, MOST_BYTES = 4096, 16777216
+
+
+class Log(t.NamedTuple):
+    """One text for the controller."""
+
+    name: str
+    text: str
+    cut: bool
+
+
+def end_of(text: str, limit: int) -> tuple[str, bool]:
+    """Return (the last whole lines of ``text`` in at most ``limit`` bytes, whether anything was left out)."""
+    raw = text.encode()
+    if len(raw) <= limit:
+        return text, False
+    tail = raw[-limit:]
+    return tail[tail.find(b"\n") + 1:].decode(errors="replace"), True
+
+
+def end_of_file(path: str, limit: int) -> tuple[str, bool]:
+    """Return the end of a file as :func:`end_of` does, without reading the rest; a line that is cut is left out."""
+    with open(path, "rb") as handle:
+        size = handle.seek(0, os.SEEK_END)
+        handle.seek(max(0, size - limit))
+        raw = handle.read(limit)
+    return (raw if size <= limit else raw[raw.find(b"\n") + 1:]).decode(errors="replace"), size > limit
+
+
+def described(inspected: dict[str, t.Any]) -> str:
+    """Return what the engine knows about a container, as far as it helps, as JSON."""
+    config = inspected["Config"]
+    chosen = {key: inspected[key] for key in CONTAINER_KEYS if key in inspected}
+    return json.dumps({**chosen, "Reference": config["Image"], "Env": sorted(config.get("Env") or []), "Labels": config.get("Labels")}, indent=1) + "\n"
+
+
+def ray_logs(archive: bytes) -> t.Iterator[tuple[str, str, bool]]:
+    """Yield (file name, end of its text, whether it was cut) of the files of Ray's log directory that hold anything.
+
+    ``archive`` is a tar stream whose end may be missing: then what came before is given.
+    """
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r|") as stream:
+        while True:
+            try:
+                member = stream.next()
+                content = stream.extractfile(member) if member and member.isfile() and member.size else None
+                raw = content.read() if content else b""
+            except tarfile.ReadError:
+                return
+            if member is None:
+                return
+            if raw:
+                yield os.path.basename(member.name), *end_of(raw.decode(errors="replace"), RAY_FILE_BYTES)
+
+
+class Collector:
+    """Reads the sources one after the other; what cannot be read becomes an entry of ``errors``."""
+
+    def __init__(self, params: dict[str, t.Any], secrets: dict[str, str]) -> None:
+        self.params = params
+        self.secrets = secrets
+        self.logs: list[Log] = []
+        self.errors: list[dict[str, str]] = []
+
+    def take(self, name: str, read: t.Callable[[], tuple[str, bool] | None]) -> None:
+        """Add one text; ``read`` returns None when there is nothing to take."""
+        try:
+            found = read()
+        except (ClusterError, OSError) as error:
+            self.errors.append({"source": name, "error": " ".join(str(error).split())})
+            return
+        if found:
+            self.logs.append(Log(name, _redact.redacted(found[0], self.secrets), found[1]))
+
+    def file(self, name: str, path: str) -> None:
+        self.take(name, lambda: end_of_file(path, self.params["max_bytes"]) if path and os.path.exists(path) else None)
+
+    def engine(self) -> None:
+        """The engine's files: what the launcher noted, and the log of the last run."""
+        paths = _engine.EnginePaths.of(self.params["state_dir"], self.params["log_dir"], self.params["cluster_name"])
+        for note in ("run.json", "exit.json"):
+            self.file(note, os.path.join(paths.run, note))
+        try:
+            noted = _engine.read_note(os.path.join(paths.run, "run.json"))
+        except (ClusterError, UnknownState) as error:
+            self.errors.append({"source": "engine.log", "error": str(error)})
+            return
+        if noted:
+            self.file("engine.log", paths.on_host(noted["log_path"]))
+
+    def containers(self) -> None:
+        """Logs and descriptions of the cluster's containers, and Ray's own logs out of them."""
+        api = EngineApi(self.params["docker_socket"], self.params["docker_timeout"])
+        try:
+            found = api.containers({LABEL_OWNER: OWNER, LABEL_CLUSTER: self.params["cluster_name"]})
+        except ClusterError as error:
+            self.errors.append({"source": "containers", "error": str(error)})
+            return
+        for entry in found:
+            role, ident = entry["Labels"][LABEL_ROLE], entry["Id"]
+            self.take(f"container-{role}.json", lambda ident=ident: (described(api.inspect(ident)), False))
+            self.take(f"container-{role}.log", lambda ident=ident: end_of(api.logs(ident, CONTAINER_LOG_LINES), self.params["max_bytes"]))
+            self.ray(api, role, ident)
+
+    def ray(self, api: EngineApi, role: str, ident: str) -> None:
+        try:
+            for name, text, cut in ray_logs(api.archive(ident, RAY_LOGS, RAY_ARCHIVE_LIMIT)):
+                self.logs.append(Log(f"ray-{role}-{name}", _redact.redacted(text, self.secrets), cut))
+        except NotFound:
+            # Ray never ran in this container.
+            return
+        except (ClusterError, tarfile.TarError) as error:
+            self.errors.append({"source": f"{RAY_LOGS} in the {role}'s container", "error": str(error)})
+
+    def kernel(self) -> None:
+        def read() -> tuple[str, bool]:
+            result = _tool.run_tool(KERNEL_LOG, TOOL_TIMEOUT)
+            if result.rc != 0:
+                raise UnknownState(f"journalctl ended with code {result.rc}: {result.raw[:500]}")
+            return end_of(result.stdout, self.params["max_bytes"])
+
+        self.take("kernel.log", read)
+
+    def memory(self) -> None:
+        def read() -> tuple[str, bool]:
+            with open("/proc/meminfo", encoding="ascii", errors="replace") as handle:
+                return handle.read(), False
+
+        self.take("meminfo.txt", read)
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    if not LEAST_BYTES <= params["max_bytes"] <= MOST_BYTES:
+        raise ClusterError(f"max_bytes is {params['max_bytes']}; needed is {LEAST_BYTES} to {MOST_BYTES}", remedy="Correct max_bytes.", reason="input")
+    collector = Collector(params, _redact.known_secrets(os.path.join(params["secrets_dir"], params["cluster_name"])))
+    for part in (collector.engine, collector.containers, collector.kernel, collector.memory):
+        part()
+    return {
+        "msg": f"{len(collector.logs)} texts, {len(collector.errors)} sources that could not be read",
+        "logs": [log._asdict() for log in collector.logs],
+        "errors": collector.errors,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "dest": {"type": "path", "required": True},
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "max_bytes": {"type": "int", "default": 262144},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
+            "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets"},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    _module.run(module, work)
+
+
+if __name__ == "__main__":
+    main()
