@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _inputs
 
 
 class FilterModule:
@@ -14,9 +14,11 @@ class FilterModule:
 
     def filters(self):
         return {
+            "failure_lines": _findings.failure_lines,
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,
-            "input_findings": _findings.inputs,
+            "input_findings": _inputs.judge_cluster,
+            "memory_alike_findings": _findings.memory_alike,
             "model_findings": _findings.models,
             "preflight_findings": _findings.preflight,
             "proof_findings": _findings.proof,

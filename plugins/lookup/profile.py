@@ -13,6 +13,8 @@ description:
   - Finds a profile by its id or path, validates it against the profile schema, and returns it with every default filled in.
   - A profile is one model's whole recipe as data, see the files in C(playbooks/profiles/) of this collection.
   - Fails with the path of every wrong field. Nothing on any node is contacted.
+  - Relative paths, of profiles and of O(directories), are looked for in the current directory, then beside the inventory, then
+    beside the playbook. The first that exists counts.
 options:
   _terms:
     description:
@@ -26,17 +28,29 @@ options:
     type: list
     elements: str
     default: []
+  switches:
+    description:
+      - Switches of the profile to turn on. A switch is a named overlay that the profile documents, for instance V(mtp) or V(eager).
+      - Several can be combined, unless they set the same thing to different values.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
 - name: Show what the main profile serves
   ansible.builtin.debug:
     msg: "{{ lookup('gb10.cluster.profile', 'nemotron_3_super_tp2')['model']['repo'] }}"
+
+- name: Show the arguments of a profile of your own with one of its switches
+  ansible.builtin.debug:
+    msg: "{{ lookup('gb10.cluster.profile', './profiles/mine.yml', switches=['eager'])['serve'] }}"
 """
 
 RETURN = r"""
 _raw:
-  description: The profiles, with defaults filled in and C(path) added.
+  description: The profiles, with defaults filled in and C(path) and C(switches_used) added.
   type: list
   elements: dict
 """
@@ -44,7 +58,7 @@ _raw:
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import ProfileError, load
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import ProfileError, load, roots
 
 
 class LookupModule(LookupBase):
@@ -52,7 +66,9 @@ class LookupModule(LookupBase):
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)
+        directories = [str(directory) for directory in self.get_option("directories")]
+        switches = [str(name) for name in self.get_option("switches")]
         try:
-            return [load(str(term), [str(directory) for directory in self.get_option("directories")]) for term in terms]
+            return [load(str(term), directories, switches, roots(variables or {})) for term in terms]
         except ProfileError as error:
             raise AnsibleLookupError(str(error)) from error

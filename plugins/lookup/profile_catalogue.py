@@ -1,0 +1,69 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: profile_catalogue
+short_description: List model profiles, and what each needs
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Reads and judges the profiles of the collection and of your own directories. Nothing on any node is contacted.
+  - A file that is no valid profile is listed with its problems, and hides none of the others.
+options:
+  _terms:
+    description:
+      - Ids of profiles, or paths ending in C(.yml) or C(.yaml) on the controller. Without any, all profiles.
+    type: list
+    elements: str
+    default: []
+  directories:
+    description:
+      - Directories on the controller with profiles of your own, searched before the shipped ones.
+      - Relative paths are seen from the current directory, then from the inventory's, then from the playbook's.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - plugin: gb10.cluster.profile
+    plugin_type: lookup
+"""
+
+EXAMPLES = r"""
+- name: Show what every profile needs
+  ansible.builtin.debug:
+    msg: "{{ dict(catalogue | map(attribute='id') | zip(catalogue | map(attribute='needs'))) }}"
+  vars:
+    catalogue: "{{ query('gb10.cluster.profile_catalogue', directories=['./profiles']) }}"
+"""
+
+RETURN = r"""
+_raw:
+  description:
+    - One mapping a profile, sorted by id.
+    - C(id) and C(path) of the file. C(problems), a list of texts, empty when it is a valid profile.
+    - C(needs), texts on the C(model), C(nodes), C(weights), C(image), C(versions), C(executor), C(context), C(switches) and
+      C(evidence). C(profile), the profile itself as P(gb10.cluster.profile#lookup) reads it. Both are empty when there are problems.
+  type: list
+  elements: dict
+"""
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._catalogue import catalogue
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import ProfileError, roots
+
+
+class LookupModule(LookupBase):
+    """Thin skin over :func:`_catalogue.catalogue`."""
+
+    def run(self, terms, variables=None, **kwargs):
+        self.set_options(var_options=variables, direct=kwargs)
+        directories = [str(directory) for directory in self.get_option("directories")]
+        try:
+            return catalogue([str(term) for term in terms], directories, roots(variables or {}))
+        except ProfileError as error:
+            raise AnsibleLookupError(str(error)) from error

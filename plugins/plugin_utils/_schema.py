@@ -1,0 +1,118 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Judging data read from YAML against a schema. This plugin util is PRIVATE to the collection.
+
+A schema is written like an Ansible argument spec (``type``, ``required``, ``default``, ``choices``, ``elements``, ``options``), with
+two more words: ``values`` describes each value of a mapping whose keys are free, and ``literal`` is a word that may stand in the
+place of the whole value. Other than an argument spec it converts nothing (YAML has types), and every problem names its field by
+its whole path, says what was found there and what was expected.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import typing as t
+
+Spec = dict[str, t.Any]
+
+TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "list": (list,), "dict": (dict,)}
+EXPECTED = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a mapping"}
+
+#: What a YAML file may hold anywhere: a date, for one, has no place in an argument or a variable.
+PLAIN = (str, int, float, bool, list, dict, type(None))
+
+#: Characters of a found value that a message shows.
+SHOWN = 60
+
+
+def check(value: t.Any, spec: Spec, path: str = "") -> tuple[t.Any, list[str]]:
+    """Return ``value`` with every default filled in, and its problems (``PATH: found X; expected Y`` each).
+
+    The value is a copy. It is only fit for use when there are no problems.
+    """
+    if value is None:
+        if spec.get("required"):
+            return None, [f"{path}: is missing; expected {expected(spec)}"]
+        if spec["type"] != "dict" or "options" not in spec:
+            return copy.deepcopy(spec.get("default")), []
+        value = {}
+    if "literal" in spec and value == spec["literal"]:
+        return value, []
+    kind = spec["type"]
+    if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
+        return value, [f"{path or 'the file'}: found {found(value)}; expected {expected(spec)}"]
+    if "choices" in spec and kind != "list" and value not in spec["choices"]:
+        return value, [f"{path}: found {found(value)}; expected {expected(spec)}{near(value, spec['choices'])}"]
+    if kind == "list":
+        return _check_list(value, spec, path)
+    if kind == "dict":
+        return _check_dict(value, spec, path)
+    return value, []
+
+
+def _check_list(value: list[t.Any], spec: Spec, path: str) -> tuple[list[t.Any], list[str]]:
+    """Check each element; their paths end in ``[INDEX]``."""
+    element = {"type": spec["elements"], "required": True, **{key: spec[key] for key in ("options", "choices") if key in spec}}
+    checked = [check(item, element, f"{path}[{index}]") for index, item in enumerate(value)]
+    return [item for item, _problems in checked], [problem for _item, problems in checked for problem in problems]
+
+
+def _check_dict(value: dict[t.Any, t.Any], spec: Spec, path: str) -> tuple[dict[str, t.Any], list[str]]:
+    """Check a mapping: of known fields (``options``), of alike values (``values``), or free."""
+    wrong = [f"{path or 'the file'}: the key {key!r} is {_kind(key)}; expected a name, in quotes if need be" for key in value if not isinstance(key, str)]
+    if wrong:
+        return value, wrong
+    options = spec.get("options")
+    if options is None and "values" not in spec:
+        return copy.deepcopy(value), _plain(value, path)
+    fields = options if options is not None else dict.fromkeys(value, {"required": True, **spec["values"]})
+    result, problems = {}, []
+    for key in value:
+        if key not in fields:
+            problems.append(f"{_join(path, key)}: is no field of a profile{near(key, fields)}; known here: {', '.join(fields)}")
+    for key, field in fields.items():
+        result[key], more = check(value.get(key), field, _join(path, key))
+        problems += more
+    return result, problems
+
+
+def _plain(value: t.Any, path: str) -> list[str]:
+    """Problems of a free value: what YAML can write but neither JSON nor a command line can hold."""
+    if isinstance(value, dict):
+        return [problem for key, item in value.items() for problem in _plain(item, _join(path, str(key)))]
+    if isinstance(value, list):
+        return [problem for index, item in enumerate(value) for problem in _plain(item, f"{path}[{index}]")]
+    return [] if isinstance(value, PLAIN) else [f"{path}: found {found(value)}; expected a string, a number, true or false, a list or a mapping"]
+
+
+def expected(spec: Spec) -> str:
+    """What a field may hold, in words."""
+    words = EXPECTED[spec["type"]]
+    if "choices" in spec and spec["type"] != "list":
+        words = f"one of {', '.join(str(choice) for choice in spec['choices'])}"
+    return f"{words}, or the word {spec['literal']}" if "literal" in spec else words
+
+
+def found(value: t.Any) -> str:
+    """A value as a message shows it: what it is, and its beginning."""
+    text = str(value) if not isinstance(value, str) else f"'{value}'"
+    return f"{text if len(text) <= SHOWN else text[:SHOWN] + '…'} ({_kind(value)})"
+
+
+def near(word: t.Any, known: t.Iterable[t.Any]) -> str:
+    """`` (did you mean 'x'?)`` when a known word is close, else nothing."""
+    close = difflib.get_close_matches(str(word), [str(item) for item in known], n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def _kind(value: t.Any) -> str:
+    """The name of a value's type, for people."""
+    names = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "a boolean", "list": "a list", "dict": "a mapping", "NoneType": "nothing"}
+    return names.get(type(value).__name__, f"a {type(value).__name__}")
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

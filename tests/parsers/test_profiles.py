@@ -1,0 +1,174 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every shipped profile's argv is accepted by the real engine's own parser, for the engine versions that the profile claims.
+
+The first and the last release that a profile claims are asked, and the one in its image; with each of its switches, with every pair
+of them, and for each executor as head and worker start it. With GB10_ENGINES=all every claimed release is asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import os
+import typing as t
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from ansible_collections.gb10.cluster.plugins.filter import profile as filters
+from ansible_collections.gb10.cluster.plugins.module_utils import _vllm_args
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
+
+HERE = Path(__file__).resolve().parent
+
+#: The engine in each image that a shipped profile starts from (release notes of the images).
+IMAGES = {"nvcr.io/nvidia/vllm:26.04-py3": "0.19.0", "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.20.1"}
+
+SHIPPED = sorted(path.stem for path in _profile.SHIPPED.glob("*.yml"))
+
+FACTS = {
+    "fabric_address": "192.168.100.1",
+    "fabric_interfaces": "enp1s0f1np1,enP2p1s0f1np1",
+    "control_interface": "enp1s0f1np1",
+    "rdma_devices": "rocep1s0f1,roceP2p1s0f1",
+    "ucx_devices": "rocep1s0f1:1,roceP2p1s0f1:1",
+}
+
+
+def _load_engines() -> t.Any:
+    spec = importlib.util.spec_from_file_location("engines", HERE / "engines.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+engines = _load_engines()
+
+
+class Case(t.NamedTuple):
+    """One start of an engine: a profile with its switches, on one release, by one executor, as one role."""
+
+    version: str
+    profile: str
+    switches: tuple[str, ...]
+    executor: str
+    role: str
+
+    def __str__(self) -> str:
+        return f"{self.version}-{'+'.join([self.profile, *self.switches])}-{self.executor}-{self.role}"
+
+
+def combinations(profile: dict[str, t.Any]) -> list[tuple[str, ...]]:
+    """No switch, each switch alone, and every pair that does not contradict itself."""
+    names = sorted(profile["switches"])
+    return [(), *((name,) for name in names), *(pair for pair in itertools.combinations(names, 2) if compatible(profile, pair))]
+
+
+def compatible(profile: dict[str, t.Any], names: tuple[str, ...]) -> bool:
+    """Whether these switches can be on at once."""
+    try:
+        _profile.switch(profile, names)
+    except _profile.ProfileError:
+        return False
+    return True
+
+
+def claimed(profile: dict[str, t.Any]) -> list[str]:
+    """The releases to ask: the first and the last one that the profile claims and the one in its image, or all of them."""
+    claim = SpecifierSet(profile["requires"]["vllm"])
+    releases = [version for version in engines.RELEASES if version in claim]
+    if os.environ.get("GB10_ENGINES") == "all":
+        return releases
+    return sorted({releases[0], releases[-1], *(version for version in [IMAGES[profile["image"]["base"]]] if version in claim)}, key=Version)
+
+
+def all_cases() -> list[Case]:
+    """Every case of every shipped profile, release by release."""
+    cases = []
+    for name in SHIPPED:
+        for switches in combinations(_profile.load(name)):
+            for version in claimed(_profile.load(name, switches=switches)):
+                cases += [Case(version, name, switches, executor, role) for executor, role in (("ray", "head"), ("native", "head"), ("native", "worker"))]
+    return sorted(cases, key=lambda case: (Version(case.version), case))
+
+
+CASES = all_cases()
+
+
+def question(case: Case) -> dict[str, t.Any]:
+    """A case in the form that ask.py reads: the words that the collection would start the engine with."""
+    profile = _profile.load(case.profile, switches=case.switches)
+    arguments = filters.serve_arguments(profile, {}, case.executor)
+    if case.executor == "native":
+        arguments |= {"nnodes": 2, "node_rank": int(case.role == "worker"), "master_addr": FACTS["fabric_address"], "master_port": 29501}
+        arguments |= {"headless": True} if case.role == "worker" else {}
+    env = _profile.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
+    argv = _vllm_args.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments)
+    return {
+        "id": str(case),
+        "argv": argv[1:],
+        # The engine's own; the others belong to NCCL, Ray and the hub's client, which would go and look for the model.
+        "env": {variable: value for variable, value in env.items() if variable.startswith("VLLM_")},
+        "parser": arguments["reasoning_parser"] if "reasoning_parser_plugin" in arguments else None,
+    }
+
+
+@functools.cache
+def answers(version: str) -> dict[str, list[str]]:
+    """What one release says to all of its cases, asked at once: importing an engine takes seconds."""
+    return engines.ask(version, [question(case) for case in CASES if case.version == version])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_engine_accepts_the_profile(case: Case) -> None:
+    assert answers(case.version)[str(case)] == []
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_claims_are_what_can_be_asked(name: str) -> None:
+    """A claim begins and ends at releases that were asked, and holds the engine of the profile's own image."""
+    profile = _profile.load(name)
+    claim = SpecifierSet(profile["requires"]["vllm"])
+    last = Version(engines.RELEASES[-1])
+    assert f"{last.major}.{last.minor + 1}.0" not in claim
+    assert "0.17.1" not in claim
+    assert IMAGES[profile["image"]["base"]] in claim
+
+
+BAD = {
+    "flag": ({"serve": {"swap_space": 4}}, "swap-space"),
+    "choice": ({"serve": {"kv_cache_dtype": "fp7"}}, "fp7"),
+    "method": ({"serve": {"quantization": "fp4"}}, "fp4"),
+    "parser": ({"serve": {"reasoning_parser": "super_v3"}}, "super_v3"),
+    "tools": ({"serve": {"enable_auto_tool_choice": True, "tool_call_parser": "qwen9"}}, "qwen9"),
+    "attention": ({"serve": {"attention_backend": "TRITON_ATN"}}, "TRITON_ATN"),
+    "graphs": ({"serve": {"compilation_config": {"cudagraph_mode": "NOE"}}}, "NOE"),
+    "speculation": ({"serve": {"speculative_config": {"method": "ngram", "tokens": 5}}}, "speculative_config.tokens"),
+    "variable": ({"env": {"shared": {"VLLM_NVFP4_GEMM_BACKENT": "marlin"}}}, "VLLM_NVFP4_GEMM_BACKENT"),
+    "value": ({"env": {"shared": {"VLLM_FLASHINFER_ALLREDUCE_BACKEND": "nccl"}}}, "VLLM_FLASHINFER_ALLREDUCE_BACKEND"),
+}
+
+
+@functools.cache
+def bad_answers() -> dict[str, list[str]]:
+    """What the oldest release that is asked says to profiles that are wrong."""
+    raw = {"schema": 1, "id": "bad", "model": {"repo": "org/m"}, "image": {"base": "vllm:1", "layers": []}, "parallel": {"tensor": 2}}
+    questions = []
+    for name, (part, _word) in BAD.items():
+        profile, problems = _profile.validate({**raw, **part})
+        assert problems == []
+        argv = _vllm_args.serve_argv(["vllm", "serve"], "org/m", "127.0.0.1", 8000, _profile.serve_arguments(profile))
+        questions.append({"id": name, "argv": argv[1:], "env": profile["env"]["shared"], "parser": None})
+    return engines.ask(CASES[0].version, questions)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_question_can_be_answered_with_no(name: str) -> None:
+    """Without this, an engine that is never really asked would pass everything."""
+    assert any(BAD[name][1] in problem for problem in bad_answers()[name]), bad_answers()[name]
