@@ -19,10 +19,15 @@ else:
     HAS_PACKAGING = True
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
 
 Finding = dict[str, t.Any]
 GIB = 1024**3
+GIB_IN_MIB = 1024
+
+#: Least part of a memory class that a node's kernel shows: a Spark of 128 GB shows about 121.7 GiB, firmware and GPU keep the rest.
+CLASS_SHOWN = 0.85
+#: By how much the memory of nodes of one kind may differ, as a part of the largest.
+ALIKE_WITHIN = 0.03
 
 #: Ray's program that holds the head's port.
 GCS_PROGRAM = "gcs_server"
@@ -36,154 +41,6 @@ def on_node(findings: list[Finding], node: str) -> list[Finding]:
     return [{**found, "node": node} for found in findings]
 
 
-# --- validate ---------------------------------------------------------------------------------------------------------------
-
-
-def inputs(settings: dict[str, t.Any]) -> list[Finding]:
-    """Judge the inputs of a play. No node is asked.
-
-    ``settings`` has ``profile`` (validated), ``head``, ``workers``, ``play_hosts`` (all hosts of the play), ``batch`` (hosts of
-    this batch), ``forks``, ``fabric_addresses`` (host to address), ``ports`` (variable to port), ``ray_gpus``, ``env``,
-    ``host_env`` (host to mapping), ``serve_arguments``, ``cluster_group``, ``limit`` (the --limit pattern or empty).
-    """
-    found: list[Finding] = []
-
-    def block(id: str, message: str, remedy: str, node: str = CLUSTER, **evidence: t.Any) -> None:
-        found.append(finding(id, node, "block", message, remedy=remedy, **evidence))
-
-    head, workers, group = settings["head"], settings["workers"], settings["cluster_group"]
-    nodes = [*([head] if head else []), *workers]
-    if not head or head not in settings["known_hosts"]:
-        block(
-            "input.head",
-            f"gb10_head_host: '{head}' is no host of the inventory; a cluster needs exactly one head.",
-            f"put one host into the group gb10_head below {group}, or set gb10_head_host (the lab's inventory is written by `make lab-up`)",
-        )
-    if len(settings["heads"]) > 1:
-        block(
-            "input.two_heads",
-            f"the group gb10_head holds {len(settings['heads'])} hosts of {group}: {', '.join(settings['heads'])}; a cluster needs exactly one head.",
-            "leave one, or set gb10_head_host",
-        )
-    if head in workers:
-        block("input.head_is_worker", f"{head} is the head and a worker.", "take it out of gb10_workers (or gb10_worker_hosts)", node=head)
-    missing = [node for node in nodes if node not in settings["play_hosts"]]
-    if missing and head in settings["known_hosts"]:
-        block(
-            "input.limit",
-            f"the play leaves out {', '.join(missing)} of the cluster's nodes {', '.join(nodes)}.",
-            f"run without --limit (it is '{settings['limit']}')" if settings["limit"] else f"check the hosts in {group}",
-        )
-    if sorted(settings["batch"]) != sorted(settings["play_hosts"]):
-        block(
-            "input.serial",
-            f"the play handles {len(settings['batch'])} of {len(settings['play_hosts'])} hosts at once; half a cluster can't serve.",
-            "remove `serial` from the play",
-        )
-    if settings["forks"] < len(nodes):
-        block(
-            "input.forks",
-            f"forks is {settings['forks']}, the cluster has {len(nodes)} nodes; head and workers are watched at the same time.",
-            f"run with --forks {len(nodes)} or more",
-            measured=settings["forks"],
-            needed=len(nodes),
-        )
-    found += _addresses(nodes, settings["fabric_addresses"])
-    found += _ports(settings["ports"])
-    found += _sizes(settings["profile"], nodes, settings["ray_gpus"])
-    for problem in _profile.env_problems(settings["env"]):
-        block("input.env", f"gb10_env.{problem}", "correct the variable")
-    for node, env in settings["host_env"].items():
-        for problem in _profile.env_problems(env):
-            block("input.host_env", f"gb10_host_env.{problem}", "correct the variable", node=node)
-    for problem in _profile.serve_problems(settings["profile"], settings["serve_arguments"], "gb10_serve_arguments"):
-        block("input.serve_arguments", problem, "correct gb10_serve_arguments")
-    return found or [finding("input", CLUSTER, "pass", f"{settings['profile']['id']} on {', '.join(nodes)}.")]
-
-
-def _addresses(nodes: list[str], addresses: dict[str, str]) -> list[Finding]:
-    """Every node needs a fabric address of its own."""
-    found = []
-    seen: dict[str, str] = {}
-    for node in nodes:
-        address = addresses.get(node) or ""
-        try:
-            ipaddress.ip_address(address)
-        except ValueError:
-            found.append(
-                finding(
-                    "input.fabric_address",
-                    node,
-                    "block",
-                    f"gb10_fabric_address: '{address}' is no IP address.",
-                    needed="the node's address on the ConnectX-7 link",
-                    remedy="set gb10_fabric_address for this host in the inventory",
-                )
-            )
-            continue
-        if address in seen:
-            found.append(
-                finding(
-                    "input.same_address",
-                    node,
-                    "block",
-                    f"gb10_fabric_address: {address} is also the address of {seen[address]}.",
-                    remedy="give every node its own",
-                )
-            )
-        seen[address] = node
-    return found
-
-
-def _ports(ports: dict[str, int]) -> list[Finding]:
-    """Ports lie in the range an ordinary service uses, and no two are equal."""
-    found = []
-    for name, port in ports.items():
-        if not 1024 <= port <= 65535:
-            found.append(
-                finding("input.port", CLUSTER, "block", f"{name}: {port} is out of range.", measured=port, needed="1024 to 65535", remedy=f"set {name}")
-            )
-        twin = next((other for other, value in ports.items() if value == port and other != name), None)
-        if twin and twin < name:
-            found.append(finding("input.same_port", CLUSTER, "block", f"{name} and {twin} are both {port}.", remedy="choose another for one of them"))
-    return found
-
-
-def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> list[Finding]:
-    """The ranks a profile asks for must be the GPUs that the nodes have, and tensor parallel must divide the heads."""
-    parallel = profile["parallel"]
-    ranks = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
-    gpus = len(nodes) * ray_gpus
-    found = []
-    if ranks != gpus:
-        found.append(
-            finding(
-                "input.parallel",
-                CLUSTER,
-                "block",
-                f"profile {profile['id']} asks for {ranks} ranks (tensor {parallel['tensor']} x pipeline {parallel['pipeline']} x data {parallel['data']}), "
-                f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus}).",
-                measured=gpus,
-                needed=ranks,
-                remedy="add or remove workers, or choose another profile",
-            )
-        )
-    heads = profile["memory"]["config"].get("num_attention_heads")
-    if heads and heads % parallel["tensor"]:
-        found.append(
-            finding(
-                "input.tensor_heads",
-                CLUSTER,
-                "block",
-                f"profile {profile['id']}: tensor {parallel['tensor']} does not divide the model's {heads} attention heads.",
-                measured=parallel["tensor"],
-                needed=f"a divisor of {heads}",
-                remedy="change parallel.tensor in the profile",
-            )
-        )
-    return found
-
-
 # --- preflight --------------------------------------------------------------------------------------------------------------
 
 
@@ -191,13 +48,17 @@ def preflight(info: dict[str, t.Any], node: str, zombies: dict[str, t.Any], need
     """Judge one node by what ``node_info`` and ``cuda_zombie_check`` answered.
 
     ``needs`` has ``address``, ``devices`` (paths), ``ports`` (variable to port this node must have free), ``cluster``,
-    ``disk_gib`` (GiB that must be free wherever images and models lie), ``replace_stale`` (consent to remove another run's head).
+    ``disk_gib`` (GiB that must be free wherever images and models lie), ``replace_stale`` (consent to remove another run's head),
+    ``api_address`` (what the API shall listen on; empty on nodes without it), ``memory_class_gb`` (what the profile was made for;
+    None when it does not say).
     """
     unseen = {error["section"]: error for error in info["errors"]}
     return [
         *_docker(node, info["docker"], unseen, needs["disk_gib"]),
         *_devices(node, info["devices"], needs["devices"]),
         _not_seen("fabric.address", node, unseen["interfaces"]) if "interfaces" in unseen else _address(node, info["interfaces"], needs["address"]),
+        *_api_address(node, info["interfaces"], needs["api_address"]),
+        *_memory_class(node, info["memory"], needs["memory_class_gb"]),
         *([_not_seen("port.free", node, unseen["listeners"])] if "listeners" in unseen else _listeners(node, info, needs)),
         *(_space(node, path, disk and disk["free_bytes"], needs["disk_gib"]) for path, disk in info["disk"].items()),
         *on_node(zombies["findings"], node),
@@ -274,6 +135,83 @@ def _address(node: str, interfaces: list[dict[str, t.Any]], address: str) -> Fin
         measured=holder["name"],
         remedy="" if holder["carrier"] else f"check the cable and the peer of {holder['name']}",
     )
+
+
+def _api_address(node: str, interfaces: list[dict[str, t.Any]], address: str) -> list[Finding]:
+    """The API can only listen on an address that the head has. Interfaces that could not be read are told with the fabric address."""
+    if not address or not interfaces:
+        return []
+    try:
+        wanted = ipaddress.ip_address(address)
+    except ValueError:
+        message = f"gb10_api_address: '{address}' is no IP address."
+        return [finding("api.address", node, "block", message, measured=address, remedy="set gb10_api_address to an IP address of the head")]
+    held = {interface["name"]: interface["addresses"] for interface in interfaces}
+    # A link-local address of IPv6 comes with its interface's name.
+    here = any(ipaddress.ip_address(one.partition("%")[0]) == wanted for addresses in held.values() for one in addresses)
+    if here or wanted.is_unspecified or wanted.is_loopback:
+        return [finding("api.address", node, "pass", f"the API can listen on {address}.", measured=address)]
+    found = ", ".join(f"{name} {'/'.join(addresses)}" for name, addresses in held.items() if addresses)
+    return [
+        finding(
+            "api.address",
+            node,
+            "block",
+            f"gb10_api_address {address} is on no interface of the head.",
+            measured=held,
+            needed=address,
+            remedy=f"set gb10_api_address to one of the head's; found: {found}",
+        )
+    ]
+
+
+def _memory_class(node: str, memory: dict[str, t.Any] | None, class_gb: int | None) -> list[Finding]:
+    """A profile made for Sparks of one size fills those of the other to the last byte, and a full machine is lost."""
+    if class_gb is None:
+        return []
+    if memory is None:
+        return [finding("memory.class", node, "unknown", "the size of the node's memory could not be read.", needed=class_gb, remedy="look at /proc/meminfo")]
+    total, floor = round(memory["total_mb"] / GIB_IN_MIB, 1), round(class_gb * CLASS_SHOWN, 1)
+    fits = total >= floor
+    return [
+        finding(
+            "memory.class",
+            node,
+            "pass" if fits else "block",
+            f"{total} GiB of memory; the profile is for Sparks of {class_gb} GB" + ("." if fits else f", which show {floor} GiB or more."),
+            measured=total,
+            needed=floor,
+            remedy="" if fits else f"choose a profile for this size, or use Sparks of {class_gb} GB",
+        )
+    ]
+
+
+def memory_alike(answers: dict[str, dict[str, t.Any]]) -> list[Finding]:
+    """Judge that all nodes have the same memory: ranks get equal parts of a model, so the smallest node would fill up first.
+
+    ``answers`` maps a node to what ``node_info`` answered there.
+    """
+    unseen = [node for node, answer in answers.items() if answer["memory"] is None]
+    if unseen:
+        return [
+            finding("memory.alike", node, "unknown", "the size of the node's memory could not be read.", remedy="look at /proc/meminfo") for node in unseen
+        ]
+    totals = {node: round(answer["memory"]["total_mb"] / GIB_IN_MIB, 1) for node, answer in answers.items()}
+    if len(totals) < 2:
+        return []
+    alike = max(totals.values()) - min(totals.values()) <= ALIKE_WITHIN * max(totals.values())
+    listed = ", ".join(f"{node} {total} GiB" for node, total in totals.items())
+    return [
+        finding(
+            "memory.alike",
+            CLUSTER,
+            "pass" if alike else "block",
+            f"all nodes have the same memory: {listed}." if alike else f"the nodes differ in memory: {listed}; the smallest would fill up first.",
+            measured=totals,
+            needed="the same on every node",
+            remedy="" if alike else "take nodes of one size",
+        )
+    ]
 
 
 def _listeners(node: str, info: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
@@ -572,8 +510,11 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
 # --- teardown and report ------------------------------------------------------------------------------------------------------
 
 
-def teardown(info: dict[str, t.Any], node: str, cluster: str) -> list[Finding]:
-    """Judge that nothing of ``cluster`` is left on a node: no container, no listener on the ports that were asked for."""
+def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any]) -> list[Finding]:
+    """Judge that nothing of ``cluster`` is left on a node: no container, no listener on the ports that were asked for, no memory.
+
+    ``memory`` is what ``memory_watch`` answered.
+    """
     errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
     if errors:
         return [finding("teardown.seen", node, "unknown", f"{error['section']}: {error['error']}", remedy="look at the node") for error in errors]
@@ -599,7 +540,21 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str) -> list[Finding]:
             remedy="it is not ours; stop it if it shall not be there" if held else "",
         )
     )
-    return found
+    return [*found, *on_node(memory["findings"], node)]
+
+
+#: How the message of a node begins that only ended because another one failed (the action plugin of vllm_serve).
+ECHO = "ended because "
+
+
+def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
+    """Say for each node what failed there and what to do, from the results of the failed tasks.
+
+    A node that was lost has no result, and one that only ended because of another says nothing new: both are left out.
+    """
+    said = {node: result for node, result in results.items() if result.get("msg")}
+    causes = {node: result for node, result in said.items() if not str(result["msg"]).startswith(ECHO)}
+    return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
 
 
 def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _profile
@@ -23,66 +21,10 @@ PROFILE, _PROBLEMS = _profile.validate(
         "requires": {"vllm": ">=0.20,<0.33", "python": ">=3.10"},
     }
 )
-SETTINGS = {
-    "profile": PROFILE,
-    "cluster_group": "gb10_cluster",
-    "head": "spark-1",
-    "heads": ["spark-1"],
-    "workers": ["spark-2"],
-    "known_hosts": ["spark-1", "spark-2"],
-    "play_hosts": ["spark-1", "spark-2"],
-    "batch": ["spark-1", "spark-2"],
-    "limit": "",
-    "forks": 5,
-    "fabric_addresses": {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"},
-    "ports": {"gb10_api_port": 8000, "gb10_ray_port": 6379},
-    "ray_gpus": 1,
-    "env": {},
-    "host_env": {"spark-1": {}, "spark-2": {}},
-    "serve_arguments": {},
-}
 
 
 def stopping(findings):
     return {finding["id"] for finding in findings if finding["verdict"] in ("block", "unknown")}
-
-
-def test_good_inputs_pass():
-    assert stopping(_findings.inputs(SETTINGS)) == set()
-
-
-@pytest.mark.parametrize(
-    ("change", "id"),
-    [
-        ({"head": "", "heads": []}, "input.head"),
-        ({"head": "spark-9"}, "input.head"),
-        ({"heads": ["spark-1", "spark-2"]}, "input.two_heads"),
-        ({"workers": ["spark-1"]}, "input.head_is_worker"),
-        ({"play_hosts": ["spark-1"], "batch": ["spark-1"], "limit": "spark-1"}, "input.limit"),
-        ({"batch": ["spark-1"]}, "input.serial"),
-        ({"forks": 1}, "input.forks"),
-        ({"fabric_addresses": {"spark-1": "192.168.100.1", "spark-2": "192.168.100.1"}}, "input.same_address"),
-        ({"fabric_addresses": {"spark-1": "192.168.100.1"}}, "input.fabric_address"),
-        ({"fabric_addresses": {"spark-1": "192.168.100.1", "spark-2": "spark-2"}}, "input.fabric_address"),
-        ({"ports": {"gb10_api_port": 80, "gb10_ray_port": 6379}}, "input.port"),
-        ({"ports": {"gb10_api_port": 6379, "gb10_ray_port": 6379}}, "input.same_port"),
-        ({"workers": []}, "input.parallel"),
-        ({"ray_gpus": 2}, "input.parallel"),
-        ({"env": {"A": "x\ny"}}, "input.env"),
-        ({"host_env": {"spark-1": {}, "spark-2": {"1A": "x"}}}, "input.host_env"),
-        ({"serve_arguments": {"host": "x"}}, "input.serve_arguments"),
-    ],
-)
-def test_bad_inputs_block_with_a_remedy(change, id):
-    findings = _findings.inputs({**SETTINGS, **change})
-    assert id in stopping(findings)
-    assert all(finding["remedy"] for finding in findings if finding["verdict"] == "block")
-
-
-def test_tensor_must_divide_the_heads():
-    profile = copy.deepcopy(PROFILE)
-    profile["memory"]["config"]["num_attention_heads"] = 3
-    assert "input.tensor_heads" in stopping(_findings.inputs({**SETTINGS, "profile": profile}))
 
 
 INFO = {
@@ -100,6 +42,7 @@ INFO = {
     "listeners": [],
     "containers": [],
     "disk": {"/models": {"free_bytes": 100 * _findings.GIB}},
+    "memory": {"total_mb": 124620},
 }
 NEEDS = {
     "address": "192.168.100.1",
@@ -108,6 +51,8 @@ NEEDS = {
     "cluster": "gb10",
     "disk_gib": 20,
     "replace_stale": False,
+    "api_address": "192.168.100.1",
+    "memory_class_gb": 128,
 }
 ZOMBIES = {"findings": []}
 OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
@@ -132,6 +77,9 @@ def test_good_node_passes():
         ({"docker": {**INFO["docker"], "root_free_bytes": 3 * _findings.GIB}}, "disk.free", "3.0 GiB free under /var/lib/docker"),
         ({"disk": {"/models": {"free_bytes": 3 * _findings.GIB}}}, "disk.free", "3.0 GiB free under /models"),
         ({"disk": {"/models": None}}, "disk.free", "could not be read"),
+        ({"memory": {"total_mb": 60200}}, "memory.class", "58.8 GiB of memory; the profile is for Sparks of 128 GB"),
+        ({"memory": None}, "memory.class", "could not be read"),
+        ({"interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"], "carrier": True}]}, "api.address", "192.168.100.1 is on no interface of the head"),
     ],
 )
 def test_bad_node_blocks(change, id, part):
@@ -139,6 +87,39 @@ def test_bad_node_blocks(change, id, part):
     assert stopping(findings) == {id}
     assert any(part in finding["message"] for finding in findings)
     assert all(finding["remedy"] for finding in findings if finding["verdict"] != "pass")
+
+
+@pytest.mark.parametrize("address", ["", "0.0.0.0", "::", "127.0.0.1", "192.168.100.1", "fe80::1"])
+def test_where_the_api_can_listen(address):
+    interfaces = [{"name": "enp1s0f0np0", "addresses": ["192.168.100.1", "fe80::1"], "carrier": True}]
+    assert stopping(_findings.preflight({**INFO, "interfaces": interfaces}, "spark-1", ZOMBIES, {**NEEDS, "api_address": address})) == set()
+
+
+def test_an_api_address_that_is_a_name_blocks():
+    assert stopping(_findings.preflight(INFO, "spark-1", ZOMBIES, {**NEEDS, "api_address": "spark-1.lan"})) == {"api.address"}
+
+
+@pytest.mark.parametrize(("total_mb", "class_gb"), [(124620, 128), (122536, 128), (124620, 64), (60200, 64), (24000, None)])
+def test_memory_of_the_profiles_class_or_more_is_enough(total_mb, class_gb):
+    info = {**INFO, "memory": {"total_mb": total_mb}}
+    assert stopping(_findings.preflight(info, "spark-1", ZOMBIES, {**NEEDS, "memory_class_gb": class_gb})) == set()
+
+
+@pytest.mark.parametrize(
+    ("totals", "ids"),
+    [
+        ([124620, 124620], set()),
+        ([124620, 122536], set()),
+        ([124620], set()),
+        ([124620, 60200], {"memory.alike"}),
+        ([124620, None], {"memory.alike"}),
+    ],
+)
+def test_nodes_have_the_same_memory(totals, ids):
+    answers = {f"spark-{number}": {"memory": total and {"total_mb": total}} for number, total in enumerate(totals, 1)}
+    findings = _findings.memory_alike(answers)
+    assert stopping(findings) == ids
+    assert all(found["remedy"] for found in findings if found["verdict"] != "pass")
 
 
 def test_a_port_held_by_our_own_container_is_ours():
@@ -267,14 +248,23 @@ def test_no_token_is_no_proof():
     assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
 
 
+MEMORY = {"findings": [{"id": "memory.back", "node": "the-machine", "verdict": "warn", "message": "900 MiB have not come back", "remedy": "look"}]}
+
+
 def test_teardown():
-    assert stopping(_findings.teardown(INFO, "spark-1", "gb10")) == set()
-    assert stopping(_findings.teardown({**INFO, "containers": [OURS]}, "spark-1", "gb10")) == {"teardown.containers"}
-    assert stopping(_findings.teardown({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10")) == {"teardown.seen"}
+    assert stopping(_findings.teardown(INFO, "spark-1", "gb10", MEMORY)) == set()
+    assert stopping(_findings.teardown({**INFO, "containers": [OURS]}, "spark-1", "gb10", MEMORY)) == {"teardown.containers"}
+    assert stopping(_findings.teardown({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10", MEMORY)) == {"teardown.seen"}
+
+
+def test_teardown_tells_of_memory_under_the_inventorys_name():
+    assert [(found["node"], found["verdict"]) for found in _findings.teardown(INFO, "spark-1", "gb10", MEMORY) if found["id"] == "memory.back"] == [
+        ("spark-1", "warn")
+    ]
 
 
 def test_teardown_names_who_holds_a_port():
-    found = {finding["id"]: finding for finding in _findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10")}
+    found = {finding["id"]: finding for finding in _findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
     assert found["teardown.ports"]["verdict"] == "warn"
     assert "redis-server" in found["teardown.ports"]["message"]
 
@@ -282,3 +272,14 @@ def test_teardown_names_who_holds_a_port():
 def test_stage_seconds_skip_what_did_not_run():
     assert _findings.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
     assert _findings.stage_seconds({"report": 1.0}) == {}
+
+
+def test_failure_lines_tell_causes_and_remedies():
+    failed = {
+        "spark-1": {"msg": "ended because spark-2 failed: boom"},
+        "spark-2": {"msg": "boom", "remedy": "look"},
+        "spark-3": {},
+        "spark-4": {"msg": "bang", "remedy": ""},
+    }
+    assert _findings.failure_lines(failed) == ["spark-2: boom Remedy: look", "spark-4: bang"]
+    assert _findings.failure_lines({"spark-1": failed["spark-1"]}) == ["spark-1: ended because spark-2 failed: boom"]

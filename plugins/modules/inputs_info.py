@@ -1,0 +1,88 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: inputs_info
+short_description: Evaluate and judge the settings of a host
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each on its own, and judges types, ranges and formats.
+  - A setting that can't be evaluated (an undefined variable, a vault without its password) is named; it does not hide the others.
+  - Never fails because of what it finds. Give the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
+    P(gb10.cluster.validate#role) does.
+  - Runs on the controller. No node is contacted.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+attributes:
+  action:
+    description: Runs on the controller.
+    support: full
+options:
+  passwords_of:
+    description:
+      - Evaluates the passwords that Ansible logs in to these hosts with instead, and nothing else. No password is returned or shown.
+      - Ansible evaluates them before any task of a host, so this is asked for another host, such as C(localhost).
+    type: list
+    elements: str
+"""
+
+EXAMPLES = r"""
+- name: Have the settings at hand
+  ansible.builtin.include_role:
+    name: gb10.cluster.gb10
+    public: true
+
+- name: Evaluate the settings
+  gb10.cluster.inputs_info:
+  register: answer
+
+- name: Show what is wrong with them
+  gb10.cluster.verdicts:
+    title: My settings
+    findings: "{{ answer.findings }}"
+
+- name: See whether a vault is in the way of a password
+  gb10.cluster.inputs_info:
+    passwords_of: "{{ groups['gb10_cluster'] }}"
+  register: passwords
+"""
+
+RETURN = r"""
+settings:
+  description: The settings that have a usable value, in their types. Secrets are left out, and so are mappings such as C(gb10_env).
+  returned: without O(passwords_of)
+  type: dict
+  sample: {"gb10_api_port": 8000, "gb10_cluster_name": gb10}
+profile:
+  description: The profile that C(gb10_profile) names, with its defaults. Null when it can't be used.
+  returned: without O(passwords_of)
+  type: dict
+  sample: {"id": nemotron_3_super_tp2}
+login:
+  description: How Ansible reaches the host.
+  returned: without O(passwords_of)
+  type: dict
+  sample: {"connection": ssh, "host": spark-1.example.lan, "port": 22}
+findings:
+  description: What is wrong, as M(gb10.cluster.verdicts) takes it. Empty when all is well.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - id: input.port
+      node: spark-1
+      verdict: block
+      message: "gb10_api_port: 80 is out of range; expected 1024 to 65535."
+      remedy: set gb10_api_port
+verdict:
+  description: The gravest verdict among the findings.
+  returned: always
+  type: str
+  sample: pass
+"""

@@ -1,0 +1,391 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bad input through the real playbooks: one clear message with the variable and the remedy, before any node is contacted.
+
+Needs no lab. The nodes are addresses for documentation, reached through a connection plugin that writes down every use.
+Many faults share one run, which also shows that a run lists all of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+GOOD: dict[str, t.Any] = {
+    "gb10_cluster": {
+        "vars": {
+            "ansible_connection": "watched",
+            "gb10_fabric_interfaces": ["enp1s0f0np0"],
+            # As an ini inventory or -e NAME=VALUE would give them.
+            "gb10_api_port": "8000",
+            "gb10_allow_restart": "false",
+        },
+        "children": {
+            "gb10_head": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", "gb10_fabric_address": "192.0.2.11"}}},
+            "gb10_workers": {"hosts": {"spark-2": {"ansible_host": "192.0.2.2", "gb10_fabric_address": "192.0.2.12"}}},
+        },
+    },
+}
+
+PROFILE: dict[str, t.Any] = {
+    "schema": 1,
+    "id": "mine",
+    "model": {"repo": "org/mine", "revision": "0" * 40},
+    "image": {"base": "base:1", "tag": "tag:1", "layers": ["ray"]},
+    "parallel": {"tensor": 2},
+    "memory": {"config": {"num_attention_heads": 32}},
+}
+
+
+def inventory(head: dict[str, t.Any] | None = None, worker: dict[str, t.Any] | None = None, **variables: t.Any) -> dict[str, t.Any]:
+    """The good inventory with changes for its hosts and its group."""
+    changed = copy.deepcopy(GOOD)
+    cluster = changed["gb10_cluster"]
+    cluster["vars"].update(variables)
+    cluster["children"]["gb10_head"]["hosts"]["spark-1"].update(head or {})
+    cluster["children"]["gb10_workers"]["hosts"]["spark-2"].update(worker or {})
+    return changed
+
+
+@dataclasses.dataclass
+class Run:
+    """What a play said and did."""
+
+    rc: int
+    output: str
+    contacts: list[str]
+
+    def __str__(self) -> str:
+        return f"rc {self.rc}, contacts {self.contacts}\n{self.output}"
+
+    def says(self, part: str) -> bool:
+        """Whether ``part`` was said, wherever the lines were broken."""
+        return " ".join(part.split()) in " ".join(self.output.split())
+
+
+class Plays:
+    """Runs playbooks, each against an inventory of its own, and remembers what has run."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self._number = 0
+        self._done: dict[str, Run] = {}
+
+    def file(self, name: str, content: t.Any) -> Path:
+        path = self.scratch / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+        return path
+
+    def play(self, hosts: t.Any, *arguments: str, playbook: str | Path = "serve.yml") -> Run:
+        self._number += 1
+        inventory_file = hosts if isinstance(hosts, (str, Path)) else self.file(f"{self._number}/hosts.yml", hosts)
+        contacts = self.scratch / f"contacts-{self._number}"
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "playbook", "-i", str(inventory_file), str(ROOT / "playbooks" / playbook), *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_CONNECTION_PLUGINS": str(HERE / "connection_plugins"),
+                "ANSIBLE_LOCALHOST_WARNING": "false",
+                "GB10_TEST_CONTACTS": str(contacts),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        seen = contacts.read_text(encoding="utf-8").splitlines() if contacts.exists() else []
+        return Run(done.returncode, done.stdout + done.stderr, seen)
+
+    def once(self, name: str) -> Run:
+        """Run a scenario the first time it is asked for."""
+        if name not in self._done:
+            self._done[name] = SCENARIOS[name](self)
+        return self._done[name]
+
+    def vaulted(self, value: str, password: str) -> str:
+        """``value`` encrypted, as text for a YAML file."""
+        password_file = self.file("vault-password", password)
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "vault", "encrypt_string", "--vault-password-file", str(password_file), "--encrypt-vault-id", "default"],
+            input=value, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    def with_vault(self, name: str) -> dict[str, t.Any]:
+        """The good inventory with a variable of its group encrypted in place."""
+        text = yaml.safe_dump(inventory(**{name: "ENCRYPTED"}))
+        at = next(line for line in text.splitlines() if "ENCRYPTED" in line)
+        indent = " " * (len(at) - len(at.lstrip()) + 2)
+        lines = self.vaulted("hf_secret", "right").splitlines()
+        return text.replace("ENCRYPTED", "\n".join([lines[0], *(indent + line.strip() for line in lines[1:])]))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Plays:
+    return Plays(tmp_path_factory.mktemp("inputs"))
+
+
+# -- what is fine ----------------------------------------------------------------------------------------------------
+
+
+def test_a_good_inventory_passes_without_contact(plays: Plays) -> None:
+    run = plays.play(GOOD, "--tags", "validate")
+    assert run.rc == 0, str(run)
+    assert run.says("Inputs: 1 pass")
+    assert run.contacts == []
+
+
+def test_a_contact_would_be_seen(plays: Plays) -> None:
+    """The good inventory goes on to preflight: this is what every other test here must not show."""
+    run = plays.play(GOOD)
+    assert run.rc != 0, str(run)
+    assert {contact.split()[0] for contact in run.contacts} == {"192.0.2.1", "192.0.2.2"}, str(run)
+
+
+def test_the_example_names_what_to_fill_in(plays: Plays) -> None:
+    run = plays.play(ROOT / "inventories" / "example", "--tags", "validate", "-e", "ansible_connection=watched")
+    assert run.rc == 0, str(run)
+    assert run.says("Inputs: 2 warn")
+    for host in ("spark-1", "spark-2"):
+        assert run.says(f"ansible_host: {host}.example.lan stands in the example inventory for your own."), str(run)
+    assert run.contacts == []
+
+
+# -- what is not -----------------------------------------------------------------------------------------------------
+
+
+def members(plays: Plays) -> Run:
+    hosts = inventory(
+        head={"gb10_fabric_address": "192.0.2.11"},
+        worker={"ansible_host": "192.0.2.1", "gb10_fabric_address": "192.0.2.11"},
+        gb10_worker_hosts=["spark-1", "spark-2", "spark-7"],
+        gb10_api_address="spark-1.lan",
+    )
+    cluster = hosts["gb10_cluster"]["children"]
+    cluster["gb10_head"]["hosts"]["spark-3"] = {"ansible_host": "192.0.2.3"}
+    cluster["gb10_spare"] = {"hosts": {"spark-4": {"ansible_host": "192.0.2.4", "gb10_fabric_address": "192.0.2.14"}}}
+    return plays.play(hosts)
+
+
+def no_head(plays: Plays) -> Run:
+    hosts = copy.deepcopy(GOOD)
+    hosts["gb10_cluster"]["children"].pop("gb10_head")
+    return plays.play(hosts)
+
+
+def values(plays: Plays) -> Run:
+    return plays.play(
+        inventory(
+            worker={"gb10_fabric_address": "", "gb10_host_env": {"VLLM_API_KEY": "k3y"}, "gb10_ray_version": "2.55.1"},
+            gb10_profile="nemotron",
+            gb10_cluster_name=7,
+            gb10_ray_gpus=0,
+            gb10_fabric_interfaces="enp1s0f0np0",
+            gb10_fabric_fallback="rdma",
+            gb10_api_port=20150,
+            gb10_ray_port=70000,
+            gb10_memlock="lots",
+            gb10_shm_size="16 gigs",
+            gb10_container_gpus="0,1",
+            gb10_env={"NOT A NAME": "1", "MULTI": "two\nlines", "VLLM_HOST_IP": "192.0.2.11", "HF_TOKEN": "t0ken"},
+            gb10_hf_home="models",
+            gb10_secrets_dir="/etc",
+            gb10_log_dir="/var/lib/gb10",
+            gb10_stop_grace=0,
+            gb10_allow_restart="maybe",
+            gb10_offline=None,
+            gb10_silenced=["disk.fre"],
+            gb10_api_prot=8001,
+            gb10_build_ca_file="{{ no_such_thing }}",
+            gb10_serve_arguments="{{ 1 / 0 }}",
+        )
+    )
+
+
+def arguments(plays: Plays) -> Run:
+    given = {"api_key": "k3y", "--max-model-len": 4096, "hf_token": "t0ken"}
+    return plays.play(inventory(gb10_ray_port=8000, gb10_ray_port_range="20100-20110", gb10_serve_arguments=given))
+
+
+def schema(plays: Plays) -> Run:
+    bad = {**PROFILE, "model": {"repo": 7, "revision": "main"}, "parallel": {"tensor": "two"}, "servings": {}}
+    return plays.play(inventory(gb10_profile=str(plays.file("profiles/mine.yml", bad))))
+
+
+def broken_yaml(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_profile=str(plays.file("broken/mine.yml", "schema: 1\nid: {mine\nmodel: x\n"))))
+
+
+def sizes(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_profile=str(plays.file("sizes/mine.yml", {**PROFILE, "parallel": {"tensor": 3}}))))
+
+
+def half(plays: Plays) -> Run:
+    return plays.play(GOOD, "--limit", "spark-1", "--forks", "1")
+
+
+def outside(plays: Plays) -> Run:
+    return plays.play({**GOOD, "others": {"hosts": {"box": {"ansible_host": "192.0.2.9", "ansible_connection": "watched"}}}}, "--limit", "box")
+
+
+def serial(plays: Plays) -> Run:
+    book = [{"hosts": "gb10_cluster", "gather_facts": False, "serial": 1, "roles": ["gb10.cluster.validate", "gb10.cluster.preflight"]}]
+    return plays.play(GOOD, playbook=plays.file("serial.yml", book))
+
+
+def no_group(plays: Plays) -> Run:
+    return plays.play({"sparks": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", "ansible_connection": "watched"}}}})
+
+
+def vault_setting(plays: Plays) -> Run:
+    return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_token")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
+
+
+def vault_wrong(plays: Plays) -> Run:
+    hosts = plays.file("vault-wrong.yml", plays.with_vault("gb10_hf_token"))
+    return plays.play(hosts, "--vault-password-file", str(plays.file("wrong-password", "wrong")))
+
+
+def vault_become(plays: Plays) -> Run:
+    return plays.play(plays.file("vault-become.yml", plays.with_vault("ansible_become_password")))
+
+
+def vault_file(plays: Plays) -> Run:
+    directory = plays.file("vault-file/hosts.yml", GOOD).parent
+    plays.file("vault-file/group_vars/gb10_cluster/vault.yml", "".join(f"{line.strip()}\n" for line in plays.vaulted("a: b", "right").splitlines()[1:]))
+    return plays.play(directory)
+
+
+def key_file(plays: Plays) -> Run:
+    key = plays.file("id_ed25519", "not a key")
+    key.chmod(0o644)
+    return plays.play(inventory(ansible_ssh_private_key_file=str(key)))
+
+
+SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group,
+        vault_setting, vault_wrong, vault_become, vault_file, key_file,
+    )
+}  # fmt: skip
+
+#: Scenario, what the message says, and the remedy beside it.
+CASES = [
+    ("members", "the group gb10_head holds 2 hosts of gb10_cluster: spark-1, spark-3", "leave one host in gb10_head"),
+    ("members", "gb10_worker_hosts: spark-1 is the head and a worker.", "take it out of gb10_workers (or gb10_worker_hosts)"),
+    ("members", "gb10_worker_hosts: 'spark-7' is no host of the inventory.", "add it to the inventory, or take it out of gb10_worker_hosts"),
+    ("members", "gb10_fabric_address: 192.0.2.11 is also the address of spark-1.", "give every node its own"),
+    ("members", "ansible_host: 192.0.2.1 is also spark-1; one machine can't be two nodes.", "give every node its own ansible_host"),
+    ("members", "gb10_api_address: 'spark-1.lan' is no IP address.", "set gb10_api_address to an IP address of spark-1"),
+    ("members", "spark-4 is in gb10_cluster but neither the head nor a worker.", "put it into the group gb10_workers"),
+    ("members", "the cluster has 4 GPUs (4 nodes, gb10_ray_gpus 1)", "add or remove workers, or choose another profile"),
+    ("no_head", "gb10_head_host: '' is no host of the inventory; a cluster needs exactly one head.", "put one host into the group gb10_head"),
+    ("values", "gb10_profile: unknown profile 'nemotron'", "Choose one with -e gb10_profile=ID"),
+    ("values", "Known: ", "nemotron_3_super_tp2"),
+    ("values", "gb10_cluster_name: is the number '7'; expected text.", 'write it in quotes: gb10_cluster_name: "…"'),
+    ("values", "gb10_ray_gpus: is 0; expected 1 to 16.", "set gb10_ray_gpus to 1 to 16"),
+    ("values", "gb10_fabric_interfaces: is the text 'enp1s0f0np0'; expected a list of texts.", "gb10_fabric_interfaces: [enp1s0f0np0]"),
+    ("values", "gb10_fabric_fallback: is 'rdma'; expected none or tcp.", "set gb10_fabric_fallback to none or tcp"),
+    ("values", "gb10_api_port: 20150 lies inside gb10_ray_port_range 20100-20299", "choose a port outside the range for gb10_api_port"),
+    ("values", "gb10_ray_port: 70000 is out of range; expected 1024 to 65535.", "set gb10_ray_port"),
+    ("values", "gb10_memlock: is the text 'lots'; expected a whole number.", "set gb10_memlock to a whole number"),
+    ("values", "gb10_shm_size: is '16 gigs'; expected a size as Docker takes it, such as 16g.", "correct gb10_shm_size"),
+    ("values", "gb10_container_gpus: is '0,1'; expected all, none, or a list of GPU ids.", "set gb10_container_gpus to all, none, or a list of GPU ids"),
+    ("values", "gb10_env.NOT A NAME: is no valid variable name", "correct the variable in gb10_env"),
+    ("values", "gb10_env.MULTI: holds a line break or a zero byte; expected one line", "correct the variable in gb10_env"),
+    ("values", "gb10_env.VLLM_HOST_IP: differs from node to node", "it follows from gb10_fabric_address; a value of your own goes into gb10_host_env"),
+    ("values", "gb10_env.HF_TOKEN: is a secret", "put the token into gb10_hf_token"),
+    ("values", "spark-2 gb10_host_env.VLLM_API_KEY: is a secret", "gb10_api_key: generate makes a key"),
+    ("values", "spark-2 gb10_fabric_address: is not set.", "set gb10_fabric_address for this host in the inventory"),
+    ("values", "gb10_ray_version: has one value for the whole cluster, but differs between hosts: spark-1 2.60.0, spark-2", "set gb10_ray_version once"),
+    ("values", "gb10_hf_home: is 'models'; expected an absolute path", "set gb10_hf_home to an absolute path"),
+    ("values", "gb10_secrets_dir: /etc is the system's.", "give gb10_secrets_dir a directory of its own, such as /etc/gb10/secrets"),
+    ("values", "gb10_log_dir and gb10_state_dir are both /var/lib/gb10.", "give each a directory of its own"),
+    ("values", "gb10_stop_grace: is 0; expected 1 or more.", "set gb10_stop_grace to 1 or more"),
+    ("values", "gb10_allow_restart: is the text 'maybe'; expected true or false.", "set gb10_allow_restart to true or false"),
+    ("values", "gb10_offline: has no value; expected true or false.", "give gb10_offline a value, or remove its line"),
+    ("values", "gb10_silenced: no finding has the id 'disk.fre'. Did you mean disk.free?", "correct the id"),
+    ("values", "gb10_api_prot: no role reads this variable. Did you mean gb10_api_port?", "correct its name, or remove it"),
+    ("values", "gb10_build_ca_file can't be evaluated: 'no_such_thing' is undefined", "correct the expression in gb10_build_ca_file"),
+    ("values", "gb10_serve_arguments can't be evaluated: division by zero", "correct the expression in gb10_serve_arguments"),
+    ("arguments", "gb10_ray_port and gb10_api_port are both 8000.", "choose another for one of them"),
+    ("arguments", "gb10_ray_port_range: 20100-20110 has 11 ports; needed are 50 or more", "Give a longer range, for example 20100-20299."),
+    ("arguments", "gb10_serve_arguments.api_key: is set by the collection", "correct gb10_serve_arguments"),
+    ("arguments", "is no name of an argument; write it like max_model_len", "correct gb10_serve_arguments"),
+    ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into gb10_hf_token"),
+    ("schema", "profiles/mine.yml: model.repo: ", "correct the file, or choose another profile with -e gb10_profile=ID"),
+    ("schema", "profiles/mine.yml: parallel.tensor: ", "correct the file"),
+    ("schema", "profiles/mine.yml: servings: ", "correct the file"),
+    ("broken_yaml", "broken/mine.yml: can't be read as YAML", "correct the file"),
+    ("sizes", "asks for 3 ranks (tensor 3 x pipeline 1 x data 1), the cluster has 2 GPUs (2 nodes, gb10_ray_gpus 1)", "add or remove workers"),
+    ("sizes", "profile mine: tensor 3 does not divide the model's 32 attention heads.", "change parallel.tensor in the profile"),
+    ("half", "the play leaves out spark-2 of the cluster's nodes spark-1, spark-2.", "run without --limit (it is 'spark-1')"),
+    ("half", "forks is 1, the cluster has 2 nodes", "run with --forks 2 or more"),
+    ("outside", "--limit box leaves out all hosts of the cluster (gb10_cluster: spark-1, spark-2)", "Run without --limit"),
+    ("serial", "the play handles 1 of 2 hosts at once; half a cluster can't serve.", "remove `serial` from the play"),
+    ("no_group", "The inventory has no hosts in the group gb10_cluster.", "Another group is named with -e gb10_cluster_group=NAME"),
+    ("vault_setting", "gb10_hf_token is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("vault_setting", "gb10_env can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),
+    ("vault_wrong", "gb10_hf_token is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
+    ("vault_become", "ansible_become_password is encrypted and can't be decrypted", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("vault_file", "(group_vars or host_vars) is encrypted and can't be decrypted: Attempting to", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("key_file", "can be read by others (mode 0644).", "chmod 0600 "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("scenario", "message", "remedy"), CASES, ids=[f"{scenario}: {message[:50]}" for scenario, message, dummy in CASES])
+def test_bad_input_is_refused_without_contact(plays: Plays, scenario: str, message: str, remedy: str) -> None:
+    run = plays.once(scenario)
+    assert run.rc != 0, str(run)
+    assert run.says(message), str(run)
+    assert run.says(remedy), str(run)
+    assert run.contacts == [], str(run)
+
+
+def test_no_output_shows_a_secret(plays: Plays) -> None:
+    for scenario in ("values", "arguments", "vault_setting"):
+        run = plays.once(scenario)
+        assert "t0ken" not in run.output and "k3y" not in run.output, str(run)
+
+
+def test_the_right_vault_password_is_enough(plays: Plays) -> None:
+    hosts = plays.file("vault-right.yml", plays.with_vault("gb10_hf_token"))
+    run = plays.play(hosts, "--tags", "validate", "--vault-password-file", str(plays.file("vault-password", "right")))
+    assert run.rc == 0, str(run)
+    assert run.says("Inputs: 1 pass")
+    assert "hf_secret" not in run.output
+
+
+# -- every playbook --------------------------------------------------------------------------------------------------
+
+BOOKS = sorted(
+    path.name
+    for path in (ROOT / "playbooks").glob("*.yml")
+    if path.name not in ("find_cluster.yml", "serve.yml") and "import_playbook" in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("playbook", BOOKS)
+def test_every_playbook_refuses_bad_input_without_contact(plays: Plays, playbook: str) -> None:
+    run = plays.play(inventory(gb10_cluster_name="My Cluster"), playbook=playbook)
+    assert run.rc != 0, str(run)
+    assert run.says("gb10_cluster_name: 'My Cluster' can't be part of a container's name"), str(run)
+    assert run.contacts == [], str(run)
