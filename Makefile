@@ -45,18 +45,15 @@ galaxy-build: ## build the collection, install it elsewhere, resolve every name 
 .PHONY: molecule lifecycle faults
 molecule: ## the whole play and the Ray roles on the lab: converge, idempotence, check mode, verify
 lifecycle: ## each tag alone, drift and consent, teardown and up again, on the lab
-faults: ## what happens when things break, on the lab
+faults: ## what happens when things break, on the lab, twice
 
 .PHONY: sanity-next units-next play-next
 sanity-next: ## sanity on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
 play-next: ## the whole play on the newer ansible-core
 
-lint sanity units galaxy-build lifecycle sanity-next units-next play-next: venv
+lint sanity units galaxy-build lifecycle faults sanity-next units-next play-next: venv
 	$(PARTS) $@
-
-faults: venv
-	$(PARTS) faults-third faults-rest
 
 molecule: venv
 	$(PARTS) play ray-roles

@@ -139,7 +139,8 @@ TOOL_TIMEOUT = 10
 #: What of a container's description tells why it ended; the rest repeats what the collection asked for.
 CONTAINER_KEYS = ("Id", "Name", "Created", "Path", "Args", "Image", "State", "RestartCount", "Mounts")
 
-LEAST_BYTES, MOST_BYTES = 4096, 16777216
+LEAST_BYTES = 4096
+MOST_BYTES = 16777216
 
 
 class Log(t.NamedTuple):

@@ -10,17 +10,17 @@ import json
 
 import pytest
 
-from .conftest import HEAD, WORKER, Lab, Play
+from .lab import HEAD, WORKER, Lab, Play
 
-#: Roles of each stage; `validate` runs always, `lock` around every stage that changes something.
+#: Roles of each stage; `validate` runs always, `lock` around every stage that changes something, `abort` notes what is there before.
 STAGES = {
     "preflight": {"preflight"},
     "image": {"image", "lock"},
     "model": {"model", "lock"},
     "memory": {"memory", "lock"},
-    "ray": {"ray_head", "ray_worker", "ray_gate", "lock"},
-    "serve": {"vllm_server", "lock"},
-    "proof": {"proof"},
+    "ray": {"abort", "ray_head", "ray_worker", "ray_gate", "lock"},
+    "serve": {"abort", "vllm_server", "lock"},
+    "proof": {"abort", "proof"},
     "report": {"report"},
 }
 

@@ -25,7 +25,10 @@ VERSION = {"Version": "20.10.24+dfsg1", "ApiVersion": "1.41", "MinAPIVersion": "
 # Recorded from engine 20.10: sh -c "echo out; echo problem >&2; sleep 0.2; echo done".
 STREAM = b"\x02\x00\x00\x00\x00\x00\x00\x08problem\n\x01\x00\x00\x00\x00\x00\x00\x04out\n\x01\x00\x00\x00\x00\x00\x00\x05done\n"
 
-TOO_OLD = "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client to a newer version"
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "docker"
+# Both recorded from an engine that gave up what is older than API 1.44.
+MINIMUM_1_44 = (200, (FIXTURES / "recorded_version_minimum_1_44.json").read_bytes())
+TOO_OLD = (400, (FIXTURES / "recorded_too_old.json").read_bytes())
 
 Answer = tuple[int, bytes]
 
@@ -118,12 +121,19 @@ def test_get_speaks_the_negotiated_version_and_codes_filters(tmp_path):
     assert len(seen) == 3
 
 
-def test_the_engines_own_words_are_kept(tmp_path):
-    refusal = (400, json.dumps({"message": TOO_OLD}).encode())
-    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": refusal}) as (api, _seen):
+def test_an_engine_that_gave_up_our_oldest_version_is_spoken_to_in_its_own(tmp_path):
+    answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.44/containers/json": ok([{"Id": "a"}])}
+    with engine(tmp_path, answers) as (api, seen):
+        assert api.containers({}) == [{"Id": "a"}]
+    assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.44/containers/json"]
+
+
+def test_a_version_given_up_meanwhile_keeps_the_engines_words_and_says_what_to_do(tmp_path):
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": TOO_OLD}) as (api, _seen):
         with pytest.raises(ClusterError, match="client version 1.41 is too old. Minimum supported API version is 1.44") as caught:
             api.get("/info")
     assert caught.value.details["status"] == 400
+    assert "run this again" in caught.value.remedy
 
 
 def test_an_image_that_is_absent_is_none(tmp_path):
@@ -189,6 +199,14 @@ def test_top_of_a_stopped_container_is_empty(tmp_path):
         assert api.top("c") == []
 
 
+def test_an_archive_is_read_no_further_than_its_limit(tmp_path):
+    content = bytes(1_000_000)
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/c/archive": (200, content)}) as (api, seen):
+        assert api.archive("c", "/tmp/ray", 2_000_000) == content
+        assert 100_000 <= len(api.archive("c", "/tmp/ray", 100_000)) < len(content)
+    assert seen[1] == "GET /v1.41/containers/c/archive?path=%2Ftmp%2Fray"
+
+
 def test_a_throwaway_container_is_removed_even_when_it_hangs(tmp_path):
     answers = {
         "GET /version": ok(VERSION),
@@ -241,3 +259,24 @@ def test_sdk_refusals_keep_the_engines_words():
     with pytest.raises(ClusterError, match="starting x: port is taken") as caught, _docker.sdk_errors("starting x"):
         raise errors.APIError("500 Server Error", explanation="port is taken")
     assert caught.value.details["detail"] == "port is taken"
+    assert not caught.value.remedy
+
+
+def test_the_sdk_speaks_a_version_that_the_engine_still_answers(tmp_path):
+    pytest.importorskip("docker")
+    answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.45/containers/json": ok([{"Id": "a"}])}
+    with engine(tmp_path, answers) as (api, seen):
+        with contextlib.closing(_docker.sdk_client(api.socket_path, 5)) as client:
+            assert client.api.containers() == [{"Id": "a"}]
+    assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.45/containers/json"]
+
+
+def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
+    docker = pytest.importorskip("docker")
+    with engine(tmp_path, {"GET /v1.41/containers/json": TOO_OLD}) as (api, _seen):
+        with contextlib.closing(docker.APIClient(f"unix://{api.socket_path}", version="1.41")) as client:
+            with pytest.raises(ClusterError, match="listing: client version 1.41 is too old") as caught, _docker.sdk_errors("listing"):
+                client.containers()
+    assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
+    assert "python3-docker" in caught.value.remedy
+    assert caught.value.details["status"] == 400

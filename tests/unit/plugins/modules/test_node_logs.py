@@ -93,7 +93,10 @@ def test_the_whole_log_when_it_is_short(node):
 
 
 def test_what_cannot_be_read_hides_nothing(node, monkeypatch):
-    monkeypatch.setattr(Api, "containers", lambda self, labels: (_ for _ in ()).throw(ClusterError("no Docker engine answers")))
+    def refused(self, labels):
+        raise ClusterError("no Docker engine answers")
+
+    monkeypatch.setattr(Api, "containers", refused)
     monkeypatch.setattr(node_logs._tool, "run_tool", lambda argv, timeout: ToolResult(1, "", "No journal files were found."))
     (node / "state/gb10/run/exit.json").symlink_to(node / "state")
     logs, errors = call(node)
@@ -102,7 +105,10 @@ def test_what_cannot_be_read_hides_nothing(node, monkeypatch):
 
 
 def test_a_container_without_ray_has_no_ray_logs(node, monkeypatch):
-    monkeypatch.setattr(Api, "archive", lambda self, *args: (_ for _ in ()).throw(NotFound("no such path")))
+    def absent(self, ident, path, limit):
+        raise NotFound("no such path")
+
+    monkeypatch.setattr(Api, "archive", absent)
     logs, errors = call(node)
     assert errors == [] and not [name for name in logs if name.startswith("ray-")]
 

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What every injected fault is held to, whatever it is.
+
+A fault is made, its message is asserted, the state that the failed play left is looked at, what is the user's must be as it
+was, and the next run must complete. Each fault ends as one row of a table that pytest prints at its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+from .lab import HEAD, WORKER, Lab, Play
+
+#: Anything of ours that may run in a node.
+PROCESSES = r"ray start|raylet|gcs_server|vllm serve|VLLM::|launcher\.py|gb10.*-download"
+
+STATE = "/var/lib/gb10/gb10"
+SECRETS = "/etc/gb10/secrets/gb10"
+
+#: Prints what lies under the user's own directories with sizes and targets, and the files of ours that cannot be read whole.
+FINGERPRINT = r"""
+import hashlib, json, os, sys
+seen, broken = {}, []
+for root in sys.argv[2:]:
+    for folder, _dirs, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path):
+                seen[path] = os.readlink(path)
+            else:
+                with open(path, "rb") as handle:
+                    seen[path] = hashlib.sha256(handle.read()).hexdigest()
+for folder, _dirs, names in os.walk(sys.argv[1]):
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            with open(path, encoding="utf-8") as handle:
+                text = handle.read()
+            if name.endswith(".json"):
+                json.loads(text)
+            if name.endswith(".py"):
+                compile(text, path, "exec")
+        except (ValueError, SyntaxError) as error:
+            broken.append(f"{path}: {error}")
+print(json.dumps({"seen": seen, "broken": broken}))
+"""
+
+
+@dataclasses.dataclass
+class Row:
+    """One line of the table."""
+
+    fault: str
+    where: str = ""
+    seconds: str = ""
+    left: str = ""
+    next_run: str = ""
+
+
+class Bystanders:
+    """Things of a user on the nodes that no play of ours may touch: files, a running and a stopped container, an image."""
+
+    IMAGE = "gb10-lab/engine:0.32.0"
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        for host in (HEAD, WORKER):
+            lab.run(host, "docker", "tag", self.IMAGE, "users/own:1")
+            names = lab.run(host, "docker", "ps", "--all", "--format", "{{.Names}}").split()
+            if "users-stopped" not in names:
+                lab.run(host, "docker", "create", "--name=users-stopped", "--network=none", "users/own:1", "true")
+            if "users-running" not in names:
+                lab.run(host, "docker", "run", "--detach", "--name=users-running", "--network=none", "--entrypoint=sleep", "users/own:1", "infinity")
+            lab.run(host, "install", "-D", "-m", "0640", "/etc/hostname", "/home/spark/.cache/huggingface/hub/models--users--own/notes.txt")
+            for folder in ("/var/lib/gb10", "/var/log/gb10", SECRETS.rsplit("/", 1)[0]):
+                lab.run(host, "install", "-D", "-m", "0640", "/etc/hostname", f"{folder}/users-own.txt")
+        self._before = self.look()
+
+    def look(self) -> dict[str, t.Any]:
+        """What is the user's, as it is now."""
+        found = {}
+        for host in (HEAD, WORKER):
+            roots = ("/home/spark/.cache/huggingface", "/var/lib/gb10/users-own.txt", "/var/log/gb10/users-own.txt")
+            answer = json.loads(self._lab.run(host, "python3", "-c", FINGERPRINT, STATE, roots[0]))
+            assert answer["broken"] == [], f"half written on {host}"
+            files = {path: self._lab.run(host, "sha256sum", path, check=False).split()[:1] for path in (*roots[1:], f"{SECRETS}/../users-own.txt")}
+            # Modules of Python that the engine compiles into the cache are not the user's.
+            seen = {path: content for path, content in answer["seen"].items() if "/hub/" in path}
+            docker = self._lab.run(host, "docker", "ps", "--all", "--filter", "name=^users-", "--format", "{{.ID}} {{.Names}} {{.State}}").splitlines()
+            image = self._lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", "users/own:1").strip()
+            found[host] = {"files": files, "models": seen, "containers": sorted(docker), "image": image}
+        return found
+
+    def assert_untouched(self) -> None:
+        """Nothing of the user's was removed or changed, and no file of ours is half written under its final name."""
+        assert self.look() == self._before
+
+    def remove(self) -> None:
+        for host in (HEAD, WORKER):
+            self._lab.run(host, "docker", "rm", "--force", "users-stopped", "users-running")
+            self._lab.run(host, "docker", "rmi", "--no-prune", "users/own:1")
+            self._lab.run(host, "rm", "-r", "/home/spark/.cache/huggingface/hub/models--users--own")
+            self._lab.run(host, "rm", "/var/lib/gb10/users-own.txt", "/var/log/gb10/users-own.txt", f"{SECRETS.rsplit('/', 1)[0]}/users-own.txt")
+
+
+class Fault:
+    """One injected fault, from its message to the next run."""
+
+    def __init__(self, lab: Lab, bystanders: Bystanders, name: str) -> None:
+        self.lab = lab
+        self.bystanders = bystanders
+        self.row = Row(name)
+        self._injected: float | None = None
+
+    def now(self, at: float) -> None:
+        """Note when the fault came, in seconds since the epoch. A fault that was there before the play counts from the play's start."""
+        self._injected = at
+
+    def answered(self, played: Play, *texts: str, where: str) -> None:
+        """Assert that a play failed and that its messages hold all ``texts``; note the seconds until the first of those messages."""
+        assert played.rc != 0, played.stdout
+        for text in texts:
+            assert text in played.failures, f"{text!r} is not in:\n{played.failures}"
+        first = min(at for at, message in played.failed_at if texts[0] in message)
+        since = played.began if self._injected is None else self._injected
+        # Shown and not asserted: a loaded machine must not fail a build.
+        self.row.seconds = f"{first - since:.1f}"
+        self.row.where = where
+
+    def left(self, *, live: bool = False) -> None:
+        """Look at what the failed play left: an engine that served before goes on serving, else nothing of ours runs."""
+        lab = self.lab
+        states = {}
+        for host in (HEAD, WORKER):
+            for name in lab.containers(host):
+                states[f"{host} {name.rsplit('-', 1)[-1]}"] = lab.inspect(host, name)["State"]["Status"]
+        if live:
+            assert set(states.values()) == {"running"}, states
+            assert lab.engine_lives()
+            self.row.left = "engine serves on"
+        else:
+            for host in (HEAD, WORKER):
+                assert lab.run(host, "pgrep", "--full", "--list-full", PROCESSES, check=False) == "", f"left on {host}"
+            assert set(states.values()) <= {"exited", "created"}, states
+            self.row.left = ", ".join(f"{name} {state}" for name, state in sorted(states.items())) or "nothing of ours"
+        self.bystanders.assert_untouched()
+
+    def left_running(self) -> None:
+        """Look at what an interrupted play left: whatever it is, it is whole."""
+        names = {host: sorted(self.lab.containers(host)) for host in (HEAD, WORKER)}
+        self.row.left = ", ".join(f"{host} {name.rsplit('-', 1)[-1]}" for host, found in names.items() for name in found) or "nothing of ours"
+        self.bystanders.assert_untouched()
+
+    def gathered(self, played: Play, *hosts: str) -> None:
+        """The logs of these nodes are on the controller, without the cluster's secrets."""
+        directory = played.logs
+        assert directory is not None, played.failures
+        secrets = [self.lab.run(HEAD, "cat", f"{SECRETS}/{name}").strip() for name in ("api_key", "ray_token")]
+        for host in hosts:
+            files = sorted((directory / host).iterdir())
+            assert files, f"no logs of {host}"
+            text = "".join(path.read_text(encoding="utf-8") for path in files)
+            assert not any(secret in text for secret in secrets), f"a secret in the logs of {host}"
+
+    def completes(self, **variables: t.Any) -> Play:
+        """The next run completes, without any consent but ``variables``."""
+        played = self.lab.play(**variables)
+        assert played.rc == 0, played.failures
+        assert self.lab.engine_lives()
+        changed = sum(played.changed.values())
+        self.row.next_run = f"completes in {played.seconds:.0f} s" + ("" if changed else ", changed=0")
+        self.bystanders.assert_untouched()
+        return played
+
+
+def table(rows: list[Row]) -> list[str]:
+    """The rows as text, widths by content."""
+    lines = [("fault", "where", "seconds to the message", "state left", "next run")]
+    lines += [(row.fault, row.where, row.seconds, row.left, row.next_run) for row in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]

@@ -1,0 +1,254 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plays on the lab, run through ansible-runner as a job controller would run them, and hands on its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+from pathlib import Path
+
+import ansible_runner
+
+ROOT = Path(__file__).resolve().parents[2]
+INVENTORY = ROOT / "inventories" / "lab"
+HEAD, WORKER = "spark-1", "spark-2"
+
+#: What the launcher notes of an engine's start.
+RUN = "/var/lib/gb10/gb10/run/run.json"
+
+
+def utc(created: str) -> float:
+    """Seconds since the epoch of an event of ansible-runner, which writes UTC."""
+    return datetime.datetime.fromisoformat(created).replace(tzinfo=datetime.timezone.utc).timestamp()
+
+
+@dataclasses.dataclass
+class Play:
+    """What a finished play left behind."""
+
+    rc: int
+    events: list[dict[str, t.Any]]
+    stdout: str
+    #: Seconds since the epoch.
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Number of changes by host, hosts without any left out."""
+        return {host: count for host, count in self._stats["changed"].items() if count}
+
+    @property
+    def _stats(self) -> dict[str, dict[str, int]]:
+        return next(event["event_data"] for event in reversed(self.events) if event["event"] == "playbook_on_stats")
+
+    @property
+    def failures(self) -> str:
+        """The messages of all failed tasks, one below the other."""
+        return "\n".join(message for _at, message in self.failed_at)
+
+    @property
+    def failed_at(self) -> list[tuple[float, str]]:
+        """Time (seconds since the epoch) and message of every task that failed on a host, or did not reach it."""
+        return [
+            (utc(event["created"]), str(event["event_data"]["res"].get("msg", "")))
+            for event in self.events
+            if event["event"] in ("runner_on_failed", "runner_on_unreachable")
+        ]
+
+    @property
+    def logs(self) -> Path | None:
+        """Where the logs of a failed bring-up were brought to, None when the play names no place."""
+        named = re.search(r"Logs on this controller: (\S+)", self.failures)
+        return Path(named[1]) if named else None
+
+    def tasks(self) -> list[tuple[str, str]]:
+        """(role, task) of every task that really ran on a host, in order, without the framework's own argument checks."""
+        seen = []
+        for event in self.events:
+            if event["event"] not in ("runner_on_ok", "runner_on_failed"):
+                continue
+            data = event["event_data"]
+            if data.get("task_action") in ("ansible.builtin.include_role", "ansible.builtin.include_tasks", "ansible.builtin.validate_argument_spec"):
+                continue
+            key = (data.get("role", ""), data["task"])
+            if key not in seen:
+                seen.append(key)
+        return seen
+
+    def stat(self, name: str) -> t.Any:
+        """A value that the play passed on with set_stats."""
+        return self._stats["artifact_data"][name]
+
+
+class Lab:
+    """The two simulated Sparks, seen from the controller."""
+
+    def __init__(self, private: Path) -> None:
+        self._private = private
+        self.scratch = private
+        self._runs = 0
+        # What the engine of the lab's own settings is known by, once it ran.
+        self._digest = ""
+
+    def play(
+        self,
+        playbook: str = "nemotron_tp2",
+        *,
+        check: bool = False,
+        tags: str = "",
+        on_output: t.Callable[[str], None] | None = None,
+        **variables: t.Any,
+    ) -> Play:
+        """Run a playbook to its end. ``on_output`` sees every chunk of output while the play goes on."""
+        self._runs += 1
+        directory = self._private / str(self._runs)
+        directory.mkdir()
+        began = time.time()
+        runner = ansible_runner.run(
+            private_data_dir=str(directory),
+            project_dir=str(ROOT),
+            playbook=str(ROOT / "playbooks" / f"{playbook}.yml"),
+            inventory=str(INVENTORY),
+            extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
+            tags=tags or None,
+            cmdline="--check --diff" if check else None,
+            envvars={
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+            },
+            event_handler=(lambda event: on_output(event.get("stdout", "")) or True) if on_output else None,
+            quiet=True,
+        )
+        return Play(runner.rc, list(runner.events), runner.stdout.read(), began, time.time())
+
+    def interrupt(self, text: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> str:
+        """Run a playbook as a person at a terminal does, press Ctrl-C as soon as it prints ``text``, and return all it printed."""
+        with subprocess.Popen(
+            [Path(sys.executable).with_name("ansible-playbook"), "-i", INVENTORY, f"playbooks/{playbook}.yml", "-e", json.dumps(variables)],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A terminal sends the signal to the whole group; a test runner in the background would have it ignored.
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ) as process:
+            output = []
+            for line in process.stdout:
+                output.append(line)
+                if text in line:
+                    os.killpg(process.pid, signal.SIGINT)
+                    break
+            try:
+                output.append(process.communicate(timeout=60)[0])
+            except subprocess.TimeoutExpired:
+                # A worker that Ansible ended held a lock of Ansible's own. A person presses Ctrl-C once more, and so do we.
+                os.killpg(process.pid, signal.SIGINT)
+                output.append(process.communicate(timeout=60)[0])
+        assert text in "".join(output), f"the play never said {text!r}:\n{''.join(output)}"
+        assert process.returncode != 0, "the play ended before it was interrupted"
+        return "".join(output)
+
+    def engine_lives(self) -> bool:
+        """Whether the head's launcher says that the engine lives."""
+        argv = ("docker", "exec", "gb10-gb10-head", "python3", "/opt/gb10/launch/launcher.py", "status", "--spec", "/opt/gb10/launch/engine.json")
+        return json.loads(self.run(HEAD, *argv))["live"]
+
+    def down(self) -> None:
+        """Take the cluster down, unless there is none."""
+        if self.containers(HEAD) or self.containers(WORKER):
+            played = self.play("teardown")
+            assert played.rc == 0, played.failures
+
+    def up(self) -> None:
+        """Bring the cluster of the lab's own settings up, unless it serves."""
+        if not (self.containers(HEAD) and self.engine_lives() and self.json(HEAD, RUN)["digest"] == self._digest):
+            played = self.play(gb10_allow_restart=True)
+            assert played.rc == 0, played.failures
+            self._digest = self.json(HEAD, RUN)["digest"]
+
+    def run(self, host: str, *argv: str, check: bool = True) -> str:
+        """Run a command on a node as root, over the engine that holds the node; returns its output."""
+        done = subprocess.run(["docker", "exec", f"gb10-lab-{host}", *argv], capture_output=True, text=True, timeout=180, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{host}: {argv} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def containers(self, host: str) -> dict[str, str]:
+        """Names and ids of the cluster's containers on a node, running or not."""
+        ours = ("--filter", "label=io.gb10.cluster=gb10")
+        return dict(line.split() for line in self.run(host, "docker", "ps", "-a", "--no-trunc", *ours, "--format", "{{.Names}} {{.ID}}").splitlines())
+
+    def json(self, host: str, path: str) -> dict[str, t.Any]:
+        return json.loads(self.run(host, "cat", path))
+
+    def write_host_vars(self, host: str, variables: dict[str, t.Any]) -> None:
+        """Give one host variables of its own, as a user would: in the inventory's host_vars."""
+        path = INVENTORY / "host_vars" / f"{host}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(variables), encoding="utf-8")
+
+    def remove_host_vars(self, host: str) -> None:
+        (INVENTORY / "host_vars" / f"{host}.json").unlink()
+
+    @contextlib.contextmanager
+    def driver(self, **state: t.Any) -> t.Iterator[None]:
+        """Let the simulated driver tools of all nodes behave in a certain way for a while."""
+        path = "/var/lib/gb10-lab/gpu.json"
+        try:
+            for host in (HEAD, WORKER):
+                self._write(host, path, json.dumps(state))
+            yield
+        finally:
+            for host in (HEAD, WORKER):
+                self.run(host, "rm", "-f", path)
+
+    @staticmethod
+    def _write(host: str, path: str, text: str) -> None:
+        subprocess.run(["docker", "exec", "-i", f"gb10-lab-{host}", "tee", path], input=text, text=True, stdout=subprocess.DEVNULL, timeout=60, check=True)
+
+    def inspect(self, host: str, container: str) -> dict[str, t.Any]:
+        return json.loads(self.run(host, "docker", "inspect", container))[0]
+
+
+class Once:
+    """Calls something once, in a thread of its own, as soon as the output of a play holds a text."""
+
+    def __init__(self, text: str, act: t.Callable[[], None]) -> None:
+        self._text, self._act = text, act
+        self._thread: threading.Thread | None = None
+        #: Seconds since the epoch when it was done.
+        self.at = 0.0
+
+    def __call__(self, output: str) -> None:
+        if self._thread is None and self._text in output:
+            self._thread = threading.Thread(target=self._run)
+            self._thread.start()
+
+    def _run(self) -> None:
+        self._act()
+        self.at = time.time()
+
+    def join(self) -> None:
+        assert self._thread is not None, f"the play never said {self._text!r}"
+        self._thread.join()
