@@ -27,6 +27,7 @@ lab-up: venv ## start the two simulated Sparks; repeats safely
 .PHONY: lab-down
 lab-down: venv ## remove all that lab-up made, and nothing else
 	$(LAB) down
+	$(LAB) --lab next down
 
 ##@ Test it
 .PHONY: test test-full
@@ -42,9 +43,14 @@ sanity: ## ansible-test sanity
 units: ## unit tests
 galaxy-build: ## build the collection, install it elsewhere, resolve every name from there
 
-.PHONY: molecule lifecycle faults
-molecule: ## the whole play and the Ray roles on the lab: converge, idempotence, check mode, verify
+.PHONY: inputs parsers
+inputs: ## bad input is answered before any node is contacted
+parsers: ## the real engines' own parsers accept every shipped profile
+
+.PHONY: molecule lifecycle hardening faults
+molecule: ## the whole play, with Ray and without, and single roles on the lab: converge, idempotence, check mode, verify
 lifecycle: ## each tag alone, drift and consent, teardown and up again, on the lab
+hardening: ## what a person or a crash does to a cluster, on the lab
 faults: ## what happens when things break, on the lab, twice
 
 .PHONY: sanity-next units-next play-next
@@ -52,11 +58,15 @@ sanity-next: ## sanity on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
 play-next: ## the whole play on the newer ansible-core
 
-lint sanity units galaxy-build lifecycle faults sanity-next units-next play-next: venv
+.PHONY: engine-next two-clusters
+engine-next: ## every scenario on nodes with the next Debian and its Docker engine
+two-clusters: ## two clusters in one inventory
+
+lint sanity units galaxy-build inputs parsers lifecycle hardening faults sanity-next units-next play-next engine-next two-clusters: venv
 	$(PARTS) $@
 
 molecule: venv
-	$(PARTS) play ray-roles
+	$(PARTS) play native roles
 
 ##@ Housekeeping
 .PHONY: venv
@@ -66,6 +76,7 @@ venv: ## the Python environment of everything above (.venv)
 .PHONY: clean
 clean: ## remove the Python environments and caches, and the lab with its images
 	python3 tests/lab/lab.py clean
+	python3 tests/lab/lab.py --lab next clean
 	rm -rf .venv .venv-next .cache .ansible build tests/output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 

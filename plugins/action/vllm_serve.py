@@ -5,7 +5,7 @@
 """Controller side of vllm_serve: runs the module once, then looks at the node until a token came back or something failed.
 
 The instances on head and workers run at once. Each looks at its own node alone; what decides for all (the first failure, or
-the head's token) they tell each other through a :class:`Meeting`.
+the head's token) they tell each other through a :class:`Meeting`. Without Ray they also start their ranks as one, see :mod:`_ranks`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import clock_text, end_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._serve_spec import ARGUMENT_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._vllm_args import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._failures import Diagnosis
-from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import Meeting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import AnotherFailed, Meeting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import Progress, minutes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ranks import Together
 
 MODULE = "gb10.cluster.vllm_serve"
 INFO = "gb10.cluster.vllm_serve_info"
@@ -75,30 +77,57 @@ def time_limit(seconds: int) -> t.Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def container_trouble(node: str, container: dict[str, t.Any], elapsed: float) -> ClusterError | None:
+class EngineLog:
+    """This node's log of one run, read on from look to look, and what it tells."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._offset = 0
+        self._suspected = False
+        self.diagnosis = Diagnosis()
+
+    @property
+    def place(self) -> dict[str, t.Any]:
+        """The options of a look that goes on reading."""
+        return {"log_offset": self._offset, "log_run_id": self._run_id}
+
+    def feed(self, look: Look) -> None:
+        self._offset = look["log_offset"]
+        self.diagnosis.feed(look["log_lines"])
+
+    def tells_end(self) -> bool:
+        """Say whether the engine cannot serve. The line that names the cause may follow its echo: what is suspected now is judged at the next look."""
+        told, self._suspected = self._suspected, self.diagnosis.fatal is not None
+        return told and self._suspected
+
+
+def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, executor: str) -> ClusterError | None:
     """Return what is wrong with the node's container, None when it runs."""
     if container["running"]:
         return None
     if not container["exists"]:
-        return ClusterError(f"the container of node {node} is gone {minutes(elapsed)} after the start", remedy="Bring it up again: --tags ray")
+        return ClusterError(f"the container of node {node} is gone {minutes(elapsed)} after the start", remedy=f"Bring it up again: --tags {executor}")
     memory = ", ended by the kernel for want of memory" if container["oom_killed"] else ""
     return ClusterError(
         f"container {container['name']} of node {node} ended with exit code {container['exit_code']}{memory} {minutes(elapsed)} after the start",
-        remedy=f"See docker logs {container['name']} on {node}, then bring it up again: --tags ray",
+        remedy=f"See docker logs {container['name']} on {node}, then bring it up again: --tags {executor}",
     )
 
 
-def engine_trouble(node: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
-    """Return why an engine that is no more ended: how, and the line of its log that says why."""
-    hint = ""
-    if engine["exit_code"] is not None:
-        how = f"ended with exit code {engine['exit_code']}"
-    elif engine["exit_signal"] is not None:
-        how = f"was ended by {signal.Signals(engine['exit_signal']).name}"
-        hint = "A SIGKILL that nobody sent comes from the kernel, for want of memory: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
-    else:
-        how = "is gone, and nothing noted how it ended"
-    return log_trouble(node, f"the engine on {node} {how}", diagnosis, engine, hint)
+def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
+    """Return why an engine or rank that is no more ended: how, and the line of its log that says why."""
+    hint = "A SIGKILL that nobody sent comes from the kernel, for want of memory: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
+    return log_trouble(node, f"the {what} on {node} {end_text(engine)}", diagnosis, engine, hint)
+
+
+def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
+    """Return that somebody had the engine or rank stopped that is waited for. What its log says after that is no failure."""
+    return ClusterError(
+        f"the {what} on {node} was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'])}, while this play waited for it",
+        remedy="Run again when it is to serve.",
+        reason="stopped",
+        log_lines=list(diagnosis.tail),
+    )
 
 
 def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.Any], hint: str = "") -> ClusterError:
@@ -128,8 +157,12 @@ class ActionModule(ActionBase):
         self._vars = task_vars or {}
         self._node = str(self._vars["inventory_hostname"])
         self._started = time.monotonic()
+        self._log: EngineLog | None = None
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
-        if options["state"] == "stopped" or not options["wait"] or self._task.check_mode:
+        # Without Ray the nodes decide as one, so they meet even when there is nothing to wait for.
+        self._together = options["executor"] == "native" and options["node_count"] > 1
+        self._what = "rank" if self._together and options["node_role"] == "worker" else "engine"
+        if options["state"] == "stopped" or not (self._together or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
         meeting = Meeting(C.DEFAULT_LOCAL_TMP, self._task._uuid, self._node, options["node_role"])
         meeting.join()
@@ -138,16 +171,26 @@ class ActionModule(ActionBase):
         finally:
             meeting.leave()
 
+    def _waits(self, options: dict[str, t.Any]) -> bool:
+        return options["wait"] and not self._task.check_mode
+
     def _serve(self, meeting: Meeting, options: dict[str, t.Any]) -> dict[str, t.Any]:
         """Run the module, wait, and return the result; whatever goes wrong here is told to the others."""
         result: dict[str, t.Any] = {}
         try:
-            result = self._execute_module(MODULE, task_vars=self._vars)
+            if self._together:
+                ranks = Together(meeting, options["node_role"] == "head", options["node_count"], options["stop_grace"], self._run_module)
+                ranks.start(result, self._task.check_mode)
+            else:
+                result.update(self._execute_module(MODULE, task_vars=self._vars))
             if result.get("failed"):
                 meeting.fail(str(result.get("msg", "")))
                 return result
-            wait = self._wait_worker if options["node_role"] == "worker" else self._wait_head
-            result.update(wait(meeting, options, result))
+            if self._waits(options):
+                wait = self._wait_head if options["node_role"] == "head" else self._wait_rank if self._together else self._wait_worker
+                result.update(wait(meeting, options, result))
+        except AnotherFailed as error:
+            return self._failed(meeting, result, self._own_cause(options, error))
         except ClusterError as error:
             return self._failed(meeting, result, error)
         except AnsibleError as error:
@@ -161,6 +204,30 @@ class ActionModule(ActionBase):
         failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
         done = {key: value for key, value in result.items() if key != "engine_live"}
         return complete({**done, **failure, "failed": True, "failed_node": first.node}, self._started)
+
+    def _run_module(self, state: str, predict: bool) -> dict[str, t.Any]:
+        """Run the module for one step of a start that several nodes make as one."""
+        check_mode = self._task.check_mode
+        self._task.check_mode = check_mode or predict
+        try:
+            return self._execute_module(MODULE, module_args={**self._task.args, "state": state}, task_vars=self._vars)
+        finally:
+            self._task.check_mode = check_mode
+
+    def _own_cause(self, options: dict[str, t.Any], error: AnotherFailed) -> ClusterError:
+        """Look a last time when another rank failed first: it may have seen the echo only of what this node's log names."""
+        if not self._together or self._log is None:
+            return error
+        try:
+            look = self._look(options, **self._log.place)
+        except ClusterError as trouble:
+            display.vv(f"{self._node}: no last look: {trouble}")
+            return error
+        self._log.feed(look)
+        fatal = self._log.diagnosis.fatal
+        if fatal is None or fatal.signature.rank_scope != "cause":
+            return error
+        return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", self._log.diagnosis, look["engine"])
 
     # -- one look ----------------------------------------------------------------------------------------------------
 
@@ -186,7 +253,7 @@ class ActionModule(ActionBase):
         trouble_since: float | None = None
         next_look = 0.0
         for elapsed in clock(timeout, options["wait_sleep"] / HEEDS_PER_LOOK):
-            self._heed(meeting)
+            meeting.heed()
             if meeting.success():
                 return
             if elapsed < min(next_look, timeout):
@@ -201,17 +268,9 @@ class ActionModule(ActionBase):
                 self._reset_connection()
             else:
                 trouble_since = None
-                self._heed(meeting)
+                meeting.heed()
                 yield time.monotonic() - self._started, look
             next_look = elapsed + options["wait_sleep"]
-
-    def _heed(self, meeting: Meeting) -> None:
-        """End this node's wait when another node failed first."""
-        failure = meeting.failure()
-        if failure and failure.node != self._node:
-            raise ClusterError(
-                f"ended because {failure.node} failed: {failure.message}", remedy=f"See what {failure.node} says.", reason="another node failed"
-            )
 
     def _reset_connection(self) -> None:
         """A multiplexed connection that hangs would fail the next look too."""
@@ -225,38 +284,43 @@ class ActionModule(ActionBase):
 
     def _wait_head(self, meeting: Meeting, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch the engine until it generated a token; returns what the result gains."""
-        progress, diagnosis = Progress(self._node, display.display), Diagnosis()
-        offset, healthy_at, suspected = 0, None, False
+        progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
+        self._log, healthy_at = log, None
         probe = {"probe": True, "model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
         first_look = True
-        for elapsed, look in self._looks(
-            meeting, options, options["wait_timeout"], lambda: {**probe, "log_offset": offset, "log_run_id": started["run_id"]}
-        ):
-            trouble = container_trouble(self._node, look["container"], elapsed)
-            if trouble:
-                raise trouble
-            engine, offset = look["engine"], look["log_offset"]
-            diagnosis.feed(look["log_lines"])
-            progress.update(look["stage"], look["shards"], look["memory_available_mb"], elapsed)
+        for elapsed, look in self._looks(meeting, options, options["wait_timeout"], lambda: {**probe, **log.place}):
+            self._take_in(options, look, log, progress, elapsed)
             if look["completion"]:
-                return self._ready(meeting, started, look, diagnosis, already=first_look and not started["changed"])
-            if not engine["live"]:
-                raise engine_trouble(self._node, engine, diagnosis)
-            # The line that names the cause may follow its echo: what is suspected now is judged at the next look.
-            if diagnosis.fatal and suspected:
-                raise log_trouble(self._node, f"the engine on {self._node} cannot serve", diagnosis, engine)
-            suspected = diagnosis.fatal is not None
+                return self._ready(meeting, started, look, log.diagnosis, already=first_look and not started["changed"])
+            self._check_engine(look, log)
             healthy_at = healthy_at or (elapsed if look["healthy"] else None)
             if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
                 what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
-                raise log_trouble(self._node, what, diagnosis, engine)
+                raise log_trouble(self._node, what, log.diagnosis, look["engine"])
             first_look = False
         raise WaitTimeout(
             f"no token within {options['wait_timeout']} s; last seen on {self._node}: {progress.stage or 'nothing'}"
-            + (f": {diagnosis.line}" if diagnosis.line else ""),
+            + (f": {log.diagnosis.line}" if log.diagnosis.line else ""),
             remedy=f"See {started['log_path']} on {self._node}; if the start only needs longer, raise wait_timeout.",
-            log_lines=list(diagnosis.tail),
+            log_lines=list(log.diagnosis.tail),
         )
+
+    def _take_in(self, options: dict[str, t.Any], look: Look, log: EngineLog, progress: Progress, elapsed: float) -> None:
+        """Read and show what a look brought. Raises :class:`ClusterError` when the container or the engine was taken away."""
+        trouble = container_trouble(self._node, look["container"], elapsed, options["executor"])
+        if trouble:
+            raise trouble
+        log.feed(look)
+        progress.update(look["stage"], look["shards"], look["memory_available_mb"], elapsed)
+        if look["engine"]["stopped_by"]:
+            raise stopped(self._node, self._what, look["engine"], log.diagnosis)
+
+    def _check_engine(self, look: Look, log: EngineLog) -> None:
+        """Raise :class:`ClusterError` when this node's part of the engine has ended, or its log says that it cannot serve."""
+        if not look["engine"]["live"]:
+            raise engine_trouble(self._node, self._what, look["engine"], log.diagnosis)
+        if log.tells_end():
+            raise log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.diagnosis, look["engine"])
 
     def _ready(self, meeting: Meeting, started: dict[str, t.Any], look: Look, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
         """Return the proof: which engine, how long its start took, how long its first token."""
@@ -280,11 +344,25 @@ class ActionModule(ActionBase):
         """Watch this node's container until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
         for elapsed, look in self._looks(meeting, options, options["wait_timeout"] + WORKER_MARGIN, dict):
-            trouble = container_trouble(self._node, look["container"], elapsed)
+            trouble = container_trouble(self._node, look["container"], elapsed, options["executor"])
             if trouble:
                 raise trouble
             self._check_head(meeting, elapsed)
             progress.update("container up", "", look["memory_available_mb"], elapsed)
+        return self._heads_word(meeting, options)
+
+    def _wait_rank(self, meeting: Meeting, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
+        progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
+        self._log = log
+        for elapsed, look in self._looks(meeting, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.place):
+            self._take_in(options, look, log, progress, elapsed)
+            self._check_engine(look, log)
+            self._check_head(meeting, elapsed)
+        return {**self._heads_word(meeting, options), "findings": [match.finding(self._node) for match in log.diagnosis.warnings]}
+
+    def _heads_word(self, meeting: Meeting, options: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the head's success for the result. Raises :class:`WaitTimeout` when the head said nothing."""
         success = meeting.success()
         if success:
             return {"msg": f"{success.node}: {success.message}"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _catalogue, _profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _catalogue, _executor, _profile
 
 
 def serve_arguments(profile, overrides=None, executor=None):
@@ -19,12 +19,21 @@ def serve_arguments(profile, overrides=None, executor=None):
         raise AnsibleFilterError(str(error)) from error
 
 
+def choose_executor(profile, image=None, predict=False):
+    """What spreads a profile's ranks over the nodes, and why."""
+    try:
+        return _executor.choose(profile, image, predict)
+    except _profile.ProfileError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
 class FilterModule:
     """Filters of the collection."""
 
     def filters(self):
         return {
             "catalogue_findings": _catalogue.findings,
+            "choose_executor": choose_executor,
             "node_env": _profile.node_env,
             "per_host_names": _profile.per_host_names,
             "serve_arguments": serve_arguments,

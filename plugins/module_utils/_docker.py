@@ -5,7 +5,8 @@
 """Two ways to a node's Docker engine. This module util is PRIVATE to the collection.
 
 :class:`EngineApi` needs Python's standard library alone and is what reading modules use. :func:`sdk_client` returns the
-Docker SDK's client for modules that act on containers. Both settle the API version with the engine, old or new.
+Docker SDK's client for modules that act on containers. Both settle the API version with the engine, old or new: the first
+speaks the oldest that has all we use and the engine still answers, the second, which knows no range, the engine's newest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 import time
 import typing as t
@@ -40,6 +42,9 @@ LABEL_FIELDS = "io.gb10.fields"
 OWNER = "gb10.cluster"
 
 STDERR_STREAM = 2
+
+#: What an engine answers to a request in an API version that it has given up (Docker 29: below 1.44).
+_TOO_OLD = re.compile(r"client version (?P<spoken>[\d.]+) is too old\. Minimum supported API version is (?P<minimum>[\d.]+)")
 
 
 class NotFound(ClusterError):
@@ -171,7 +176,10 @@ class EngineApi:
         if answer.status == 404:
             raise NotFound(engine_message(content), reason="not found")
         if answer.status >= 400:
-            raise ClusterError(f"the Docker engine refused {method} {path}: {engine_message(content)}", status=answer.status)
+            words = engine_message(content)
+            # The version was agreed on with this engine, or with the one that was here before it.
+            remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if _TOO_OLD.search(words) else ""
+            raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=answer.status)
         return content
 
     def _call(
@@ -346,9 +354,20 @@ def sdk_errors(doing: str) -> t.Iterator[None]:
         raise UnknownState(f"{doing}: the Docker engine did not answer in time", raw=str(error)) from error
     except docker.errors.APIError as error:
         words = str(error.explanation or error)
-        raise ClusterError(f"{doing}: {words}", detail=words, status=error.status_code) from error
+        raise ClusterError(f"{doing}: {words}", remedy=_version_remedy(words), detail=words, status=error.status_code) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise ClusterError(f"{doing}: {error}", remedy=_sdk_remedy(str(error)), detail=str(error)) from error
+
+
+def _version_remedy(words: str) -> str:
+    """Return what to upgrade when an engine refuses the SDK for its age, nothing for other refusals."""
+    refusal = _TOO_OLD.search(words)
+    if refusal is None:
+        return ""
+    return (
+        f"This node's Docker SDK {docker.__version__} spoke API {refusal['spoken']}, its engine wants {refusal['minimum']} or newer: "
+        "upgrade the distribution's python3-docker, or install docker 7.1 or newer with pip."
+    )
 
 
 def _sdk_remedy(message: str) -> str:

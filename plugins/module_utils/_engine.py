@@ -16,6 +16,7 @@ import json
 import os
 import posixpath
 import re
+import signal
 import time
 import typing as t
 import urllib.error
@@ -32,6 +33,8 @@ LOG_TARGET = "/var/log/gb10"
 #: Most bytes of log that one reading returns, and most characters of one line.
 LOG_CHUNK = 262144
 LINE_LENGTH = 2000
+#: Most characters of a log's line that a message about something else holds.
+SHOWN_LINE = 300
 #: How much of the log's end is searched for the stage.
 STAGE_TAIL = 65536
 
@@ -43,11 +46,15 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 LINE_END = re.compile(r"\r\n|\n|\r")
 SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)")
 
+#: Titles of processes that are Ray's own and hold no one's work.
+_RAY_OWN = re.compile(r"ray::(IDLE|SPILL_|RESTORE_|DELETE_|DashboardAgent|RuntimeEnvAgent)")
+
 #: What a line of vLLM's log says about how far the start is. The last match in the log counts.
 STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
     (re.compile(r"Connecting to existing Ray cluster|Connected to Ray cluster"), "connecting to ray"),
     (re.compile(r"Creating a new placement group"), "starting ranks"),
+    (re.compile(r"DP group leader: node_rank=|headless multiproc executor"), "starting ranks"),
     (re.compile(r"Waiting for creating a placement group"), "waiting for GPUs in ray"),
     (re.compile(r"world_size=\d+ rank=\d+ local_rank="), "joining ranks"),
     (re.compile(r"Starting to load model"), "loading model"),
@@ -97,14 +104,37 @@ class Completion(t.NamedTuple):
 
 
 def read_note(path: str) -> dict[str, t.Any] | None:
-    """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no JSON."""
+    """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no such note."""
     try:
-        return _launcher.read_json(path)
+        content = _launcher.read_json(path)
+        if content is not None and not isinstance(content, dict):
+            raise ValueError("it is no note")
+        return content
     except PermissionError:
         raise ClusterError(f"no permission to read {path}", remedy="Run the task with become: true.") from None
     except ValueError:
         with open(path, encoding="utf-8", errors="replace") as handle:
-            raise UnknownState(f"{path} is no JSON", raw=handle.read(LINE_LENGTH)) from None
+            raise broken_note(path, handle.read(LINE_LENGTH)) from None
+
+
+def broken_note(path: str, raw: str) -> UnknownState:
+    return UnknownState(
+        f"{path} is no JSON, or not that of the launcher",
+        remedy="Take the cluster down with the playbook teardown: it stops what runs, whatever this file says, and sets the file aside.",
+        raw=raw,
+        reason="note broken",
+    )
+
+
+def read_run(path: str) -> dict[str, t.Any] | None:
+    """Return the note of a run, None when there is none. Raises :class:`UnknownState` when it is no such note."""
+    run = read_note(path)
+    if run is not None:
+        try:
+            _launcher.check_run(run)
+        except ValueError:
+            raise broken_note(path, json.dumps(run)[:LINE_LENGTH]) from None
+    return run
 
 
 def namespace_pid(pid: int, proc: str) -> int | None:
@@ -131,18 +161,39 @@ def host_pid(run: dict[str, t.Any], proc: str = "/proc") -> int | None:
     return None
 
 
-def engine_state(paths: EnginePaths, proc: str = "/proc") -> dict[str, t.Any]:
+def is_work(title: str) -> bool:
+    """Say whether a process's title or command line is that of an engine, a rank or another actor or task of Ray."""
+    if title.startswith("ray::"):
+        return not _RAY_OWN.match(title)
+    return "VLLM::" in title or "EngineCore" in title or bool(re.search(r"\bvllm serve\b|vllm\.entrypoints", title))
+
+
+def boot_seconds() -> float:
+    """Return the seconds since the machine's boot, by the clock that the kernel's clock ticks count on. Nobody can set it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = False) -> dict[str, t.Any]:
     """Return the last run of this node's engine, with every key also when there was none.
 
     ``live`` is true only when its very process is there. A run that is over has ``exit_code`` or ``exit_signal``, or neither
-    when its launcher was killed with it. ``seconds`` is the time since its start.
+    when its launcher was killed with it. ``seconds`` is the time since its start, or how long a run lasted that is over, and
+    does not depend on the wall clock; ``stopped_by`` says who had it stopped. With ``lenient`` a note that cannot be read counts
+    as none, otherwise it raises :class:`UnknownState`.
     """
-    run = read_note(os.path.join(paths.run, "run.json"))
-    ended = read_note(os.path.join(paths.run, "exit.json")) or {}
+    try:
+        run = read_run(os.path.join(paths.run, "run.json"))
+    except UnknownState:
+        if not lenient:
+            raise
+        run = None
+    ended, request = (_launcher.read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
     if run is None:
         run = {}
     pid = host_pid(run, proc) if run else None
     own_end = ended if run and ended.get("run_id") == run["run_id"] and pid is None else {}
+    own_stop = request if run and run["run_id"] in request.get("run_ids", []) else {}
+    lived = own_end.get("seconds") if pid is None else round(max(0.0, boot_seconds() - run["start_ticks"] / os.sysconf("SC_CLK_TCK")), 1)
     return {
         "live": pid is not None,
         "run_id": run.get("run_id", ""),
@@ -154,12 +205,58 @@ def engine_state(paths: EnginePaths, proc: str = "/proc") -> dict[str, t.Any]:
         "api_address": run.get("api_address", ""),
         "api_port": run.get("api_port"),
         "started_at": run.get("started_at"),
-        "seconds": round(max(0.0, time.time() - run["started_at"]), 1) if run else None,
+        "seconds": lived,
         "exit_code": own_end.get("code"),
         "exit_signal": own_end.get("signal"),
         "ended_at": own_end.get("ended_at"),
+        "stopped_at": own_stop.get("at"),
+        "stopped_by": own_stop.get("by", ""),
+        "start_error": start_error(paths, ended) if ended.get("run_id") != run.get("run_id") else "",
         "log_path": paths.on_host(run["log_path"]) if run else "",
     }
+
+
+def start_error(paths: EnginePaths, ended: dict[str, t.Any]) -> str:
+    """Return why a run never began, by the note of its end; empty when it did."""
+    why = str(ended.get("error", "")).replace(LOG_TARGET, paths.log).replace(RUN_TARGET, paths.run)
+    return f"run {ended['run_id']} did not start: {why}" if why else ""
+
+
+def clock_text(seconds: float) -> str:
+    """Return a wall-clock time in seconds since the epoch as people write it, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def last_end(engine: dict[str, t.Any]) -> str:
+    """Return which engine ended last, how, and its log's last line, or why the last one never began; empty when it lives, or when there was none."""
+    if engine["start_error"] and not engine["live"]:
+        return engine["start_error"]
+    how = end_text(engine)
+    line = last_line(engine["log_path"]) if how else ""
+    return f"run {engine['run_id']} {how}" + (f", its log ends: {line[:SHOWN_LINE]}" if line else "") if how else ""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; real-time signals have none of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def end_text(engine: dict[str, t.Any]) -> str:
+    """Return how the last engine ended in words, without a subject; empty when it lives, or when there was none."""
+    if engine["live"] or not engine["run_id"]:
+        return ""
+    after = "" if engine["seconds"] is None else f" after {engine['seconds']:.0f} s"
+    at = "" if engine["ended_at"] is None else f" at {clock_text(engine['ended_at'])}"
+    if engine["stopped_by"]:
+        return f"was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'])}{after}"
+    if engine["exit_code"] is not None:
+        return f"ended with exit code {engine['exit_code']}{at}{after}"
+    if engine["exit_signal"] is not None:
+        return f"was ended by {signal_name(engine['exit_signal'])}{at}{after}"
+    return "is gone, and nothing noted how it ended"
 
 
 # -- log -------------------------------------------------------------------------------------------------------------
@@ -209,6 +306,16 @@ def stage_of(lines: t.Iterable[str]) -> Stage | None:
                 counts = match.groupdict()
                 last = Stage(name, int(counts.get("done") or 0), int(counts.get("total") or 0))
     return last
+
+
+def last_line(path: str) -> str:
+    """Return the last line of a log that says something, empty when there is none."""
+    try:
+        size = os.path.getsize(path)
+    except FileNotFoundError:
+        return ""
+    lines, _offset = read_log(path, max(0, size - STAGE_TAIL), to_end=True)
+    return lines[-1] if lines else ""
 
 
 def log_stage(path: str) -> Stage | None:

@@ -8,21 +8,32 @@ The collection writes this file as ``launcher.py`` into a directory that the con
 description ``engine.json`` beside it. It is a program of its own: standard library only, Python 3.10 or newer, whatever the
 image has. No second command line of the engine exists anywhere.
 
-    launcher.py run --spec engine.json               start the engine, wait for it, note how it ended
+    launcher.py run --spec engine.json --run-id ID   start the engine, wait for it, note how it ended
     launcher.py status --spec engine.json            print what runs as JSON
     launcher.py stop --spec engine.json --grace 120  stop it gently, print what was needed as JSON
+    launcher.py hold --spec engine.json              keep a container open until SIGTERM, then stop its engine
 
 ``engine.json`` holds ``argv, run_id, digest, run_dir, log_path, config_root, keep_logs, log_max_bytes, api_address, api_port``,
-``secret_env`` (variable to file) and ``no_carry_env`` (names). ``run`` writes ``run.json`` and ``exit.json`` into ``run_dir``.
+``secret_env`` (variable to file) and ``no_carry_env`` (names). ``run`` writes ``run.json`` and ``exit.json`` into ``run_dir``,
+``stop`` writes ``stop.json``.
+
+Two launchers never start two engines: ``run`` holds a lock of the kernel on ``run.lock`` for its life, and starts nothing while a
+process of any earlier run is there. No ``stop`` is lost: it notes first which runs are to end, ``run`` reads that note after it
+took the lock, and ``stop`` ends only when the ``run`` that held the lock at its beginning is gone. Wall-clock times are for
+people; every decision rests on the boot, on the kernel's clock ticks since then, and on the mark in the engine's environment.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -32,18 +43,42 @@ import typing as t
 LOG_CHECK_SECONDS = 5.0
 #: Seconds between two looks at the processes while the engine ends.
 STOP_CHECK_SECONDS = 0.2
-#: How an engine is asked to end: seconds after the first signal, the signal, whether its children are asked too.
-ASKING = ((0.0, signal.SIGTERM, False), (1.0, signal.SIGINT, False), (3.0, signal.SIGTERM, True))
+#: Who is asked to end: the engine's main process, its descendants, or all of them.
+MAIN, RANKS, ALL = "main", "ranks", "all"
+#: How an engine is asked to end: seconds after the first signal, the signal, who is asked.
+ASKING = ((0.0, signal.SIGTERM, MAIN), (1.0, signal.SIGINT, MAIN), (3.0, signal.SIGTERM, ALL))
+#: How ranks are asked that were started without an API. Their main process would kill them: when it is asked, it closes the pipe by
+#: which a rank knows it, and then vLLM (0.32) leaves the rank waiting for its head, deaf to SIGTERM, until SIGKILL after nine seconds.
+#: A rank that is asked itself frees its memory and ends, and its main process follows.
+ASKING_RANKS = ((0.0, signal.SIGTERM, RANKS), (20.0, signal.SIGTERM, MAIN), (21.0, signal.SIGINT, MAIN), (23.0, signal.SIGTERM, ALL))
 #: Seconds that the kernel gets to end killed processes. One that is still there then hangs in the kernel.
 KILL_SECONDS = 10.0
+#: Seconds that a start waits for a launcher that is about to end.
+LOCK_SECONDS = 2.0
 
+#: The variable that marks an engine and all its descendants, whatever session they are in; its value is the run's id.
+MARK = "GB10_RUN_ID"
+
+#: What ``hold`` prints when it is there.
+HOLDS = "the launcher holds this container open"
+
+#: What must be free before an engine is started, in bytes: for its log, and for the notes about it.
+LOG_ROOM = 16 * 1024 * 1024
+NOTE_ROOM = 64 * 1024
+
+#: The kernel's ``struct flock`` on 64-bit Linux: type, whence, start, length, pid.
+FLOCK = struct.Struct("hhqqi0q")
+
+#: Exit codes of ``run``: another engine or launcher is at work; the run was stopped before it began. Of ``stop``: something remains.
 EXIT_LIVE = 3
 EXIT_REMAINS = 4
+EXIT_STOPPED = 5
 #: The shell's exit codes for a program that could not be started, and for one that does not exist.
 EXIT_CANNOT_START = 126
 EXIT_NO_PROGRAM = 127
 
 Spec = dict[str, t.Any]
+Run = dict[str, t.Any]
 
 
 class Process(t.NamedTuple):
@@ -76,14 +111,26 @@ def read_json(path: str) -> dict[str, t.Any] | None:
 
 
 def write_json(path: str, content: t.Any) -> None:
-    """Write a JSON file so that a reader sees the old or the new content, never a part."""
-    new = f"{path}.new"
-    with open(new, "w", encoding="utf-8") as handle:
-        json.dump(content, handle, indent=1, sort_keys=True)
-        handle.write("\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(new, path)
+    """Write a JSON file as :func:`write_text` does."""
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part, whoever else writes it at the same moment.
+
+    Raises OSError, and leaves nothing then.
+    """
+    new = f"{path}.{os.getpid()}-{time.monotonic_ns()}.new"
+    try:
+        with open(new, "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise
 
 
 def run_file(spec: Spec) -> str:
@@ -92,6 +139,129 @@ def run_file(spec: Spec) -> str:
 
 def exit_file(spec: Spec) -> str:
     return os.path.join(spec["run_dir"], "exit.json")
+
+
+def stop_file(spec: Spec) -> str:
+    return os.path.join(spec["run_dir"], "stop.json")
+
+
+def check_run(content: t.Any) -> Run:
+    """Return what was noted of a run. Raises ValueError when it is no such note."""
+    if not isinstance(content, dict) or not {"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"} <= set(content):
+        raise ValueError("it is no note of a run")
+    return content
+
+
+def read_run(spec: Spec) -> tuple[Run | None, str]:
+    """Return the noted run, None when there is none, and what is wrong with the note, empty when nothing is."""
+    path = run_file(spec)
+    try:
+        content = read_json(path)
+        return (None if content is None else check_run(content)), ""
+    except ValueError as error:
+        return None, f"{path} cannot be read: {error}"
+
+
+def set_aside(path: str) -> None:
+    """Give a file that cannot be read another name, for a person to look at."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, f"{path}.broken")
+
+
+def read_side(path: str) -> dict[str, t.Any]:
+    """Return a note that only tells more; one that is not there, or cannot be read, tells nothing."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def stop_requested(spec: Spec, run_id: str) -> dict[str, t.Any]:
+    """Return the last request to stop when it names this run, else nothing. It holds ``run_ids``, ``by`` and ``at``."""
+    request = read_side(stop_file(spec))
+    return request if run_id and run_id in request.get("run_ids", []) else {}
+
+
+def check_room(directory: str, needed: int, what: str) -> None:
+    """Raise :class:`CannotStart` unless ``needed`` bytes can be written below the directory now.
+
+    They are reserved for a moment, so that a quota counts too.
+    """
+    path, problem = os.path.join(directory, ".room"), ""
+    try:
+        os.makedirs(directory, exist_ok=True)
+        reserve(path, needed)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    with contextlib.suppress(OSError):
+        os.remove(path)
+    if problem:
+        raise CannotStart(f"{directory} takes not {what}: {problem}; needed are {needed} bytes, free are {free_bytes(directory)}")
+
+
+def log_room(log_max_bytes: int) -> int:
+    """Return how many bytes must be free for a log that is cut at a size."""
+    return min(LOG_ROOM, 2 * log_max_bytes)
+
+
+def reserve(path: str, needed: int) -> None:
+    """Take ``needed`` bytes of the disk for a new file. Raises OSError."""
+    with open(path, "wb") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, needed)
+        except OSError as error:
+            # A file system that cannot reserve tells its figures at least.
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            if free_bytes(os.path.dirname(path)) < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from None
+
+
+def free_bytes(directory: str) -> int:
+    """Return how many bytes are free for everybody on the file system of a directory, or of the next one above that exists."""
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+# -- lock ------------------------------------------------------------------------------------------------------------
+
+
+def lock_file(spec: Spec) -> str:
+    return os.path.join(spec["run_dir"], "run.lock")
+
+
+def take_lock(spec: Spec, seconds: float) -> int | None:
+    """Return the lock as an open file, None when another launcher holds it for ``seconds`` more. The kernel frees it with its process.
+
+    The file must not be opened a second time in a process that holds the lock: closing it would give the lock up.
+    """
+    handle = os.open(lock_file(spec), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                return None
+        time.sleep(STOP_CHECK_SECONDS)
+
+
+def lock_holder(spec: Spec) -> int | None:
+    """Return the pid of the launcher that starts or watches an engine, None when there is none; the kernel tells it, 0 when hidden."""
+    try:
+        handle = os.open(lock_file(spec), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        answer = FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)))
+    finally:
+        os.close(handle)
+    return None if answer[0] == fcntl.F_UNLCK else answer[4]
 
 
 # -- processes -------------------------------------------------------------------------------------------------------
@@ -129,9 +299,14 @@ def boot_id() -> str:
         return handle.read().strip()
 
 
-def engine(run: dict[str, t.Any] | None) -> Process | None:
+def is_here(run: Run | None) -> bool:
+    """Say whether a noted run belongs to this boot of the machine and this start of the container."""
+    return bool(run) and run["boot_id"] == boot_id() and run["container_start"] == container_start()
+
+
+def engine(run: Run | None) -> Process | None:
     """Return the main process of the noted run while it lives: same pid and same start, in the same start of the container."""
-    if not run or run["container_start"] != container_start():
+    if not run or not is_here(run):
         return None
     found = process(run["pid"])
     if found is None or found.start_ticks != run["start_ticks"] or found.state in "ZX":
@@ -139,18 +314,46 @@ def engine(run: dict[str, t.Any] | None) -> Process | None:
     return found
 
 
-def ours(run: dict[str, t.Any] | None) -> list[Process]:
-    """Return every living process of the noted run: the engine leads a session, and its children stay in it.
+def mark(run_dir: str, run_id: str) -> str:
+    """Return the value of :data:`MARK` for a run. The directory tells apart what two launchers started that see each other's processes."""
+    return f"{run_dir}:{run_id}"
 
-    The kernel gives the number of a session to no one else while the session has members, so a leader that is gone
-    leaves its children recognisable. When the number has a new owner, nothing of ours is left.
+
+def marked(one: Process, run_dir: str, proc: str = "/proc") -> str:
+    """Return the id of the run of this directory that a process descends from, empty when it descends from none or does not tell."""
+    # What hangs in the kernel may hold its own memory locked, and would have its reader hang too.
+    if one.state in "DZX":
+        return ""
+    try:
+        with open(os.path.join(proc, str(one.pid), "environ"), "rb") as handle:
+            entries = handle.read().split(b"\0")
+    except OSError:
+        return ""
+    begin = f"{MARK}={mark(run_dir, '')}".encode()
+    return next((entry[len(begin):].decode(errors="replace") for entry in entries if entry.startswith(begin)), "")
+
+
+def ours(spec: Spec, run: Run | None, run_ids: t.Container[str] | None = None) -> list[Process]:
+    """Return every living process of the noted run, and every other one that carries the mark of one of ``run_ids`` (None: of any run).
+
+    The engine leads a session, and its children stay in it. The kernel gives the number of a session to no one else while
+    the session has members, so a leader that is gone leaves its children recognisable. When the number has a new owner,
+    nothing of that session is ours. The mark finds those that left the session, and an engine whose note is lost.
     """
-    if not run or run["container_start"] != container_start():
-        return []
-    leader = process(run["pid"])
-    if leader and leader.start_ticks != run["start_ticks"]:
-        return []
-    return [one for one in processes() if one.session == run["pid"] and one.start_ticks >= run["start_ticks"] and one.state not in "ZX"]
+    session, since = 0, 0
+    if run and is_here(run):
+        leader = process(run["pid"])
+        reused = leader and leader.start_ticks != run["start_ticks"]
+        session, since = (0, 0) if reused else (run["pid"], run["start_ticks"])
+    found = []
+    for one in processes():
+        if one.state in "ZX":
+            continue
+        in_session = session and one.session == session and one.start_ticks >= since
+        run_id = "" if in_session else marked(one, spec["run_dir"])
+        if in_session or (run_id and (run_ids is None or run_id in run_ids)):
+            found.append(one)
+    return found
 
 
 def send(one: Process, number: int) -> None:
@@ -173,6 +376,7 @@ def engine_environment(spec: Spec) -> dict[str, str]:
     environment.setdefault("SPT_NOENV", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment["VLLM_CONFIG_ROOT"] = spec["config_root"]
+    environment[MARK] = mark(spec["run_dir"], spec["run_id"])
     for name, path in spec["secret_env"].items():
         try:
             with open(path, encoding="utf-8") as handle:
@@ -187,7 +391,7 @@ def engine_environment(spec: Spec) -> dict[str, str]:
 def write_names_not_to_copy(spec: Spec) -> None:
     """vLLM copies the driver's environment to the other ranks, all but the names in this file."""
     os.makedirs(spec["config_root"], exist_ok=True)
-    names = sorted({*spec["no_carry_env"], *spec["secret_env"]})
+    names = sorted({*spec["no_carry_env"], *spec["secret_env"], MARK})
     write_json(os.path.join(spec["config_root"], "ray_non_carry_over_env_vars.json"), names)
 
 
@@ -201,22 +405,57 @@ def bound_log(path: str, limit: int) -> bool:
     """When the log has ``limit`` bytes or more, move its content to ``.1`` and start it anew; True when that was done.
 
     What is written between the copy and the cut is lost. The engine holds the file open, so there is no other way.
+
+    On a full disk the former ``.1`` makes room for the new one. When even that is not enough the log is cut without a copy: an
+    engine whose log cannot grow loses its newest lines, which tell more than its oldest. Raises OSError when the log itself
+    cannot be read or cut.
     """
     if os.path.getsize(path) < limit:
         return False
-    shutil.copyfile(path, f"{path}.1")
+    kept = keep_copy(path)
+    if not kept:
+        with contextlib.suppress(OSError):
+            os.remove(f"{path}.1")
+        kept = keep_copy(path)
     os.truncate(path, 0)
+    if not kept:
+        say(path, f"the log was cut here: no room to keep {limit} bytes of it beside it, {free_bytes(os.path.dirname(path))} bytes are free")
     return True
 
 
-def prune_logs(directory: str, keep: int, current: str) -> list[str]:
-    """Delete the logs of all but the last ``keep`` runs, ``current`` among them; run ids sort by time. Returns the paths."""
+def keep_copy(path: str) -> bool:
+    """Copy a log to ``.1``; False, with the former ``.1`` as it was, when that cannot be done."""
+    new = f"{path}.1.new"
+    try:
+        shutil.copyfile(path, new)
+        os.replace(new, f"{path}.1")
+        return True
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        return False
+
+
+def say(path: str, words: str) -> None:
+    """Write a line of the launcher's own into the engine's log, if it takes one."""
+    with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as handle:
+        handle.write(f"launcher: {words}\n")
+
+
+def prune_logs(directory: str, keep: int, current: str, previous: str = "") -> list[str]:
+    """Delete the logs of all but the last ``keep`` runs. Returns the paths.
+
+    The last two are ``current`` and ``previous``. Ids of runs sort by time, but a clock that was set back gives the newest ones
+    the smallest names, so that those two are named.
+    """
     runs = {name.split(".log", 1)[0] for name in os.listdir(directory) if name.endswith((".log", ".log.1"))}
-    kept = {*sorted(runs - {current}, reverse=True)[: max(0, keep - 1)], current}
+    last = [current, *[run_id for run_id in (previous,) if run_id in runs - {current}]]
+    kept = {*[*last, *sorted(runs - {*last}, reverse=True)][: max(1, keep)]}
     gone = []
     for run_id in sorted(runs - kept):
         for path in (os.path.join(directory, run_id + end) for end in (".log", ".log.1")):
-            if os.path.exists(path):
+            # One that a person removes meanwhile, or that cannot go, is no reason to let the engine down.
+            with contextlib.suppress(OSError):
                 os.remove(path)
                 gone.append(path)
     return gone
@@ -225,8 +464,13 @@ def prune_logs(directory: str, keep: int, current: str) -> list[str]:
 def start(spec: Spec) -> subprocess.Popen[bytes]:
     """Start the engine as the leader of its own session, so that it outlives this program. Raises :class:`CannotStart`."""
     environment = engine_environment(spec)
-    write_names_not_to_copy(spec)
-    log = open_log(spec["log_path"])
+    check_room(os.path.dirname(spec["log_path"]), log_room(spec["log_max_bytes"]), "the engine's log")
+    check_room(spec["run_dir"], NOTE_ROOM, "the notes about the engine")
+    try:
+        write_names_not_to_copy(spec)
+        log = open_log(spec["log_path"])
+    except OSError as error:
+        raise CannotStart(f"cannot write {error.filename}: {error.strerror}") from None
     # A parent that ignores SIGINT hands that on, and an engine that still loads hears nothing else.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -242,68 +486,132 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
         os.close(log)
 
 
-def note_exit(spec: Spec, returncode: int, error: str = "") -> None:
-    """Write how the engine ended; a negative ``returncode`` is the signal that ended it."""
-    write_json(
-        exit_file(spec),
-        {
-            "run_id": spec["run_id"],
-            "code": returncode if returncode >= 0 else None,
-            "signal": -returncode if returncode < 0 else None,
-            "error": error,
-            "ended_at": time.time(),
-        },
-    )
+def note_run(spec: Spec, child: subprocess.Popen[bytes]) -> None:
+    """Note the engine's process. Raises :class:`CannotStart`, with the engine ended, when that cannot be done: nobody would find it."""
+    begun = process(child.pid)
+    kept = ("run_id", "argv", "digest", "secret_env", "no_carry_env", "api_address", "api_port", "log_path")
+    try:
+        write_json(
+            run_file(spec),
+            {
+                **{key: spec[key] for key in kept},
+                "pid": child.pid,
+                "start_ticks": begun.start_ticks if begun else 0,
+                "started_at": time.time(),
+                "boot_id": boot_id(),
+                "container_start": container_start(),
+            },
+        )
+    except OSError as error:
+        child.kill()
+        child.wait()
+        raise CannotStart(
+            f"cannot note the engine in {run_file(spec)}: {error.strerror}, {free_bytes(spec['run_dir'])} bytes are free there"
+        ) from None
+
+
+def note_exit(spec: Spec, returncode: int, error: str = "", seconds: float | None = None) -> None:
+    """Write how the engine ended after so many seconds; a negative ``returncode`` is the signal that ended it.
+
+    A disk that takes no note may still take a line in the log.
+    """
+    ended = {
+        "run_id": spec["run_id"],
+        "code": returncode if returncode >= 0 else None,
+        "signal": -returncode if returncode < 0 else None,
+        "error": error,
+        "ended_at": time.time(),
+        "seconds": seconds,
+    }
+    try:
+        write_json(exit_file(spec), ended)
+    except OSError as trouble:
+        # The note of another run must not stand for this one.
+        with contextlib.suppress(OSError):
+            os.remove(exit_file(spec))
+        say(spec["log_path"], f"cannot write {exit_file(spec)} ({trouble.strerror}): {json.dumps(ended)}")
 
 
 def run(spec: Spec) -> int:
     """Start the engine, keep its log bounded, wait for its end and note it. Returns the exit code of this program."""
-    live = engine(read_json(run_file(spec)))
-    if live:
-        sys.stderr.write(f"an engine runs already, pid {live.pid}\n")
+    try:
+        lock = take_lock(spec, LOCK_SECONDS)
+    except OSError as error:
+        sys.stderr.write(f"cannot lock {lock_file(spec)}: {error.strerror}\n")
+        return EXIT_CANNOT_START
+    if lock is None:
+        sys.stderr.write(f"another launcher is at work, pid {lock_holder(spec)}\n")
         return EXIT_LIVE
     try:
+        return run_alone(spec)
+    finally:
+        os.close(lock)
+
+
+def run_alone(spec: Spec) -> int:
+    """Do what :func:`run` does, with the lock held."""
+    previous, unreadable = read_run(spec)
+    there = ours(spec, previous)
+    if there:
+        sys.stderr.write(f"an engine runs already, pid {there[0].pid}\n")
+        return EXIT_LIVE
+    if unreadable:
+        set_aside(run_file(spec))
+    try:
+        request = stop_requested(spec, spec["run_id"])
+        if request:
+            raise CannotStart(f"stopped by {request['by']} before it began", EXIT_STOPPED)
         child = start(spec)
+        note_run(spec, child)
     except CannotStart as error:
         note_exit(spec, error.code, str(error))
         sys.stderr.write(f"{error}\n")
         return error.code
-    begun = process(child.pid)
-    kept = ("run_id", "argv", "digest", "secret_env", "no_carry_env", "api_address", "api_port", "log_path")
-    write_json(
-        run_file(spec),
-        {
-            **{key: spec[key] for key in kept},
-            "pid": child.pid,
-            "start_ticks": begun.start_ticks if begun else 0,
-            "started_at": time.time(),
-            "boot_id": boot_id(),
-            "container_start": container_start(),
-        },
-    )
-    prune_logs(os.path.dirname(spec["log_path"]), spec["keep_logs"], spec["run_id"])
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        prune_logs(os.path.dirname(spec["log_path"]), spec["keep_logs"], spec["run_id"], previous["run_id"] if previous else "")
     while True:
         try:
             returncode = child.wait(timeout=LOG_CHECK_SECONDS)
             break
         except subprocess.TimeoutExpired:
-            bound_log(spec["log_path"], spec["log_max_bytes"])
-    note_exit(spec, returncode)
+            # A log that was taken away, or a disk that fails, must not take the one away who notes the engine's end.
+            with contextlib.suppress(OSError):
+                bound_log(spec["log_path"], spec["log_max_bytes"])
+    note_exit(spec, returncode, seconds=round(time.monotonic() - began, 1))
     return 0
 
 
 # -- status and stop -------------------------------------------------------------------------------------------------
 
 
+def starting(spec: Spec, noted: Run | None) -> str:
+    """Return the id of a run that was ordered and neither began nor failed nor was stopped, empty when there is none."""
+    over = {(noted or {}).get("run_id"), read_side(exit_file(spec)).get("run_id"), *read_side(stop_file(spec)).get("run_ids", [])}
+    return "" if spec["run_id"] in over else spec["run_id"]
+
+
 def status(spec: Spec) -> dict[str, t.Any]:
-    """Return what is known of the last run. ``remaining`` are its living processes, also when the engine itself is gone."""
-    noted = read_json(run_file(spec))
-    ended = read_json(exit_file(spec)) or {}
+    """Return what is known of the last run.
+
+    ``remaining`` are the living processes of any run, also when the engine itself is gone or its note is lost; ``launcher`` is
+    the pid of the launcher at work; ``starting`` the run that was ordered and did not begin yet; ``stopping`` says that the
+    engine was asked to stop and is there still; ``unreadable`` what is wrong with the note of the run.
+    """
+    noted, unreadable = read_run(spec)
+    ended = read_side(exit_file(spec))
     own_end = ended if noted is None or ended.get("run_id") == noted["run_id"] else {}
+    left = ours(spec, noted)
+    live = engine(noted) is not None or (noted is None and any(one.pid == one.session for one in left))
+    run_ids = {noted["run_id"]} if noted else {marked(one, spec["run_dir"]) for one in left}
     return {
         **(noted or {}),
-        "live": engine(noted) is not None,
-        "remaining": sorted(one.pid for one in ours(noted)),
+        "live": live,
+        "remaining": sorted(one.pid for one in left),
+        "launcher": lock_holder(spec),
+        "starting": "" if left else starting(spec, noted),
+        "stopping": bool(left) and any(stop_requested(spec, run_id) for run_id in run_ids),
+        "unreadable": unreadable,
         "exit_code": own_end.get("code"),
         "exit_signal": own_end.get("signal"),
         "exit_error": own_end.get("error", ""),
@@ -311,64 +619,185 @@ def status(spec: Spec) -> dict[str, t.Any]:
     }
 
 
-def wait_gone(noted: dict[str, t.Any] | None, deadline: float) -> bool:
-    """Wait until the run has no living process any more; False when it has one at ``deadline`` (monotonic)."""
-    while ours(noted):
-        if time.monotonic() >= deadline:
-            return False
+def leader_of(noted: Run | None, left: list[Process]) -> Process | None:
+    """Return the engine's main process: the noted one, or without a note the first that leads a session."""
+    return engine(noted) or min((one for one in left if one.pid == one.session), key=lambda one: one.start_ticks, default=None)
+
+
+class Ending:
+    """One order to stop: the runs it is about, and the launcher that was at work when it was given."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        noted, self.unreadable = read_run(spec)
+        self.launcher: int | None = None
+        there = ours(spec, noted)
+        self.was_live = engine(noted) is not None or (noted is None and leader_of(noted, there) is not None)
+        self.run_id = noted["run_id"] if noted else next((run_id for run_id in (marked(one, spec["run_dir"]) for one in there) if run_id), "")
+        self.prevented = "" if there else starting(spec, noted)
+        self.run_ids = {run_id for run_id in (self.run_id, spec["run_id"], *(marked(one, spec["run_dir"]) for one in there)) if run_id}
+
+    def request(self, by: str) -> None:
+        """Note the order: a launcher that has not begun yet reads it, and so do those who wait for the engine."""
+        try:
+            write_json(stop_file(self.spec), {"run_ids": sorted(self.run_ids), "by": by, "at": time.time()})
+        except OSError as error:
+            # Stopping what runs matters more than a disk that takes no note.
+            sys.stderr.write(f"cannot write {stop_file(self.spec)}: {error.strerror}\n")
+        # Only now: a launcher that takes the lock after this look finds the order.
+        self.launcher = lock_holder(self.spec)
+
+    def noted(self) -> Run | None:
+        """Return the note of the run that is to end; that of a later one is none of ours."""
+        noted, _unreadable = read_run(self.spec)
+        return noted if noted and noted["run_id"] in self.run_ids else None
+
+    def left(self) -> list[Process]:
+        """Return what lives of the runs that are to end, the launcher that was at work included."""
+        found = ours(self.spec, self.noted(), self.run_ids)
+        holder = process(self.launcher) if self.launcher and lock_holder(self.spec) == self.launcher else None
+        return [*found, *([holder] if holder else [])]
+
+    def engine(self) -> tuple[Process | None, list[Process]]:
+        """Return the engine's main process, None when it is gone, and its other processes."""
+        found = [one for one in self.left() if one.pid != self.launcher]
+        leader = leader_of(self.noted(), found)
+        return leader, [one for one in found if leader is None or one.pid != leader.pid]
+
+    def asking(self) -> tuple[tuple[float, signal.Signals, str], ...]:
+        """Return how this engine is asked to end."""
+        _leader, others = self.engine()
+        return ASKING_RANKS if others and "--headless" in (self.noted() or self.spec).get("argv", []) else ASKING
+
+    def ask(self, number: signal.Signals, whom: str) -> bool:
+        """Signal a part of the engine's processes, or all when that part is gone; False when there is none."""
+        leader, others = self.engine()
+        found = [*([leader] if leader else []), *others]
+        for one in {MAIN: [leader] if leader else [], RANKS: others, ALL: found}[whom] or found:
+            send(one, number)
+        return bool(found)
+
+
+def kill(ending: Ending) -> tuple[set[int], list[Process]]:
+    """Kill what is left of the runs that are to end. Returns (pids that were killed, processes that are there all the same).
+
+    The launcher notes the engine's end and ends by itself. One that is alone and stays hangs before its engine's start.
+    """
+    killed: set[int] = set()
+    began = alone_since = time.monotonic()
+    left = ending.left()
+    while left and time.monotonic() < began + KILL_SECONDS:
+        targets = [one for one in left if one.pid != ending.launcher]
+        if targets:
+            alone_since = time.monotonic()
+        elif time.monotonic() >= alone_since + LOCK_SECONDS:
+            targets = left
+        for one in targets:
+            send(one, signal.SIGKILL)
+        killed |= {one.pid for one in targets}
         time.sleep(STOP_CHECK_SECONDS)
-    return True
+        left = ending.left()
+    return killed, [one for one in left if one.pid != ending.launcher] or left
 
 
-def stop(spec: Spec, grace: float) -> dict[str, t.Any]:
+def stop(spec: Spec, grace: float, by: str = "launcher.py stop") -> dict[str, t.Any]:
     """Ask the engine to end, and kill what is left of it after ``grace`` seconds.
 
     The main process is asked first and alone: it ends its own children in order, and so frees their memory. But vLLM (0.32)
     loses a SIGTERM while it loads, and would serve minutes later; there it hears SIGINT. And a core that lost its ranks
     hangs at its end until it is asked itself. Asking more often does no harm: once it shuts down, it takes no notice.
-    Nothing is signalled but members of the engine's own session.
+    Ranks without an API are asked before their main process, see :data:`ASKING_RANKS`.
+    Nothing is signalled but what the launcher started. An engine that is just being started is waited for and stopped too, and a
+    launcher that has not come to start it yet will not: it finds this order.
     """
-    noted = read_json(run_file(spec))
+    ending = Ending(spec)
+    ending.request(by)
     began = time.monotonic()
-    was_live = engine(noted) is not None
-    used = []
-    for after, number, everyone in ASKING:
-        if after >= grace or wait_gone(noted, began + after):
-            break
-        leader = engine(noted)
-        for one in [leader] if leader and not everyone else ours(noted):
-            send(one, number)
-        used.append(number.name)
-    wait_gone(noted, began + grace)
-    killed = ours(noted)
-    for one in killed:
-        send(one, signal.SIGKILL)
+    asked_since: float | None = None
+    used: list[str] = []
+    steps = [step for step in ending.asking() if step[0] < grace]
+    while ending.left() and time.monotonic() < began + grace:
+        now = time.monotonic()
+        after, number, whom = steps[0] if steps else (grace, signal.SIGKILL, ALL)
+        if steps and now >= (asked_since or began) + after and ending.ask(number, whom):
+            asked_since = asked_since or now
+            used.append(number.name)
+            steps.pop(0)
+        time.sleep(STOP_CHECK_SECONDS)
+    killed, left = kill(ending)
     if killed:
         used.append(signal.SIGKILL.name)
-        wait_gone(noted, time.monotonic() + KILL_SECONDS)
+    if ending.unreadable and not left:
+        set_aside(run_file(spec))
     return {
-        "run_id": noted["run_id"] if noted else "",
-        "was_live": was_live,
+        "run_id": ending.run_id,
+        "was_live": ending.was_live,
+        "prevented": ending.prevented,
         "signals": used,
-        "killed": sorted(one.pid for one in killed),
-        "remaining": sorted(one.pid for one in ours(noted)),
+        "killed": sorted(killed),
+        "remaining": sorted(one.pid for one in left),
         "seconds": round(time.monotonic() - began, 3),
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Start, describe or stop the engine of this container.")
-    parser.add_argument("command", choices=["run", "status", "stop"])
-    parser.add_argument("--spec", required=True, help="path of engine.json")
-    parser.add_argument("--grace", type=float, default=120, help="seconds between SIGTERM and SIGKILL")
-    chosen = parser.parse_args(arguments)
-    spec = read_json(chosen.spec)
+# -- hold ------------------------------------------------------------------------------------------------------------
+
+
+def hold(path: str, grace: float) -> int:
+    """Be a container's first program, for an engine that is started in it later: wait for SIGTERM, then stop that engine.
+
+    ``path`` is read only then, since the engine's description comes with its start. Returns the exit code of this program.
+    """
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    sys.stdout.write(f"{HOLDS}\n")
+    sys.stdout.flush()
+    number = signal.Signals(signal.sigwait(ends))
+    if not os.path.exists(path):
+        return 0
+    answer = stop(read_spec(path), grace, f"{number.name} to the container")
+    sys.stdout.write(json.dumps(answer, sort_keys=True) + "\n")
+    return EXIT_REMAINS if answer["remaining"] else 0
+
+
+# -- the program -----------------------------------------------------------------------------------------------------
+
+
+def read_spec(path: str) -> Spec:
+    """Return the engine's description. Raises :class:`CannotStart` when there is none that can be read."""
+    try:
+        spec = read_json(path)
+    except ValueError as error:
+        raise CannotStart(f"{path} cannot be read: {error}") from None
     if spec is None:
-        sys.stderr.write(f"there is no {chosen.spec}\n")
-        return EXIT_CANNOT_START
+        raise CannotStart(f"there is no {path}")
+    return spec
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Start, describe or stop the engine of this container, or hold the container open for it.")
+    parser.add_argument("command", choices=["run", "status", "stop", "hold"])
+    parser.add_argument("--spec", required=True, help="path of engine.json")
+    parser.add_argument("--run-id", help="start only this run: another start may have written engine.json meanwhile")
+    parser.add_argument("--grace", type=float, default=120, help="seconds between SIGTERM and SIGKILL")
+    parser.add_argument("--by", default="launcher.py stop", help="who stops, for those who wait for the engine")
+    chosen = parser.parse_args(arguments)
+    try:
+        if chosen.command == "hold":
+            return hold(chosen.spec, chosen.grace)
+        spec = read_spec(chosen.spec)
+    except CannotStart as error:
+        sys.stderr.write(f"{error}\n")
+        if chosen.command == "run":
+            return error.code
+        # What runs can be told and stopped without its description: its notes lie beside the description's directory.
+        spec = {"run_id": "", "run_dir": os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(chosen.spec))), "run")}
     if chosen.command == "run":
+        if chosen.run_id not in (None, spec["run_id"]):
+            sys.stderr.write(f"run {spec['run_id']} was ordered since\n")
+            return EXIT_LIVE
         return run(spec)
-    answer = status(spec) if chosen.command == "status" else stop(spec, chosen.grace)
+    answer = status(spec) if chosen.command == "status" else stop(spec, chosen.grace, chosen.by)
     sys.stdout.write(json.dumps(answer, sort_keys=True) + "\n")
     return EXIT_REMAINS if chosen.command == "stop" and answer["remaining"] else 0
 

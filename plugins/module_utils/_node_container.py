@@ -19,6 +19,7 @@ import re
 import stat
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils import _launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     LABEL_CLUSTER,
     LABEL_FIELDS,
@@ -27,8 +28,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     LABEL_SPEC,
     OWNER,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET, EnginePaths
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET, EnginePaths, boot_seconds
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 #: Version of the way fields become a digest.
 DIGEST_VERSION = 1
@@ -36,6 +37,7 @@ DIGEST_VERSION = 1
 #: What a container made before a field existed has. A field that is new in some version of the collection gets its line
 #: here; without it, the upgrade would recreate every container.
 ABSENT_MEANS: dict[str, t.Any] = {
+    "executor": "ray",
     "image": "",
     "image_id": "",
     "env": {},
@@ -82,7 +84,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        return f"gb10-{self.cluster}-{self.role}"
+        return name_of(self.cluster, self.role)
 
     @property
     def digest(self) -> str:
@@ -101,7 +103,11 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Current:
-    """A container that is there. ``status`` is Docker's word: created, running, paused, restarting, removing, exited, dead."""
+    """A container that is there. ``status`` is Docker's word: created, running, paused, restarting, removing, exited, dead.
+
+    ``readable`` is false when its labels say that it is ours and do not say what it was made of: ``fields`` is empty then.
+    ``pid`` is the host's pid of its first process, 0 when none runs.
+    """
 
     id: str
     name: str
@@ -111,6 +117,13 @@ class Current:
     started_at: str
     digest: str
     fields: Fields
+    readable: bool = True
+    pid: int = 0
+
+    def uptime(self) -> float:
+        """Return the seconds that its first process has been there, by a clock that nobody can set; 0 when there is none."""
+        first = _launcher.process(self.pid) if self.pid else None
+        return max(0.0, boot_seconds() - first.start_ticks / os.sysconf("SC_CLK_TCK")) if first else 0.0
 
     @property
     def running(self) -> bool:
@@ -130,6 +143,11 @@ class Action(t.NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.verb} {self.target} ({self.reason})" if self.reason else f"{self.verb} {self.target}"
+
+
+def name_of(cluster: str, role: str) -> str:
+    """Return the name of a cluster's container for a role."""
+    return f"gb10-{cluster}-{role}"
 
 
 def canonical(value: t.Any) -> str:
@@ -173,23 +191,21 @@ def difference_text(changed: dict[str, tuple[t.Any, t.Any]]) -> str:
 
 
 def _short(value: t.Any) -> str:
+    # An image's id as Docker shows it: its first twelve digits.
+    if isinstance(value, str) and re.fullmatch(r"sha256:[0-9a-f]{64}", value):
+        value = value[:19]
     text = "nothing" if value is None else canonical(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE - 3]}..."
 
 
 def current_of(inspected: dict[str, t.Any]) -> Current:
-    """Return the container that the engine described. Raises :class:`UnknownState` when our own labels cannot be read."""
+    """Return the container that the engine described."""
     state, labels = inspected["State"], inspected["Config"].get("Labels") or {}
     try:
         fields = json.loads(labels.get(LABEL_FIELDS, ""))
     except ValueError:
         fields = None
-    if not isinstance(fields, dict):
-        raise UnknownState(
-            f"container {inspected['Name'].lstrip('/')} carries our labels, but {LABEL_FIELDS} cannot be read",
-            remedy=f"Look at it, then remove it: docker rm {inspected['Name'].lstrip('/')}",
-            raw=labels.get(LABEL_FIELDS, ""),
-        )
+    readable = isinstance(fields, dict)
     return Current(
         id=inspected["Id"],
         name=inspected["Name"].lstrip("/"),
@@ -197,8 +213,10 @@ def current_of(inspected: dict[str, t.Any]) -> Current:
         exit_code=state["ExitCode"],
         oom_killed=state["OOMKilled"],
         started_at=state["StartedAt"],
-        digest=labels.get(LABEL_SPEC, ""),
-        fields=fields,
+        digest=labels.get(LABEL_SPEC, "") if readable else "",
+        fields=fields if readable else {},
+        readable=readable,
+        pid=state.get("Pid", 0),
     )
 
 
@@ -216,6 +234,8 @@ def replacement_reason(current: Current, changed: t.Collection[str]) -> str:
         return f"container of ours had exited with code {current.exit_code}{memory}"
     if not current.running:
         return f"container of ours was {current.status}"
+    if not current.readable:
+        return "container of ours has labels that do not tell what it was made of"
     return f"changed: {', '.join(sorted(changed))}" if changed else ""
 
 
@@ -386,6 +406,11 @@ def refusal(doing: str, unit: Unit, error: ClusterError) -> ClusterError:
         if re.search(pattern, detail, re.IGNORECASE):
             return ClusterError(f"{doing}: {message}", remedy=remedy, reason="refused by Docker", detail=detail)
     return ClusterError(str(error), remedy=error.remedy, reason="refused by Docker", detail=detail)
+
+
+def under_removal(error: ClusterError) -> bool:
+    """Say whether Docker refused to remove a container since somebody else's removal of it goes on."""
+    return bool(re.search(r"removal of container .* is already in progress", str(error.details.get("detail") or error)))
 
 
 def missing_program(text: str) -> str:

@@ -47,11 +47,12 @@ SERVICE_VARIABLES = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
 SERVICE_PORTS = 10
 FEWEST_WORKER_PORTS = 40
 
+#: Seconds after which a head lists no node any more that it cannot reach: its first look comes after 5 s, five in a row that
+#: each take up to 3 and 10 s must fail.
+FORGET_SECONDS = 90.0
+
 #: Signals a program in a container was ended by: the shell's convention.
 _SIGNALLED = 128
-
-#: Titles of processes that are Ray's own and hold no one's work.
-_RAY_OWN = re.compile(r"ray::(IDLE|SPILL_|RESTORE_|DELETE_|DashboardAgent|RuntimeEnvAgent)")
 
 
 class PortRange(t.NamedTuple):
@@ -188,14 +189,16 @@ def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     return [node for node in nodes if node["alive"] or latest[node["address"]] == node["node_id"]]
 
 
-def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int) -> bool:
+def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptime: float = 0.0) -> bool:
     """Say whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
 
     The head goes on listing a container that was killed for some seconds. Such an entry must not count for its successor, and
-    while it is there, the engine's ranks could still be placed on it.
+    while it is there, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
+    running by a clock that nobody can set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
+    a wall clock says that was set back meanwhile.
     """
     alive = [node for node in nodes if node["alive"] and node["address"] == address]
-    return len(alive) == 1 and alive[0]["started_ms"] >= since_ms
+    return len(alive) == 1 and (alive[0]["started_ms"] >= since_ms or uptime >= FORGET_SECONDS)
 
 
 def check_hope(table: RayTable, image: str, address: str, node: str) -> None:
@@ -213,13 +216,3 @@ def check_hope(table: RayTable, image: str, address: str, node: str) -> None:
             reason="token refused",
             detail=table.error,
         )
-
-
-# -- live work -------------------------------------------------------------------------------------------------------
-
-
-def is_work(title: str) -> bool:
-    """Say whether a process's title or command line is that of an engine, a rank or another actor or task of Ray."""
-    if title.startswith("ray::"):
-        return not _RAY_OWN.match(title)
-    return "VLLM::" in title or "EngineCore" in title or bool(re.search(r"\bvllm serve\b|vllm\.entrypoints", title))

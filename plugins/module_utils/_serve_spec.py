@@ -14,6 +14,11 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
     "node_role": {"type": "str", "choices": ["head", "worker"], "default": "head"},
     "cluster_name": {"type": "str", "default": "gb10"},
+    "executor": {"type": "str", "choices": ["ray", "native"], "default": "ray"},
+    "node_rank": {"type": "int"},
+    "node_count": {"type": "int", "default": 1},
+    "master_address": {"type": "str"},
+    "master_port": {"type": "int", "default": 29501},
     "model": {"type": "str"},
     "arguments": {"type": "dict", "default": {}},
     "command": {"type": "list", "elements": "str", "default": ["vllm", "serve"]},
@@ -37,17 +42,51 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 }
 
 #: The least that each of these numbers may be.
-MINIMUM = {"wait_timeout": 1, "wait_sleep": 1, "first_token_timeout": 1, "stop_grace": 1, "keep_logs": 1, "log_max_bytes": 4096, "docker_timeout": 1}
+MINIMUM = {
+    "node_count": 1,
+    "wait_timeout": 1,
+    "wait_sleep": 1,
+    "first_token_timeout": 1,
+    "stop_grace": 1,
+    "keep_logs": 1,
+    "log_max_bytes": 4096,
+    "docker_timeout": 1,
+}
+
+
+def has_engine(params: dict[str, t.Any]) -> bool:
+    """Say whether this node has a process of the engine that is started here: the head always, a worker when Ray does not start it."""
+    return params["node_role"] == "head" or params["executor"] == "native"
 
 
 def check(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` for options that do not fit together or are out of range."""
-    if params["state"] == "started" and params["node_role"] == "head":
-        missing = [name for name in ("model", "api_address") if not params[name]]
+    if params["state"] == "started" and has_engine(params):
+        needed = ["model", *(["api_address"] if params["node_role"] == "head" else [])]
+        missing = [name for name in needed if not params[name]]
         if missing:
-            raise ClusterError(f"a started engine on the head needs the options {' and '.join(missing)}")
+            raise ClusterError(f"a started engine on the {params['node_role']} needs the options {' and '.join(missing)}")
         if not params["command"]:
             raise ClusterError("the option command is empty", remedy="Leave it out for: [vllm, serve]")
     for name, least in MINIMUM.items():
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more")
+    if params["state"] == "started" and params["executor"] == "native":
+        check_place(params)
+
+
+def check_place(params: dict[str, t.Any]) -> None:
+    """Raise :class:`ClusterError` unless a node's part of an engine without Ray knows where it stands."""
+    rank, count = params["node_rank"], params["node_count"]
+    if rank is None or (count > 1 and not params["master_address"]):
+        raise ClusterError(
+            "executor native needs node_rank, and on several nodes master_address",
+            remedy="The head has node_rank 0 and its address is the master_address; the workers count from 1.",
+        )
+    if not 0 <= rank < count:
+        raise ClusterError(f"node_rank is {rank}, needed is 0 to {count - 1}", remedy="Correct node_rank, or node_count.")
+    if (rank == 0) != (params["node_role"] == "head"):
+        raise ClusterError(f"a {params['node_role']} cannot have node_rank {rank}", remedy="The head has node_rank 0, the workers count from 1.")
+    backend = params["arguments"].get("distributed_executor_backend", params["arguments"].get("distributed-executor-backend"))
+    if backend not in (None, "mp"):
+        raise ClusterError(f"serve argument distributed_executor_backend is {backend}, executor native needs mp", remedy="Set it to mp, or leave it out.")

@@ -27,6 +27,31 @@ RESERVED = {
     "hf_token": "A command line shows it to everyone: put HF_TOKEN into secret_env.",
 }
 
+#: Arguments that say where a rank is. An engine that spreads its ranks by itself gets them from the module's own options.
+RESERVED_NATIVE = {
+    "nnodes": "It follows from the option node_count.",
+    "node_rank": "Give it as the option node_rank.",
+    "master_addr": "Give it as the option master_address.",
+    "master_port": "Give it as the option master_port.",
+    "headless": "It follows from the option node_rank.",
+}
+
+#: Arguments that vLLM refuses on a rank without API.
+API_ONLY = {"api_server_count"}
+
+
+class Place(t.NamedTuple):
+    """Where one node's part of an engine stands that spreads its ranks over ``nodes`` nodes by itself; number 0 has the API."""
+
+    rank: int
+    nodes: int
+    master_address: str
+    master_port: int
+
+
+#: An engine whose command line runs on one node alone, be it with Ray or without.
+ALONE = Place(0, 1, "", 0)
+
 
 def canonical(value: t.Any) -> str:
     """Return ``value`` as JSON in the one form that digests and argv use: sorted keys, no spaces, no escapes."""
@@ -71,18 +96,30 @@ def option(name: str, value: t.Any) -> list[str]:
     return [f"{word}={text}"] if text.startswith("-") else [word, text]
 
 
-def serve_argv(command: list[str], model: str, address: str, port: int, arguments: dict[str, t.Any]) -> list[str]:
-    """Return the engine's whole argv.
+def place_words(place: Place) -> list[str]:
+    """Return the words of argv that tell a node's part of the engine from the others'."""
+    if place.nodes == 1:
+        return []
+    words = ["--nnodes", str(place.nodes), "--node-rank", str(place.rank)]
+    words += ["--master-addr", place.master_address, "--master-port", str(place.master_port)]
+    return [*words, "--headless"] if place.rank else words
+
+
+def serve_argv(command: list[str], model: str, address: str, port: int, arguments: dict[str, t.Any], place: Place | None = None) -> list[str]:
+    """Return the whole argv of the engine, or with ``place`` of one node's part of it.
 
     Arguments are sorted by name, so that the order in which a profile lists them is no difference between engines.
     Raises :class:`ClusterError` for arguments that belong elsewhere and for names that are none.
     """
-    words = [*command, model, "--host", address, "--port", str(port)]
+    reserved = RESERVED if place is None else {**RESERVED, **RESERVED_NATIVE}
+    place = place or ALONE
+    words = [*command, model, *place_words(place)] if place.rank else [*command, model, "--host", address, "--port", str(port), *place_words(place)]
     for name in sorted(arguments):
-        remedy = RESERVED.get(name.replace("-", "_"))
-        if remedy:
-            raise ClusterError(f"serve argument {name} is not accepted among the arguments", remedy=remedy)
-        words += option(name, arguments[name])
+        plain = name.replace("-", "_")
+        if plain in reserved:
+            raise ClusterError(f"serve argument {name} is not accepted among the arguments", remedy=reserved[plain])
+        if not (place.rank and plain in API_ONLY):
+            words += option(name, arguments[name])
     return words
 
 

@@ -13,26 +13,50 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Gives memory that only holds caches back before an engine starts. CPU and GPU share one memory on GB10, and an engine that counts
     free memory sees the cache of a freshly copied model as used.
+  - Without O(paths), drops the caches of the whole machine, which takes root. With O(paths), tells the kernel that the pages of these
+    files alone are not needed, which any user may do who can read them.
   - Predicts what a drop would give back, and drops only when that is at least O(min_reclaimable_mb).
-  - The prediction for level 1 is C(Cached + Buffers - Shmem - Dirty - Mapped), for level 2 C(SReclaimable), for level 3 the sum of both.
-    C(Shmem) has no file behind it, C(Dirty) is not yet written and C(Mapped) is in use, so none of the three goes. The prediction errs on the low side.
-  - Never run it while an engine serves, since the engine would have to read its files again.
+  - The prediction for level 1 is C(Cached + Buffers - Shmem - Dirty - Writeback - Mapped), for level 2 C(SReclaimable), for level 3 the sum of both.
+    C(Shmem) has no file behind it, C(Dirty) and C(Writeback) are not yet written and C(Mapped) is in use, so none of these goes.
+    For O(paths) the kernel is asked what each file holds of the page cache.
+  - A drop loses nothing. Dirty pages stay where they are, with or without O(sync), until they are written.
+  - Refuses to drop while an engine serves on this node, since the engine would have to read its files again. Engines are found by the state
+    of this collection's clusters below O(state_dir), and by the processes of vLLM and SGLang, whoever started them.
+  - Whatever can hang in the kernel (writing to a disk or file server that is gone, dropping, compacting) runs in a child process that is killed,
+    or left behind where it cannot die, when its time is over.
 extends_documentation_fragment:
   - gb10.cluster._attributes
 attributes:
   check_mode:
     support: full
     details:
-      - Predicts, and fails as the real run would when the permission is missing.
+      - Predicts, and fails as the real run would when the permission is missing or an engine serves.
   diff_mode:
     support: full
 options:
   level:
     description:
       - What to drop. V(1) is the page cache, V(2) dentries and inodes, V(3) both.
+      - Not used with O(paths).
     type: int
     choices: [1, 2, 3]
     default: 1
+  paths:
+    description:
+      - Files, and directories with all files below them, whose pages alone are given back.
+      - A link to a file, such as those of a hub cache, stands for the file it leads to. Links to directories are followed when they are in this list,
+        and not below it. A path that does not exist holds nothing.
+      - Pages that are dirty, locked, or mapped by a process stay.
+    type: list
+    elements: path
+    default: []
+    version_added: 0.2.0
+  max_files:
+    description:
+      - How many files O(paths) may lead to. Further ones are left alone, and the verdict is V(warn) then.
+    type: int
+    default: 10000
+    version_added: 0.2.0
   min_reclaimable_mb:
     description:
       - Drop only when at least this many MiB are predicted to come back.
@@ -40,14 +64,42 @@ options:
     default: 1024
   sync:
     description:
-      - Write dirty pages to disk first, since only clean pages can be dropped.
+      - Write dirty pages to disk first, since only clean pages can be dropped. With O(paths), those of these files alone.
     type: bool
     default: true
   sync_timeout:
     description:
-      - Seconds that writing dirty pages may take.
+      - Seconds that writing dirty pages may take. After that, clean pages are dropped all the same and the verdict is V(warn).
     type: int
     default: 120
+  drop_timeout:
+    description:
+      - Seconds that each of looking at O(paths), dropping and compacting may take.
+      - Reaching it is the verdict V(unknown), except while going through O(paths), where the remaining files are left alone.
+    type: int
+    default: 300
+    version_added: 0.2.0
+  compact:
+    description:
+      - Compact memory after a drop, so that the freed pages lie together and huge pages can be had.
+      - A run that drops nothing compacts nothing.
+    type: bool
+    default: false
+    version_added: 0.2.0
+  if_serving:
+    description:
+      - What to do when a drop would pay and an engine serves on this node.
+      - V(fail) fails with the verdict V(block). V(skip) changes nothing and says so in RV(reason).
+    type: str
+    choices: [fail, skip]
+    default: fail
+    version_added: 0.2.0
+  state_dir:
+    description:
+      - The directory that holds the state of this collection's clusters on the node.
+    type: path
+    default: /var/lib/gb10
+    version_added: 0.2.0
   proc_root:
     description:
       - Where the proc file system is mounted.
@@ -66,10 +118,16 @@ EXAMPLES = r"""
     min_reclaimable_mb: 4096
   become: true
 
-- name: Drop everything whatever it gives back
+- name: Give back what one model's files hold, as an ordinary user
+  gb10.cluster.page_cache_drop:
+    paths:
+      - /home/spark/.cache/huggingface/hub/models--nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
+
+- name: Drop everything whatever it gives back, and make huge pages of it
   gb10.cluster.page_cache_drop:
     level: 3
     min_reclaimable_mb: 0
+    compact: true
   become: true
 """
 
@@ -80,14 +138,14 @@ before:
   type: dict
   sample:
     {"total_mb": 122536, "free_mb": 9120, "available_mb": 108870, "cached_mb": 97204, "buffers_mb": 412, "slab_reclaimable_mb": 1290,
-     "dirty_mb": 3, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
+     "dirty_mb": 3, "writeback_mb": 0, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
 after:
   description: The same figures after the drop; equal to RV(before) when nothing was dropped.
   returned: success
   type: dict
   sample:
     {"total_mb": 122536, "free_mb": 106002, "available_mb": 109012, "cached_mb": 702, "buffers_mb": 8, "slab_reclaimable_mb": 1288,
-     "dirty_mb": 0, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
+     "dirty_mb": 0, "writeback_mb": 0, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
 predicted_mb:
   description: How many MiB the drop was predicted to give back.
   returned: success
@@ -100,6 +158,15 @@ freed_mb:
   returned: success
   type: int
   sample: 96882
+freed_cache_mb:
+  description:
+    - By how many MiB the caches that were to go shrank. With O(paths), those of these files; otherwise C(Cached), C(Buffers) and C(SReclaimable), as
+      far as O(level) concerns them.
+    - Below zero when others filled them meanwhile.
+  returned: success
+  type: int
+  sample: 96906
+  version_added: 0.2.0
 reason:
   description: Why caches were dropped, or not.
   returned: success
@@ -110,33 +177,168 @@ dropped:
   returned: success
   type: bool
   sample: true
+sync:
+  description:
+    - V(done), V(timeout) when dirty pages could not be written in O(sync_timeout), or V(none) when they were not to be written.
+    - After V(timeout) the drop went on. What was left to write shows in C(dirty_mb) and C(writeback_mb) of RV(before) and RV(after).
+  returned: success
+  type: str
+  sample: done
+  version_added: 0.2.0
+sync_seconds:
+  description: Seconds that writing dirty pages took.
+  returned: success
+  type: float
+  sample: 0.412
+  version_added: 0.2.0
+files:
+  description: What the files of O(paths) held, null without O(paths).
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    count:
+      description: Number of files, each once however many links lead to it.
+      type: int
+    size_mb:
+      description: Their size in MiB.
+      type: int
+    cached_before_mb:
+      description: How many MiB of them lay in the page cache before.
+      type: int
+    cached_after_mb:
+      description: How many MiB of them lie in the page cache now.
+      type: int
+    dirty_mb:
+      description: How many of those MiB are not written yet. 0 on kernels before 6.5, which do not tell.
+      type: int
+    unmeasured_mb:
+      description:
+        - Size in MiB of the files of which the kernel does not tell this user what is cached. It tells root, a file's owner, and who may write to it.
+        - They are predicted to be cached as far as the machine's reclaimable cache allows, and are given back all the same.
+      type: int
+    unreadable:
+      description: Number of files and directories that may not be read, and were left alone.
+      type: int
+    absent:
+      description: The paths that do not exist.
+      type: list
+      elements: str
+    complete:
+      description: Whether all files were looked at. V(false) when O(max_files) or O(drop_timeout) ended it.
+      type: bool
+  sample:
+    {"count": 21, "size_mb": 76648, "cached_before_mb": 29696, "cached_after_mb": 0, "dirty_mb": 0, "unmeasured_mb": 0, "unreadable": 0,
+     "absent": [], "complete": true}
+compaction:
+  description:
+    - Free memory in blocks of at least one huge page, before and after compaction; null when nothing was compacted.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    huge_page_kb:
+      description: Size of a huge page in KiB.
+      type: int
+    before_mb:
+      description: MiB free in such blocks after the drop, before compaction.
+      type: int
+    after_mb:
+      description: MiB free in such blocks after compaction.
+      type: int
+  sample: {"huge_page_kb": 2048, "before_mb": 61210, "after_mb": 104880}
+serving:
+  description: Who serves on this node, in words. Looked for only when a drop would pay.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+  version_added: 0.2.0
+findings:
+  description: One finding for each thing that went on with less than was asked; empty when there is none.
+  returned: success
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  sample:
+    - id: page_cache.sync
+      node: spark-2
+      verdict: warn
+      message: >-
+        writing dirty pages did not end within 120 s (before 812 MiB dirty, 96 MiB under writeback; now 640 and 96);
+        clean pages were dropped all the same
+      measured: 736
+      needed: 0
+      remedy: See which processes hang in the kernel (ps -eo pid,stat,wchan:32,args), and whether a disk or a file server is gone (journalctl -k).
+      source: /proc/meminfo
 """
 
 import errno
 import os
+import platform
+import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _memory
+from ansible_collections.gb10.cluster.plugins.module_utils import _memory, _page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
+
+MIB = 1 << 20
+
+#: Seconds beyond its own limit that going through the files gets before it counts as hung.
+WALK_MARGIN = 10.0
+
+#: How many of those who serve a message names.
+NAMED = 3
+
+Params = dict[str, t.Any]
 
 
-def plan(predicted_mb: int, needed_mb: int, level: int) -> tuple[list[str], str]:
-    """Return (actions, reason): one action when a drop of ``level`` pays, none otherwise."""
+# -- deciding --------------------------------------------------------------------------------------------------------
+
+
+def plan(predicted_mb: int, params: Params) -> tuple[list[str], str]:
+    """Return (actions, reason): to drop, and to compact, when it pays; none otherwise."""
+    if params["paths"] and not predicted_mb:
+        return [], "the files in paths hold nothing of the page cache that can go"
+    needed_mb = params["min_reclaimable_mb"]
     if predicted_mb < needed_mb:
         return [], f"a drop would give back {predicted_mb} MiB; it pays from {needed_mb} MiB"
-    return [f"drop caches, level {level}"], f"a drop gives back about {predicted_mb} MiB"
+    what = "the pages of the files in paths" if params["paths"] else f"caches, level {params['level']}"
+    return [f"drop {what}", *(["compact memory"] if params["compact"] else [])], f"a drop gives back about {predicted_mb} MiB"
+
+
+def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int) -> int:
+    """Return how many MiB the surveyed files are predicted to give back.
+
+    What the kernel does not tell is taken to be cached whole, as far as the machine's ``reclaimable_mb`` allows.
+    """
+    measured = survey["cached"] - (0 if sync else survey["dirty"])
+    return max(measured, 0) // MIB + min(survey["unmeasured"] // MIB, reclaimable_mb)
+
+
+def refusal(serving: list[str], node: str) -> ClusterError:
+    """Return the error for a drop that would take an engine's files from it."""
+    more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
+    return ClusterError(
+        f"caches are not dropped on {node} while an engine serves: {'; '.join(serving[:NAMED])}{more}",
+        remedy="Stop it first (gb10.cluster.teardown for a cluster of this collection), or leave the caches: an engine that runs does not need the memory.",
+        reason="engine live",
+        serving=serving,
+    )
+
+
+# -- permission ------------------------------------------------------------------------------------------------------
 
 
 def require_permission(path: str) -> None:
     """Raise :class:`ClusterError` unless ``path`` may be written to; asked before acting so that check mode tells the truth."""
     if not os.path.exists(path):
         raise ClusterError(
-            f"{path} does not exist, so caches cannot be dropped here",
-            remedy="Run the task on the machine itself; inside a container mount the machine's /proc and set drop_caches_path.",
+            f"{path} does not exist on this machine",
+            remedy="Run the task on the machine itself; inside a container mount the machine's /proc and set proc_root or drop_caches_path.",
         )
     if not os.access(path, os.W_OK):
         raise _denied(path, "no permission")
@@ -145,66 +347,198 @@ def require_permission(path: str) -> None:
 def _denied(path: str, why: str) -> ClusterError:
     return ClusterError(
         f"{path} cannot be written: {why}",
-        remedy="Run the task with become: true; a read-only /proc (inside a container) does not allow it at all.",
+        remedy="Run the task with become: true; a read-only /proc (inside a container) does not allow it at all. With paths, no root is needed.",
         reason="permission",
     )
 
 
-def write_back(timeout: float) -> None:
-    """Write dirty pages to disk, for at most ``timeout`` seconds."""
-    result = run_tool(["sync"], timeout)
-    if result.rc != 0:
-        raise ClusterError(f"sync failed with status {result.rc}: {result.raw}", remedy="Look for disk errors: journalctl -k -p err")
+# -- acting ----------------------------------------------------------------------------------------------------------
 
 
-def drop(path: str, level: int) -> None:
-    """Drop the kernel's caches."""
+def tell_kernel(path: str, text: str, timeout: float) -> None:
+    """Write ``text`` to a file of the kernel's; it does what that asks for before the writing ends."""
     try:
-        descriptor = os.open(path, os.O_WRONLY)
-        try:
-            os.write(descriptor, f"{level}\n".encode())
-        finally:
-            os.close(descriptor)
+        _page_cache.bounded(f"writing {text} to {path}", lambda: _page_cache.write_setting(path, f"{text}\n"), timeout)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise _denied(path, error.strerror) from error
         raise ClusterError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def work(module: AnsibleModule) -> dict[str, t.Any]:
-    params = module.params
-    path = params["drop_caches_path"] or os.path.join(params["proc_root"], "sys/vm/drop_caches")
-    level = params["level"]
+def walk(doing: str, params: Params, timeout: float, to_each: _page_cache.Act | None = None) -> dict[str, t.Any]:
+    """Go through the files of ``paths`` in a child, with what it shall do to each, and return its survey."""
+    try:
+        return _page_cache.bounded(doing, lambda: _page_cache.visit(params["paths"], params["max_files"], timeout, to_each), timeout + WALK_MARGIN)
+    except OSError as error:
+        where = error.filename or ", ".join(params["paths"])
+        raise ClusterError(
+            f"{doing}: {where}: {error.strerror}", remedy="Look for disk errors: journalctl -k -p err", reason="input/output"
+        ) from error
 
-    meminfo = _memory.read_meminfo(params["proc_root"])
-    before = after = _memory.figures(meminfo)
-    predicted = _memory.reclaimable_mb(meminfo, level)
-    left = predicted
-    actions, reason = plan(predicted, params["min_reclaimable_mb"], level)
 
-    if actions:
-        require_permission(path)
-        left = 0
-    if actions and not module.check_mode:
-        if params["sync"]:
-            write_back(params["sync_timeout"])
-        drop(path, level)
-        meminfo = _memory.read_meminfo(params["proc_root"])
-        after = _memory.figures(meminfo)
-        left = _memory.reclaimable_mb(meminfo, level)
+def write_dirty(params: Params) -> tuple[str, float]:
+    """Write dirty pages, of ``paths`` alone when there are any; return (``done`` or ``timeout``, seconds)."""
+    began = time.monotonic()
+    try:
+        if params["paths"]:
+            done = walk("writing the files' dirty pages", params, params["sync_timeout"], _page_cache.write_back)["ended_by"] != "time"
+        else:
+            _page_cache.bounded("writing dirty pages", os.sync, params["sync_timeout"])
+            done = True
+    except _page_cache.Hung:
+        done = False
+    return "done" if done else "timeout", round(time.monotonic() - began, 3)
 
-    freed = after["free_mb"] - before["free_mb"]
+
+def compact(params: Params, path: str, meminfo: dict[str, int]) -> dict[str, int]:
+    """Compact memory, and return what it brought in the terms of the result."""
+    huge = meminfo.get("Hugepagesize", 2048)
+    page = os.sysconf("SC_PAGE_SIZE") // 1024
+    before = _memory.huge_free_mb(_memory.read_buddyinfo(params["proc_root"]), huge, page)
+    tell_kernel(path, "1", params["drop_timeout"])
+    after = _memory.huge_free_mb(_memory.read_buddyinfo(params["proc_root"]), huge, page)
+    return {"huge_page_kb": huge, "before_mb": before, "after_mb": after}
+
+
+# -- telling ---------------------------------------------------------------------------------------------------------
+
+
+def files_view(before: dict[str, t.Any], after: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the surveys before and after as the result's ``files``."""
     return {
-        "changed": bool(actions),
-        "dropped": bool(actions),
-        "actions": actions,
-        "reason": reason,
-        "msg": f"{reason}; free memory grew by {freed} MiB" if after is not before else reason,
-        "before": before,
-        "after": after,
-        "predicted_mb": predicted,
-        "freed_mb": freed,
-        "diff": {"before": {"reclaimable_mb": predicted}, "after": {"reclaimable_mb": left}},
+        "count": before["files"],
+        "size_mb": before["size"] // MIB,
+        "cached_before_mb": before["cached"] // MIB,
+        "cached_after_mb": after["cached"] // MIB,
+        "dirty_mb": after["dirty"] // MIB,
+        "unmeasured_mb": before["unmeasured"] // MIB,
+        "unreadable": before["unreadable"],
+        "absent": before["absent"],
+        "complete": not before["ended_by"] and not after["ended_by"],
+    }
+
+
+def judge(result: dict[str, t.Any], params: Params, node: str) -> list[dict[str, t.Any]]:
+    """Return a warning for each thing that went on with less than was asked."""
+    findings = []
+    if result["sync"] == "timeout":
+        before, after = result["before"], result["after"]
+        message = (
+            f"writing dirty pages did not end within {params['sync_timeout']} s (before {before['dirty_mb']} MiB dirty, {before['writeback_mb']} MiB "
+            f"under writeback; now {after['dirty_mb']} and {after['writeback_mb']}); clean pages were dropped all the same"
+        )
+        left = after["dirty_mb"] + after["writeback_mb"]
+        source = os.path.join(params["proc_root"], "meminfo")
+        findings.append(
+            finding("page_cache.sync", node, "warn", message, measured=left, needed=0, remedy=_page_cache.HUNG_REMEDY, source=source)
+        )
+    if result["files"] and not result["files"]["complete"]:
+        message = f"only {result['files']['count']} of the files below {', '.join(params['paths'])} were looked at"
+        findings.append(
+            finding(
+                "page_cache.files",
+                node,
+                "warn",
+                message,
+                measured=result["files"]["count"],
+                remedy="Name fewer or smaller directories in paths, or raise max_files and drop_timeout.",
+            )
+        )
+    return findings
+
+
+# -- the module ------------------------------------------------------------------------------------------------------
+
+
+class Look(t.NamedTuple):
+    """One look at the machine: its meminfo (KiB), the files' survey (bytes; None without paths), what a drop would give back (MiB)."""
+
+    meminfo: dict[str, int]
+    survey: dict[str, t.Any] | None
+    reclaimable_mb: int
+
+    @property
+    def cache_kib(self) -> dict[int, int]:
+        """The caches by the bit of the level that drops them."""
+        return {1: self.meminfo.get("Cached", 0) + self.meminfo.get("Buffers", 0), 2: self.meminfo.get("SReclaimable", 0)}
+
+
+def look(params: Params) -> Look:
+    meminfo = _memory.read_meminfo(params["proc_root"])
+    if not params["paths"]:
+        return Look(meminfo, None, _memory.reclaimable_mb(meminfo, params["level"]))
+    survey = walk("looking at the files", params, params["drop_timeout"])
+    return Look(meminfo, survey, predicted_of_files(survey, params["sync"], _memory.reclaimable_mb(meminfo, 1)))
+
+
+def freed_cache_mb(before: Look, after: Look, level: int) -> int:
+    """Return by how many MiB the caches that were to go shrank."""
+    if before.survey and after.survey and not before.survey["unmeasured"]:
+        return (before.survey["cached"] - after.survey["cached"]) // MIB
+    bits = [1] if before.survey else [bit for bit in (1, 2) if level & bit]
+    return sum(before.cache_kib[bit] - after.cache_kib[bit] for bit in bits) // _memory.KIB_PER_MIB
+
+
+def act(params: Params, drop_path: str, compact_path: str) -> dict[str, t.Any]:
+    """Write dirty pages, drop, compact; return what the result says about each."""
+    sync, seconds = write_dirty(params) if params["sync"] else ("none", 0.0)
+    if params["paths"]:
+        walk("giving the files' pages back", params, params["drop_timeout"], _page_cache.give_back)
+    else:
+        tell_kernel(drop_path, str(params["level"]), params["drop_timeout"])
+    compaction = compact(params, compact_path, _memory.read_meminfo(params["proc_root"])) if params["compact"] else None
+    return {"sync": sync, "sync_seconds": seconds, "compaction": compaction}
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params, node = module.params, platform.node()
+    drop_path = params["drop_caches_path"] or os.path.join(params["proc_root"], "sys/vm/drop_caches")
+    compact_path = os.path.join(params["proc_root"], "sys/vm/compact_memory")
+
+    before = after = look(params)
+    actions, reason = plan(before.reclaimable_mb, params)
+    serving = _page_cache.serving(params["state_dir"], params["proc_root"]) if actions else []
+    if serving and params["if_serving"] == "fail":
+        raise refusal(serving, node)
+    if serving:
+        actions, reason = [], f"an engine serves here: {serving[0]}"
+    for path, needed in ((drop_path, not params["paths"]), (compact_path, params["compact"])):
+        if actions and needed:
+            require_permission(path)
+
+    done: dict[str, t.Any] = {"sync": "none", "sync_seconds": 0.0, "compaction": None}
+    left_mb = 0 if actions else before.reclaimable_mb
+    changed = bool(actions)
+    if actions and not module.check_mode:
+        done = act(params, drop_path, compact_path)
+        after = look(params)
+        left_mb = after.reclaimable_mb
+        # A drop of files that gave nothing back (pages mapped, locked, still dirty) changed nothing.
+        changed = params["compact"] or not params["paths"] or freed_cache_mb(before, after, 1) > 0
+
+    result = {
+        "changed": changed,
+        "dropped": changed,
+        "actions": actions if changed else [],
+        "reason": reason if changed == bool(actions) else f"{reason}, but all of it stayed: the pages are mapped, locked or not yet written",
+        "before": _memory.figures(before.meminfo),
+        "after": _memory.figures(after.meminfo),
+        "predicted_mb": before.reclaimable_mb,
+        "freed_cache_mb": freed_cache_mb(before, after, params["level"]),
+        "files": files_view(before.survey, after.survey) if before.survey and after.survey else None,
+        "serving": serving,
+        **done,
+        "diff": {"before": {"reclaimable_mb": before.reclaimable_mb}, "after": {"reclaimable_mb": left_mb}},
+    }
+    result["freed_mb"] = result["after"]["free_mb"] - result["before"]["free_mb"]
+    findings = judge(result, params, node)
+    told = f"{result['reason']}; free memory grew by {result['freed_mb']} MiB" if after is not before else result["reason"]
+    return {
+        **result,
+        "verdict": "warn" if findings else "pass",
+        "msg": "; ".join([told, *(entry["message"] for entry in findings)]),
+        "remedy": findings[0]["remedy"] if findings else "",
+        "findings": findings,
     }
 
 
@@ -212,9 +546,15 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "level": {"type": "int", "choices": [1, 2, 3], "default": 1},
+            "paths": {"type": "list", "elements": "path", "default": []},
+            "max_files": {"type": "int", "default": 10000},
             "min_reclaimable_mb": {"type": "int", "default": 1024},
             "sync": {"type": "bool", "default": True},
             "sync_timeout": {"type": "int", "default": 120},
+            "drop_timeout": {"type": "int", "default": 300},
+            "compact": {"type": "bool", "default": False},
+            "if_serving": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "proc_root": {"type": "path", "default": "/proc"},
             "drop_caches_path": {"type": "path"},
         },

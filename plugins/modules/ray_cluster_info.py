@@ -62,6 +62,12 @@ role:
   returned: success
   type: str
   sample: head
+executor:
+  description: What spreads the engine's ranks, V(ray) or V(native); empty without a container. A V(native) container holds no Ray that could be asked.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: ray
 container:
   description: The container; empty without one.
   returned: success
@@ -102,7 +108,7 @@ session:
   type: str
   sample: 5c0e0a6b1d7f4e21
 address:
-  description: Where the cluster's head is reached, C(HOST:PORT); empty without a container.
+  description: Where the cluster's head is reached, C(HOST:PORT); empty without a container that runs Ray.
   returned: success
   type: str
   sample: 192.168.100.11:6379
@@ -179,6 +185,7 @@ NOTHING: dict[str, t.Any] = {
     "exists": False,
     "running": False,
     "role": "",
+    "executor": "",
     "container": {},
     "session": "",
     "address": "",
@@ -199,10 +206,12 @@ def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
 def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the keys of the result that tell of the container."""
     current = _node_container.current_of(inspected)
+    executor = current.fields.get("executor", _node_container.ABSENT_MEANS["executor"])
     return {
         "exists": True,
         "running": current.running,
         "role": role,
+        "executor": executor,
         "container": {
             "id": current.id,
             "name": current.name,
@@ -213,7 +222,7 @@ def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
             "exit_code": None if current.holds_processes else current.exit_code,
         },
         "session": _node_container.session(current.id, current.started_at) if current.running else "",
-        "address": _ray.host_port(current.fields["head_address"], current.fields["port"]),
+        "address": _ray.host_port(current.fields["head_address"], current.fields["port"]) if executor == "ray" and current.readable else "",
     }
 
 
@@ -238,6 +247,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     name = result["container"]["name"]
     if not result["running"]:
         return {**result, "msg": f"container {name} is {result['container']['state']}"}
+    if result["executor"] != "ray":
+        return {**result, "msg": f"{result['role']} of cluster {params['cluster_name']}, without Ray"}
     result.update(asked(_ray.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
     if result["ray_error"]:
         return {**result, "verdict": "unknown", "msg": f"Ray's head at {result['address']} does not answer: {result['ray_error']}"}

@@ -11,14 +11,23 @@ short_description: Serve a model with vLLM over a running cluster
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Starts C(vllm serve) in the head's node container, which M(gb10.cluster.ray_cluster) runs, and waits until a token came back.
-  - Run one task on head and workers at once. The head starts the engine and watches it, every worker watches its own container. The first
-    node in trouble ends the wait on all nodes within seconds, with the line of the log that says why.
+  - Starts C(vllm serve) in the node containers that M(gb10.cluster.ray_cluster) or M(gb10.cluster.node_container) runs, and waits until a
+    token came back.
+  - Run one task on head and workers at once. The head starts the engine and watches it, every worker watches its own container, and with
+    O(executor=native) starts and watches its own rank. The first node in trouble ends the wait on all nodes within seconds, with the line of
+    the log that says why.
+  - Ranks live and die together. With O(executor=native) an engine that lacks a rank is not live, whatever its API says. A rank that died while
+    the engine was idle is noticed by nobody else, and the head would wait for it for ever. So when one node has to start its rank, all live
+    ranks are stopped first, the head's before the others, and then all are started.
   - A live engine that was started with the same command line, secrets and names is left alone. Another one is never restarted by
     itself - the module blocks, shows the difference and how many requests run, unless O(allow_restart=true).
   - Stopping is gentle, because a killed engine can leak memory on this hardware. SIGTERM to the main process first, then
     SIGINT, which vLLM hears while it still loads, then SIGTERM to its children, SIGKILL after O(stop_grace) seconds, and only ever for
-    processes of the engine's own session.
+    what the launcher started, whatever session it is in.
+  - Starts and stops that meet leave one engine or none. A second start is refused while one works. A stop also ends an engine that is just being
+    started, and who waits for it is told at once who stopped it. A start that comes upon an engine that somebody asked to stop lets that end,
+    and starts anew without O(allow_restart).
+  - An engine that is gone is started anew, and RV(last_end) says how it ended. Nothing is started without room for its log and notes.
   - Secrets are read from files inside the container and become environment of the engine alone. They are in no command line, in no
     container's configuration, and on the list of names that vLLM does not copy to other ranks.
 notes:
@@ -32,16 +41,47 @@ options:
   state:
     description:
       - V(started) makes sure that the wanted engine serves.
-      - V(stopped) makes sure that no engine of this cluster runs. On a worker it does nothing.
+      - V(stopped) makes sure that no engine of this cluster runs on this node, nor a rank that was started here. Beside Ray a worker has none.
     type: str
     choices: [started, stopped]
     default: started
   node_role:
     description:
-      - Role of this node. A worker only watches its container, its rank is started by Ray.
+      - Role of this node. With O(executor=ray) a worker only watches its container, its rank is started by Ray.
     type: str
     choices: [head, worker]
     default: head
+  executor:
+    description:
+      - What spreads the engine's ranks over the nodes, V(ray) or, with V(native), the engine itself.
+      - With V(native) every node starts its own part of the engine, and the arguments that tell the parts from each other
+        (C(--nnodes), C(--node-rank), C(--master-addr), C(--master-port), C(--headless)) are added to O(arguments).
+    type: str
+    choices: [ray, native]
+    default: ray
+    version_added: 0.2.0
+  node_rank:
+    description:
+      - Number of this node, 0 for the head. Required with O(executor=native) and O(state=started).
+    type: int
+    version_added: 0.2.0
+  node_count:
+    description:
+      - Number of nodes, with O(executor=native).
+    type: int
+    default: 1
+    version_added: 0.2.0
+  master_address:
+    description:
+      - Address of the head under which the other nodes' ranks reach it. Required with O(executor=native) and more than one node.
+    type: str
+    version_added: 0.2.0
+  master_port:
+    description:
+      - Port of the head at which the ranks meet, with O(executor=native).
+    type: int
+    default: 29501
+    version_added: 0.2.0
   cluster_name:
     description:
       - Name of the cluster.
@@ -49,7 +89,8 @@ options:
     default: gb10
   model:
     description:
-      - What to serve, a repository of the hub or a path inside the container. Required on the head with O(state=started).
+      - What to serve, a repository of the hub or a path inside the container. Required with O(state=started) on the head, and with
+        O(executor=native) on every node.
     type: str
   arguments:
     description:
@@ -85,13 +126,14 @@ options:
   no_carry_env:
     description:
       - Names of variables that vLLM must not copy from the head to other ranks, such as those that differ per node. The names in
-        O(secret_env) are always among them.
+        O(secret_env) are always among them. Without Ray nothing is copied.
     type: list
     elements: str
     default: []
   allow_restart:
     description:
       - Stop a live engine that differs from what is wanted, and start the wanted one. Its users lose their requests.
+      - An engine that lacks a rank serves nobody and needs no consent.
     type: bool
     default: false
   wait:
@@ -150,6 +192,7 @@ attributes:
     description: Runs partly on the controller.
     support: full
 seealso:
+  - module: gb10.cluster.node_container
   - module: gb10.cluster.ray_cluster
   - module: gb10.cluster.vllm_serve_info
 """
@@ -176,6 +219,19 @@ EXAMPLES = r"""
         temperature: 0.6
   become: true
 
+- name: Serve on head and worker without Ray
+  gb10.cluster.vllm_serve:
+    executor: native
+    node_role: "{{ 'head' if inventory_hostname == gb10_head_host else 'worker' }}"
+    node_rank: "{{ 0 if inventory_hostname == gb10_head_host else 1 }}"
+    node_count: 2
+    master_address: 192.168.100.1
+    model: nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
+    api_address: 192.168.100.1
+    arguments:
+      tensor_parallel_size: 2
+  become: true
+
 - name: Stop the engine gently
   gb10.cluster.vllm_serve:
     state: stopped
@@ -185,39 +241,39 @@ EXAMPLES = r"""
 
 RETURN = r"""
 endpoint:
-  description: URL of the API.
-  returned: on the head with O(state=started)
+  description: URL of the API. Empty on a worker.
+  returned: where the engine or a part of it is started, with O(state=started)
   type: str
   sample: http://192.168.100.1:8000/v1
 argv:
   description: The engine's command line.
-  returned: on the head with O(state=started)
+  returned: where the engine or a part of it is started, with O(state=started)
   type: list
   elements: str
   sample: [vllm, serve, gb10-lab/tiny-llama, --host, 192.168.100.1, --port, "8000"]
 engine_version:
   description: Version of the engine, empty when nothing was waited for.
-  returned: on the head with O(state=started)
+  returned: where the engine or a part of it is started, with O(state=started)
   type: str
   sample: 0.32.0
 run_id:
   description: Name of the run, empty when there was none and in check mode before a start.
-  returned: on the head
+  returned: where the engine or a part of it is started
   type: str
   sample: 20261121T015300Z-3f9a
 seconds_to_ready:
   description: Seconds from the engine's start to the answer that proved it. Null when it served before the task began.
-  returned: on the head with O(state=started)
+  returned: where the engine or a part of it is started, with O(state=started)
   type: float
   sample: 57.2
 seconds_to_first_token:
   description: Seconds from that request to its first token. Null when nothing was waited for.
-  returned: on the head with O(state=started)
+  returned: where the engine or a part of it is started, with O(state=started)
   type: float
   sample: 0.412
 log_path:
   description: The engine's log on the node.
-  returned: on the head
+  returned: where the engine or a part of it is started
   type: str
   sample: /var/log/gb10/gb10/engine/20261121T015300Z-3f9a.log
 log_lines:
@@ -226,9 +282,15 @@ log_lines:
   type: list
   elements: str
   sample: ["vllm: error: unrecognized arguments: --no-such-flag"]
+last_end:
+  description: How the engine before this run ended, and the last line of its log. Empty when it lived, or when there was none.
+  returned: on the head
+  type: str
+  version_added: 0.2.0
+  sample: "run 20261120T095300Z-51c0 was ended by SIGKILL at 2026-11-20T23:11:02Z after 47880 s, its log ends: INFO 11-20 23:10:58 Engine 000"
 engine_live:
   description: Whether the engine's process lives at the end.
-  returned: on the head
+  returned: where the engine or a part of it is started
   type: bool
   sample: true
 requests_running:
@@ -237,10 +299,10 @@ requests_running:
   type: int
   sample: 3
 stopped:
-  description: What stopping needed - the signals sent, the seconds it took, and the processes that had to be killed.
+  description: What stopping needed - the signals sent, the seconds it took, the processes that had to be killed, and the run that was kept from starting.
   returned: when an engine was stopped
   type: dict
-  sample: {run_id: 20261121T015300Z-3f9a, was_live: true, signals: [SIGTERM], seconds: 3.4, killed: [], remaining: []}
+  sample: {run_id: 20261121T015300Z-3f9a, was_live: true, prevented: "", signals: [SIGTERM], seconds: 3.4, killed: [], remaining: []}
 failed_node:
   description: The node whose failure ended the wait.
   returned: when the wait ended in a failure
@@ -254,7 +316,6 @@ findings:
   sample: []
 """
 
-import inspect
 import json
 import os
 import secrets
@@ -263,7 +324,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _launcher, _module, _serve_spec, _vllm_args
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _launch, _launcher, _module, _serve_spec, _vllm_args
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -271,6 +332,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 STOP_MARGIN = 60
 #: Seconds between two looks for the launcher's note after a start.
 START_SLEEP = 0.2
+#: What the launcher's status tells beyond whether the engine lives.
+EXTRA_STATUS = ("remaining", "starting", "launcher", "stopping", "unreadable")
 #: Seconds to wait for an answer of the API that only informs.
 API_TIMEOUT = 5
 
@@ -302,24 +365,32 @@ class Plan(t.NamedTuple):
 
 
 def desired_engine(params: dict[str, t.Any]) -> Desired:
-    """Return the wanted engine. Raises :class:`ClusterError` for arguments that cannot be a command line."""
-    argv = _vllm_args.serve_argv(params["command"], params["model"], params["api_address"], params["api_port"], params["arguments"])
+    """Return the wanted engine, or this node's part of it. Raises :class:`ClusterError` for arguments that cannot be a command line."""
+    place = None
+    if params["executor"] == "native":
+        place = _vllm_args.Place(params["node_rank"], params["node_count"], params["master_address"] or "", params["master_port"])
+    argv = _vllm_args.serve_argv(params["command"], params["model"], params["api_address"], params["api_port"], params["arguments"], place)
     return Desired(argv, params["secret_env"], sorted(params["no_carry_env"]))
 
 
-def plan(state: str, live: bool, remaining: list[int], current_digest: str, wanted_digest: str) -> Plan:
-    """Decide. ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go."""
+def plan(state: str, engine: dict[str, t.Any], wanted_digest: str) -> Plan:
+    """Decide, by what :func:`last_run` returned."""
+    live, remaining = engine["live"], engine["remaining"]
     if state == "stopped":
         if live or remaining:
             return Plan(True, False, "an engine runs" if live else f"{len(remaining)} processes of an engine that is gone remain")
+        if engine["starting"]:
+            return Plan(True, False, f"run {engine['starting']} is being started")
         return Plan(False, False, "no engine runs")
-    if live and current_digest == wanted_digest:
+    if live and engine["stopping"]:
+        return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'somebody'}")
+    if live and engine["digest"] == wanted_digest:
         return Plan(False, False, "the engine is live and has the wanted arguments")
     if live:
         return Plan(True, True, "the live engine has other arguments")
     if remaining:
         return Plan(True, True, f"no engine runs, but {len(remaining)} processes of the last one remain")
-    return Plan(False, True, "no engine runs")
+    return Plan(False, True, f"no engine runs{engine['last_end'] and '; the last one, '}{engine['last_end']}")
 
 
 def snapshot(running: bool, argv: list[str], secret_env: dict[str, str], no_carry_env: list[str]) -> Snapshot:
@@ -369,14 +440,10 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
         "log_path": f"{_engine.LOG_TARGET}/engine/{run_id}.log",
         "keep_logs": params["keep_logs"],
         "log_max_bytes": params["log_max_bytes"],
-        "api_address": params["api_address"],
-        "api_port": params["api_port"],
+        # A worker's rank has no API.
+        "api_address": params["api_address"] if params["node_role"] == "head" else "",
+        "api_port": params["api_port"] if params["node_role"] == "head" else None,
     }
-
-
-def launcher_argv(command: str, *more: str) -> list[str]:
-    target = _engine.LAUNCH_TARGET
-    return ["python3", f"{target}/launcher.py", command, "--spec", f"{target}/engine.json", *more]
 
 
 def launcher_answer(result: _docker.ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
@@ -387,80 +454,122 @@ def launcher_answer(result: _docker.ExecResult, accepted: tuple[int, ...] = (0,)
     except ValueError:
         pass
     raise UnknownState(
-        f"the launcher in the head's container ended with code {result.rc} and no answer",
+        f"the launcher in the node's container ended with code {result.rc} and no answer",
         remedy="The image needs python3 (3.10 or newer).",
         raw=(result.stdout + result.stderr)[-2000:],
     )
 
 
-def missing_container(cluster: str, role: str) -> ClusterError:
+def missing_container(cluster: str, role: str, executor: str) -> ClusterError:
     return ClusterError(
         f"the {role}'s container of cluster {cluster} does not exist on this node",
-        remedy="Bring it up first: run the same playbook with --tags ray",
+        remedy=f"Bring it up first: run the same playbook with --tags {executor}",
     )
 
 
-def running_container(container: dict[str, t.Any] | None, cluster: str, role: str) -> dict[str, t.Any]:
+def running_container(container: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the container. Raises :class:`ClusterError` when it does not exist or does not run."""
     if container is None:
-        raise missing_container(cluster, role)
+        raise missing_container(params["cluster_name"], params["node_role"], params["executor"])
     if not container["State"]["Running"]:
         raise ClusterError(
             f"container {container['Name'].lstrip('/')} does not run: it ended with code {container['State']['ExitCode']}",
-            remedy="See docker logs of it, then bring it up again: run the same playbook with --tags ray",
+            remedy=f"See docker logs of it, then bring it up again: run the same playbook with --tags {params['executor']}",
         )
+    if container["State"].get("Paused"):
+        name = container["Name"].lstrip("/")
+        raise ClusterError(f"container {name} is paused, so nothing in it runs on", remedy=f"Let it go on: docker unpause {name}", reason="paused")
     return container
+
+
+def check_room(paths: _engine.EnginePaths, log_max_bytes: int) -> None:
+    """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
+    try:
+        _launcher.check_room(os.path.join(paths.log, "engine"), _launcher.log_room(log_max_bytes), "the engine's log")
+        _launcher.check_room(paths.run, _launcher.NOTE_ROOM, "the notes about the engine")
+    except _launcher.CannotStart as error:
+        raise ClusterError(
+            f"{error}; no engine was started or stopped",
+            remedy="Make room on that file system (the playbook prune removes old logs of this collection), or set another gb10_log_dir or gb10_state_dir.",
+            reason="no room",
+        ) from None
 
 
 def ship(paths: _engine.EnginePaths, spec: dict[str, t.Any]) -> None:
     """Write the launcher and the engine's description to where the container sees them."""
-    source, target = inspect.getsource(_launcher), os.path.join(paths.launch, "launcher.py")
     try:
-        with open(f"{target}.new", "w", encoding="utf-8") as handle:
-            handle.write(source)
-        os.replace(f"{target}.new", target)
-        _launcher.write_json(os.path.join(paths.launch, "engine.json"), spec)
+        _launch.ship(paths)
+        _launcher.write_json(os.path.join(paths.launch, _launch.SPEC), spec)
     except FileNotFoundError:
-        raise ClusterError(f"{paths.launch} does not exist, so the container has no launcher", remedy="Recreate the container: run with --tags ray") from None
+        raise ClusterError(
+            f"{paths.launch} does not exist, so the container has no launcher", remedy="Recreate the container: run with --tags ray or native"
+        ) from None
     except PermissionError:
         raise ClusterError(f"no permission to write to {paths.launch}", remedy="Run the task with become: true.") from None
+    except OSError as error:
+        free = _launcher.free_bytes(paths.launch)
+        raise ClusterError(f"cannot write to {paths.launch}: {error.strerror}, {free} bytes are free", remedy="Make room there.", reason="no room") from None
+
+
+def not_started(paths: _engine.EnginePaths, run_id: str, code: int) -> ClusterError:
+    """Return why the launcher ended with ``code`` and started nothing."""
+    ended = _launcher.read_side(os.path.join(paths.run, "exit.json"))
+    why = _engine.start_error(paths, ended) if ended.get("run_id") == run_id else ""
+    if code == _launcher.EXIT_STOPPED:
+        return ClusterError(why or f"run {run_id} was stopped before it began", remedy="Run again when it is to serve.", reason="stopped")
+    if code == _launcher.EXIT_LIVE:
+        return ClusterError("another engine or start of one was quicker than this start", remedy="Run again when that start is over.", reason="start under way")
+    if why:
+        return ClusterError(f"the engine could not be started: {why}", reason="launcher")
+    return UnknownState(f"the launcher ended with code {code} and started nothing", remedy="The image needs python3 (3.10 or newer).")
 
 
 def start_engine(params: dict[str, t.Any], paths: _engine.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
     """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
     client = _docker.sdk_client(params["docker_socket"], params["docker_timeout"])
     with _docker.sdk_errors(f"starting the launcher in container {container_id[:12]}"):
-        run = client.api.exec_create(container_id, launcher_argv("run"), stdout=False, stderr=False)
+        run = client.api.exec_create(container_id, _launch.argv("run", "--run-id", spec["run_id"]), stdout=False, stderr=False)
         client.api.exec_start(run["Id"], detach=True)
     for _elapsed in clock(params["docker_timeout"], START_SLEEP):
-        if (_engine.read_note(os.path.join(paths.run, "run.json")) or {}).get("run_id") == spec["run_id"]:
-            return
         with _docker.sdk_errors("asking how the launcher does"):
             state = client.api.exec_inspect(run["Id"])
+        # In this order: an engine may end before it was seen to begin.
+        if _engine.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
+            return
         if not state["Running"] and state["ExitCode"] is not None:
-            ended = _engine.read_note(os.path.join(paths.run, "exit.json")) or {}
-            if ended.get("run_id") == spec["run_id"] and ended["error"]:
-                raise ClusterError(f"the engine could not be started: {ended['error']}", reason="launcher")
-            raise UnknownState(
-                f"the launcher ended with code {state['ExitCode']} and started nothing",
-                remedy="The image needs python3 (3.10 or newer).",
-            )
+            raise not_started(paths, spec["run_id"], state["ExitCode"])
     raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s")
 
 
 def last_run(api: _docker.EngineApi, paths: _engine.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
-    """Return what the launcher says about the last run; nothing lives in a container that does not run."""
-    noted = _engine.engine_state(paths)
-    there = container is not None and container["State"]["Running"] and noted["run_id"] and os.path.exists(os.path.join(paths.launch, "launcher.py"))
-    if not there:
-        return {**noted, "live": False, "remaining": []}
-    answer = launcher_answer(api.exec(container["Id"], launcher_argv("status"), timeout=api.timeout))
-    return {**noted, "live": answer["live"], "remaining": answer["remaining"]}
+    """Return what is known of the last run; nothing lives in a container that does not run, and nothing can be asked in a paused one.
+
+    ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go. ``starting`` is a
+    run that was ordered and did not begin, ``launcher`` the pid of the launcher at work, ``stopping`` whether the engine was asked
+    to stop; ``last_end`` tells how an engine that is gone ended. When its note cannot be read, ``unreadable`` says so.
+    """
+    noted = {**_engine.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False, "unreadable": ""}
+    state = container["State"] if container else {}
+    if container and state["Running"] and state.get("Paused"):
+        pass
+    elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (_launch.LAUNCHER, _launch.SPEC)):
+        answer = launcher_answer(api.exec(container["Id"], _launch.argv("status"), timeout=api.timeout))
+        noted.update({name: answer[name] for name in ("live", *EXTRA_STATUS) if name in answer})
+    else:
+        noted["live"] = False
+    return {**noted, "last_end": _engine.last_end(noted)}
+
+
+def unpause(params: dict[str, t.Any], container_id: str) -> None:
+    """Let a paused container go on: only so can its engine end by itself."""
+    client = _docker.sdk_client(params["docker_socket"], params["docker_timeout"])
+    with _docker.sdk_errors(f"unpausing container {container_id[:12]}"):
+        client.api.unpause(container_id)
 
 
 def stop_engine(api: _docker.EngineApi, container_id: str, grace: int) -> dict[str, t.Any]:
     """Stop the engine and return what that needed. Raises :class:`ClusterError` when a process cannot be ended."""
-    argv = launcher_argv("stop", "--grace", str(grace))
+    argv = _launch.stop_argv(grace, "vllm_serve")
     answer = launcher_answer(api.exec(container_id, argv, timeout=grace + STOP_MARGIN), accepted=(0, _launcher.EXIT_REMAINS))
     if answer["remaining"]:
         raise ClusterError(
@@ -473,13 +582,15 @@ def stop_engine(api: _docker.EngineApi, container_id: str, grace: int) -> dict[s
 
 def told(stopped: dict[str, t.Any]) -> str:
     """Return in words what stopping needed."""
+    if not stopped["signals"]:
+        return f"kept run {stopped['prevented']} from starting" if stopped.get("prevented") else "nothing was left to stop"
     text = f"stopped run {stopped['run_id']} with {', '.join(stopped['signals'])} in {stopped['seconds']} s"
     return f"{text}, {len(stopped['killed'])} processes killed" if stopped["killed"] else text
 
 
 def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> ClusterError:
     """Return the refusal to restart a live engine."""
-    running = _engine.requests_running(_engine.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT)
+    running = _engine.requests_running(_engine.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT) if engine["api_address"] else None
     busy = "how many requests run is unknown" if running is None else f"requests running: {running}"
     return ClusterError(
         f"the live engine (run {engine['run_id']}, {busy}) has other arguments: {differences(before, after)}",
@@ -493,27 +604,48 @@ def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> Clus
     )
 
 
+def check_start(params: dict[str, t.Any], paths: _engine.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
+    """Raise :class:`ClusterError` when a start would take a live engine away that nobody gave, or would meet another start."""
+    if engine["starting"] and engine["launcher"]:
+        raise ClusterError(
+            f"another start works on this engine (run {engine['starting']})",
+            remedy="Wait for it, or end it: run this module with state: stopped.",
+            reason="start under way",
+        )
+    if not engine["live"] or engine["stopping"] or params["allow_restart"]:
+        return
+    if engine["unreadable"]:
+        error = _engine.broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
+        error.remedy += " Or -e gb10_allow_restart=true: it is stopped, and the wanted one started."
+        raise error
+    raise blocked(engine, before, after)
+
+
 def work_worker(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool) -> dict[str, t.Any]:
-    """A worker has nothing to start: its rank comes and goes with the engine on the head."""
+    """A worker beside Ray has nothing to start: its rank comes and goes with the engine on the head."""
     if params["state"] == "started" and not check_mode:
-        running_container(_docker.find_node_container(api, params["cluster_name"], "worker"), params["cluster_name"], "worker")
+        running_container(_docker.find_node_container(api, params["cluster_name"], "worker"), params)
     return {"msg": "a worker starts no engine of its own", "reason": "worker"}
 
 
-def work_head(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool) -> dict[str, t.Any]:
-    cluster, state = params["cluster_name"], params["state"]
+def work_engine(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool) -> dict[str, t.Any]:
+    """Bring this node's process of the engine to the wanted state: the whole engine beside Ray, else this node's part of it."""
+    cluster, role, state = params["cluster_name"], params["node_role"], params["state"]
     paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], cluster)
     desired = desired_engine(params) if state == "started" else Desired([], {}, [])
-    container = _docker.find_node_container(api, cluster, "head")
+    container = _docker.find_node_container(api, cluster, role)
     if state == "started" and not check_mode:
-        running_container(container, cluster, "head")
-        _engine.read_key(params["api_key_file"])
+        running_container(container, params)
+        if role == "head":
+            _engine.read_key(params["api_key_file"])
     engine = last_run(api, paths, container)
-    todo = plan(state, engine["live"], engine["remaining"], engine["digest"], desired.digest)
+    todo = plan(state, engine, desired.digest)
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
     after = snapshot(state == "started", *desired)
-    if todo.stop and todo.start and engine["live"] and not params["allow_restart"]:
-        raise blocked(engine, before, after)
+    if todo.start:
+        check_start(params, paths, engine, before, after)
+        if not check_mode:
+            check_room(paths, params["log_max_bytes"])
     result: dict[str, t.Any] = {
         "changed": todo.changed,
         "reason": todo.reason,
@@ -522,10 +654,11 @@ def work_head(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool
         "run_id": engine["run_id"],
         "log_path": engine["log_path"],
         "engine_live": engine["live"],
+        "last_end": engine["last_end"],
     }
     if state == "started":
         result.update(
-            endpoint=f"{_engine.base_url(params['api_address'], params['api_port'])}/v1",
+            endpoint=f"{_engine.base_url(params['api_address'], params['api_port'])}/v1" if role == "head" else "",
             argv=desired.argv,
             engine_version="",
             seconds_to_ready=None,
@@ -535,6 +668,8 @@ def work_head(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool
         verb = "would be " if todo.changed else ""
         words = {(True, True): "restarted", (True, False): "stopped", (False, True): "started", (False, False): "the engine is as wanted"}
         return {**result, "msg": verb + words[todo.stop, todo.start]}
+    if container["State"].get("Paused"):
+        unpause(params, container["Id"])
     return {**result, **act(params, api, paths, container["Id"], todo, desired)}
 
 
@@ -544,6 +679,7 @@ def act(
     """Carry out the plan and return what it adds to the result."""
     done: dict[str, t.Any] = {"actions": [], "engine_live": False}
     if todo.stop:
+        _launch.refresh(paths)
         done["stopped"] = stop_engine(api, container_id, params["stop_grace"])
         done["actions"].append(told(done["stopped"]))
     if todo.start:
@@ -561,8 +697,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _serve_spec.check(params)
     api = _docker.EngineApi(params["docker_socket"], params["docker_timeout"])
-    worker = params["node_role"] == "worker"
-    return (work_worker if worker else work_head)(params, api, module.check_mode)
+    here = _serve_spec.has_engine(params) or params["state"] == "stopped"
+    return (work_engine if here else work_worker)(params, api, module.check_mode)
 
 
 def main() -> None:

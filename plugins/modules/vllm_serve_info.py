@@ -27,7 +27,8 @@ options:
     default: gb10
   node_role:
     description:
-      - Role of this node. A worker has no engine process of its own, only its container is looked at.
+      - Role of this node, which says which container is looked at.
+      - A worker beside Ray has no process that was started here. Without Ray it has its part of the engine, which has no API.
     type: str
     choices: [head, worker]
     default: head
@@ -139,12 +140,12 @@ engine:
       elements: str
       sample: [VLLM_HOST_IP]
     api_address:
-      description: Address that the API was told to listen on.
+      description: Address that the API was told to listen on. Empty on a worker.
       returned: always
       type: str
       sample: 192.168.100.1
     api_port:
-      description: Port of the API.
+      description: Port of the API. Null on a worker.
       returned: always
       type: int
       sample: 8000
@@ -154,7 +155,7 @@ engine:
       type: float
       sample: 1795226000.1
     seconds:
-      description: Seconds since its start.
+      description: Seconds since its start, or those that a run lasted which is over. Null when nothing noted that.
       returned: always
       type: float
       sample: 31.4
@@ -173,11 +174,35 @@ engine:
       returned: always
       type: float
       sample: 1795226031.5
+    stopped_at:
+      description: When somebody asked it to stop, in seconds since the epoch. Null when nobody did.
+      returned: always
+      type: float
+      version_added: 0.2.0
+      sample: 1795226031.5
+    stopped_by:
+      description: Who asked it to stop. Empty when nobody did.
+      returned: always
+      type: str
+      version_added: 0.2.0
+      sample: user spark with vllm_serve
+    start_error:
+      description: Why a later run never began. Empty when there was none.
+      returned: always
+      type: str
+      version_added: 0.2.0
+      sample: ""
     log_path:
       description: Its log on the node.
       returned: always
       type: str
       sample: /var/log/gb10/gb10/engine/20261121T015300Z-3f9a.log
+last_end:
+  description: How the engine ended and the last line of its log. Empty while it lives, and when there was none.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: "run 20261121T015300Z-3f9a ended with exit code 1 at 2026-11-21T01:53:31Z after 31 s, its log ends: RuntimeError: no memory"
 container:
   description: The node's container. Without one C(exists) is false.
   returned: success
@@ -313,7 +338,7 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
 def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return what the API of a live engine answers."""
     view: dict[str, t.Any] = {"healthy": False, "engine_version": "", "requests_running": None, "completion": None}
-    if not engine["live"]:
+    if not engine["live"] or not engine["api_address"]:
         return view
     url, timeout = _engine.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
     if not _engine.healthy(url, timeout):
@@ -334,6 +359,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     return {
         "msg": "engine live" if engine["live"] else "no live engine",
         "engine": engine,
+        "last_end": _engine.last_end(engine),
         "container": container,
         **log_view(engine, params["log_offset"], params["log_run_id"]),
         **api_view(engine, params),

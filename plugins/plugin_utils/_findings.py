@@ -32,6 +32,12 @@ ALIKE_WITHIN = 0.03
 #: Ray's program that holds the head's port.
 GCS_PROGRAM = "gcs_server"
 
+#: What to do when the ranks do not sit where they should, by the stage that makes the node containers.
+SPREAD_REMEDIES = {
+    "ray": "every node must run the same number of ranks: tear down and bring up again",
+    "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
+}
+
 #: Stands where a finding concerns the whole cluster.
 CLUSTER = "cluster"
 
@@ -273,7 +279,7 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
             continue
         found.append(finding("image.present", node, "pass", f"{profile['image']['tag']} is there.", measured=answer["image_id"]))
         contract = answer["contract"]
-        if profile["executor"] == "ray":
+        if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
             ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
             without = f"image {profile['image']['tag']} holds no Ray; vLLM dropped it from its requirements in 0.18."
             found.append(
@@ -399,7 +405,9 @@ def proof(
 
     ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head;
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
-    other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited).
+    other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
+    that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
+    the API's process, whose children they are).
     """
     tokens = completion.get("tokens") or 0
     found = [
@@ -423,7 +431,7 @@ def proof(
             f"{sum(per_node.values())} rank(s): " + ", ".join(f"{count} on {node}" for node, count in per_node.items()) + ".",
             measured=per_node,
             needed=needs["ranks"],
-            remedy="" if spread else "every node must run the same number of ranks: tear down and bring up again",
+            remedy="" if spread else SPREAD_REMEDIES[needs["stage"]],
         )
     )
     for node, answer in ranks.items():
@@ -446,16 +454,18 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 f"rank {rank['pid']}: {detail}." if wrong else f"rank {rank['pid']} carries all {len(expected)} forwarded variables.",
                 measured=wrong,
                 needed={name: expected[name] for name in wrong},
-                remedy="recreate the node containers: --tags ray,serve -e gb10_allow_restart=true" if wrong else "",
+                remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true" if wrong else "",
             )
         )
-        leaked = sorted(name for name in needs["secrets"] if name in rank["present"])
+        own = needs["api_secrets"] if node == needs["head"] else []
+        but_own = f" but {', '.join(own)} of its API" if own else ""
+        leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
         found.append(
             finding(
                 "proof.secrets",
                 node,
                 "block" if leaked else "pass",
-                f"rank {rank['pid']} holds {', '.join(leaked)}." if leaked else f"rank {rank['pid']} holds no secret.",
+                f"rank {rank['pid']} holds {', '.join(leaked)}." if leaked else f"rank {rank['pid']} holds no secret{but_own}.",
                 measured=leaked,
                 needed=[],
                 remedy="the engine copied its environment: report this with the engine's version" if leaked else "",
@@ -476,7 +486,7 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
                 "pass" if there else "block",
                 f"{device} is {'' if there else 'not '}in the container.",
                 needed=device,
-                remedy="" if there else "the container was made without it: --tags ray -e gb10_allow_restart=true",
+                remedy="" if there else f"the container was made without it: --tags {needs['stage']} -e gb10_allow_restart=true",
             )
         )
     for capability in needs["capabilities"]:
@@ -488,7 +498,7 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
                 "pass" if there else "block",
                 f"{capability} is {'' if there else 'not '}in force in the container.",
                 needed=capability,
-                remedy="" if there else "the container was made without it: --tags ray -e gb10_allow_restart=true",
+                remedy="" if there else f"the container was made without it: --tags {needs['stage']} -e gb10_allow_restart=true",
             )
         )
     have, want = container["memlock_bytes"], needs["memlock"]

@@ -65,6 +65,7 @@ ALIKE = (
     "gb10_cluster_name",
     "gb10_fabric_fallback",
     "gb10_head_host",
+    "gb10_master_port",
     "gb10_profile",
     "gb10_profile_dirs",
     "gb10_ray_gpus",
@@ -745,6 +746,9 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
             f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})."
         )
         yield Problem("input.parallel", message, "add or remove workers, or choose another profile", measured=gpus, needed=ranks)
+    if profile["executor"] == "native" and parallel["data"] > 1:
+        message = f"profile {profile['id']}: executor native spreads tensor and pipeline ranks, but data is {parallel['data']}."
+        yield Problem("input.parallel", message, "set parallel.data to 1, or executor to ray", measured=parallel["data"], needed=1)
     heads = profile["memory"]["config"].get("num_attention_heads")
     if heads and heads % parallel["tensor"]:
         message = f"profile {profile['id']}: tensor {parallel['tensor']} does not divide the model's {heads} attention heads."

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the instances of one task on several hosts tell each other how it ends. This plugin util is PRIVATE to the collection.
+"""Where the instances of one task on several hosts tell each other what they found and how it ends. This plugin util is PRIVATE to the collection.
 
 The linear strategy waits for the slowest host: without a word from the others, every instance would wait until its own
 time is over. The instances are processes of one ansible-playbook run on one machine, so a directory is all they need.
@@ -18,8 +18,11 @@ import pathlib
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
 JOINED = ".joined"
 LEFT = ".left"
+TOLD = ".told"
 FAILURE = "failure.json"
 SUCCESS = "success.json"
 
@@ -30,6 +33,10 @@ class Outcome(t.NamedTuple):
     node: str
     message: str
     time: float
+
+
+class AnotherFailed(ClusterError):
+    """Another node failed first, so this one ends too."""
 
 
 class Meeting:
@@ -53,6 +60,15 @@ class Meeting:
         """Tell the others that this instance is through."""
         (self._place / (self.node + LEFT)).touch(mode=0o600)
 
+    def tell(self, topic: str, content: dict[str, t.Any]) -> None:
+        """Tell the others what this instance has to say on a topic, once; ``role`` is added."""
+        self._publish(f"{self.node}.{topic}{TOLD}", {**content, "node": self.node, "role": self._role})
+
+    def told(self, topic: str) -> dict[str, dict[str, t.Any]]:
+        """Return what every instance has said on a topic until now, by node, the head first."""
+        said = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._place.glob(f"*.{topic}{TOLD}"))]
+        return {one["node"]: one for one in sorted(said, key=lambda one: one["role"] != "head")}
+
     def fail(self, message: str) -> Outcome:
         """Note this node's failure, unless another node was first. Returns the one that counts."""
         return self._decide(FAILURE, message)
@@ -62,6 +78,14 @@ class Meeting:
 
     def failure(self) -> Outcome | None:
         return self._read(FAILURE)
+
+    def heed(self) -> None:
+        """Raise :class:`AnotherFailed` when another node failed first."""
+        failure = self.failure()
+        if failure and failure.node != self.node:
+            raise AnotherFailed(
+                f"ended because {failure.node} failed: {failure.message}", remedy=f"See what {failure.node} says.", reason="another node failed"
+            )
 
     def success(self) -> Outcome | None:
         return self._read(SUCCESS)
@@ -75,11 +99,12 @@ class Meeting:
 
     def head_gone(self) -> bool:
         """Return whether the head's instance joined and its process has ended, whatever it left undone."""
-        for path, note in self._notes():
-            if note["role"] == "head":
-                left = path.with_name(path.name.removesuffix(JOINED) + LEFT)
-                return left.exists() or not _alive(note["pid"])
-        return False
+        return self.head() in self.gone()
+
+    def gone(self) -> list[str]:
+        """Return the instances that joined and whose processes have ended, whatever they left undone."""
+        nodes = {path.name.removesuffix(JOINED): note for path, note in self._notes()}
+        return [node for node, note in nodes.items() if (self._place / (node + LEFT)).exists() or not _alive(note["pid"])]
 
     def _notes(self) -> t.Iterator[tuple[pathlib.Path, dict[str, t.Any]]]:
         for path in sorted(self._place.glob("*" + JOINED)):

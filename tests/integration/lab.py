@@ -23,8 +23,12 @@ from pathlib import Path
 import ansible_runner
 
 ROOT = Path(__file__).resolve().parents[2]
-INVENTORY = ROOT / "inventories" / "lab"
-HEAD, WORKER = "spark-1", "spark-2"
+#: Head and worker of each lab there is, by the name of its inventory.
+LABS = {"lab": ("spark-1", "spark-2"), "lab_next": ("spark-3", "spark-4")}
+
+#: The lab that the tests run on, as for molecule.
+INVENTORY = ROOT / "inventories" / os.environ.get("GB10_LAB", "lab")
+HEAD, WORKER = LABS[INVENTORY.name]
 
 #: What the launcher notes of an engine's start.
 RUN = "/var/lib/gb10/gb10/run/run.json"
@@ -49,6 +53,12 @@ class Play:
     @property
     def seconds(self) -> float:
         return self.ended - self.began
+
+    @property
+    def hosts(self) -> set[str]:
+        """Every host that a task ran on, or was left out on."""
+        counts = ("ok", "skipped", "failures", "dark")
+        return {host for count in counts for host in self._stats[count]}
 
     @property
     def changed(self) -> dict[str, int]:
@@ -101,8 +111,9 @@ class Play:
 class Lab:
     """The two simulated Sparks, seen from the controller."""
 
-    def __init__(self, private: Path) -> None:
+    def __init__(self, private: Path, inventories: t.Sequence[Path] = (INVENTORY,)) -> None:
         self._private = private
+        self._inventories = inventories
         self.scratch = private
         self._runs = 0
         # What the engine of the lab's own settings is known by, once it ran.
@@ -126,7 +137,7 @@ class Lab:
             private_data_dir=str(directory),
             project_dir=str(ROOT),
             playbook=str(ROOT / "playbooks" / f"{playbook}.yml"),
-            inventory=str(INVENTORY),
+            inventory=[str(path) for path in self._inventories],
             extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
             tags=tags or None,
             cmdline="--check --diff" if check else None,

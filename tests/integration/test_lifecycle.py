@@ -18,7 +18,7 @@ STAGES = {
     "image": {"image", "lock"},
     "model": {"model", "lock"},
     "memory": {"memory", "lock"},
-    "ray": {"abort", "ray_head", "ray_worker", "ray_gate", "lock"},
+    "ray": {"abort", "ray_head", "ray_worker", "ray_gate", "secrets", "lock"},
     "serve": {"abort", "vllm_server", "lock"},
     "proof": {"abort", "proof"},
     "report": {"report"},

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,15 @@ import yaml
 # Through Ansible, whose connection settings are templates that only it can read.
 testinfra_hosts = ["ansible://gb10_cluster?force_ansible=True"]
 
-INVENTORY = Path(__file__).resolve().parents[3] / "inventories" / "lab" / "hosts.yml"
+HEAD = yaml.safe_load(Path(os.environ["GB10_INVENTORY"], "hosts.yml").read_text())["gb10_cluster"]["children"]["gb10_head"]["hosts"]
 API_KEY = "/etc/gb10/secrets/gb10/api_key"
-HEAD_RAY = f"{yaml.safe_load(INVENTORY.read_text())['gb10_cluster']['children']['gb10_head']['hosts']['spark-1']['gb10_fabric_address']}:6379"
+HEAD_RAY = f"{next(iter(HEAD.values()))['gb10_fabric_address']}:6379"
 RAY_TOKEN = "/etc/gb10/secrets/gb10/ray_token"
 
 
 @pytest.fixture
 def role(host):
-    return "head" if host.backend.get_hostname() == "spark-1" else "worker"
+    return "head" if host.backend.get_hostname() in HEAD else "worker"
 
 
 @pytest.fixture

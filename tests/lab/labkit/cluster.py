@@ -2,46 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two nodes, two networks, ssh, and the inventory that describes them."""
+"""A lab: two nodes, two networks, ssh, and the inventory that describes them."""
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import json
+import pathlib
 import shutil
 import typing as t
 
 from . import hosts, images, store
-from .common import INVENTORY, LAB_DIR, LABEL, LabError, docker, fingerprint, run, step, succeeds
+from .common import LAB_DIR, LABEL, REPOSITORY, LabError, docker, fingerprint, run, step, succeeds
+from .labs import LABS, Lab, Node
 from .machine import Abilities, apt_install, ca_bundle, pip_environment, probe
 
-MANAGEMENT = "gb10-lab-mgmt"
-FABRIC = "gb10-lab-fabric"
 KEY = LAB_DIR / "id_ed25519"
 KNOWN_HOSTS = LAB_DIR / "known_hosts"
 CANDIDATES = ("10.77.0.0/16", "192.168.0.0/16", "172.16.0.0/12")
-
-
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """One simulated Spark. ``number`` decides its addresses: the tenth plus number of each network."""
-
-    name: str
-    group: str
-    number: int
-
-    @property
-    def container(self) -> str:
-        """Name of the container."""
-        return f"gb10-lab-{self.name}"
-
-    def address(self, subnet: ipaddress.IPv4Network) -> str:
-        """This node's address in a network."""
-        return str(subnet[10 + self.number])
-
-
-NODES = (Node("spark-1", "gb10_head", 1), Node("spark-2", "gb10_workers", 2))
 
 
 def subnets_in_use() -> list[ipaddress.IPv4Network]:
@@ -92,9 +70,9 @@ def ensure_key() -> str:
     return KEY.with_suffix(".pub").read_text(encoding="utf-8")
 
 
-def ensure_node(node: Node, image: str, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> bool:
+def ensure_node(lab: Lab, node: Node, image: str, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> bool:
     """Bring one node up: created when absent or outdated, started when stopped. Returns whether anything was done."""
-    spec = fingerprint(image, store.seed_name(), ensure_key(), *hosts.flags(abilities), *(node.address(subnet) for subnet in subnets.values()))
+    spec = fingerprint(image, store.seed_name(lab), ensure_key(), *hosts.flags(abilities), *(node.address(subnet) for subnet in subnets.values()))
     state = hosts.state(node.container)
     if state != "absent" and hosts.spec_of(node.container) != spec:
         hosts.remove(node.container)
@@ -102,30 +80,33 @@ def ensure_node(node: Node, image: str, abilities: Abilities, subnets: dict[str,
     if state == "running":
         return False
     if state == "absent":
-        volume = store.ensure_volume()
-        store.clone(image, node.name)
-        mounts = {
-            f"{volume}/nodes/{node.name}/docker": "/var/lib/docker",
-            f"{volume}/nodes/{node.name}/huggingface": "/home/spark/.cache/huggingface",
-        }
+        place = f"{store.ensure_volume()}/nodes/{node.name}"
+        store.clone(image, lab, node.name)
         hosts.create(
             node.container,
             image,
             abilities,
+            lab.engine,
             spec=spec,
-            mounts=mounts,
-            network=("--network", MANAGEMENT, "--ip", node.address(subnets[MANAGEMENT])),
+            mounts=store.mounts(place, lab, "/home/spark/.cache/huggingface"),
+            network=("--network", lab.management, "--ip", node.address(subnets[lab.management])),
             files={"home/spark/.ssh/authorized_keys": hosts.File(ensure_key().encode(), 0o600, store.SPARK_UID)},
         )
         # The network named at creation becomes eth0, one connected later eth1.
-        docker("network", "connect", "--ip", node.address(subnets[FABRIC]), FABRIC, node.container)
+        docker("network", "connect", "--ip", node.address(subnets[lab.fabric]), lab.fabric, node.container)
     hosts.boot(node.container)
     return True
 
 
-def write_known_hosts(management: ipaddress.IPv4Network) -> None:
-    """Write the nodes' host keys, read from the nodes themselves and not from the network."""
-    lines = [f"{node.address(management)} {hosts.inside(node.container, 'cat', '/etc/ssh/ssh_host_ed25519_key.pub')}\n" for node in NODES]
+def write_known_hosts() -> None:
+    """Write the host keys of the running nodes of all labs, read from the nodes themselves and not from the network."""
+    lines = []
+    for lab in LABS.values():
+        management = subnet_of(lab.management)
+        for node in lab.nodes:
+            if management is not None and hosts.state(node.container) == "running":
+                key = hosts.inside(node.container, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
+                lines.append(f"{node.address(management)} {key}\n")
     KNOWN_HOSTS.write_text("".join(lines), encoding="utf-8")
 
 
@@ -135,7 +116,7 @@ def ssh(node: Node, management: ipaddress.IPv4Network) -> list[str]:
     return ["ssh", *options, f"spark@{node.address(management)}"]
 
 
-def inventory(abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> dict[str, t.Any]:
+def inventory(lab: Lab, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> dict[str, t.Any]:
     """The inventory: addresses, and what depends on this machine. The rest is committed in group_vars."""
     variables: dict[str, t.Any] = {"gb10_memlock": abilities.memlock}
     if ca_bundle() is not None:
@@ -143,8 +124,8 @@ def inventory(abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -
     if pip_environment():
         variables["gb10_build_pip_env"] = pip_environment()
     groups: dict[str, t.Any] = {}
-    for node in NODES:
-        addresses = {"ansible_host": node.address(subnets[MANAGEMENT]), "gb10_fabric_address": node.address(subnets[FABRIC])}
+    for node in lab.nodes:
+        addresses = {"ansible_host": node.address(subnets[lab.management]), "gb10_fabric_address": node.address(subnets[lab.fabric])}
         groups.setdefault(node.group, {"hosts": {}})["hosts"][node.name] = addresses
     return {"gb10_cluster": {"vars": variables, "children": groups}}
 
@@ -160,75 +141,95 @@ def to_yaml(value: dict[str, t.Any], indent: int = 0) -> str:
     return "".join(lines)
 
 
-def up() -> None:
-    """Bring the lab up, whatever of it is there already, and write its inventory."""
-    image = images.ensure_node()
+def up(lab: Lab) -> None:
+    """Bring a lab up, whatever of it is there already, and write its inventory."""
+    image = images.ensure_node(lab)
     with step("asking the machine what it can do"):
         abilities = probe(image)
     print(f"    privileged: {abilities.privileged}, memlock: {abilities.memlock}, cgroup v{abilities.cgroup_version}")
     store.ensure_volume()
-    store.ensure_seed(image, abilities)
+    store.ensure_seed(image, abilities, lab)
     ensure_key()
-    subnets = {MANAGEMENT: ensure_network(MANAGEMENT), FABRIC: ensure_network(FABRIC, "--internal")}
-    for node in NODES:
-        with step(f"node {node.name} at {node.address(subnets[MANAGEMENT])}, fabric {node.address(subnets[FABRIC])}"):
-            ensure_node(node, image, abilities, subnets)
+    subnets = {lab.management: ensure_network(lab.management), lab.fabric: ensure_network(lab.fabric, "--internal")}
+    for node in lab.nodes:
+        with step(f"node {node.name} at {node.address(subnets[lab.management])}, fabric {node.address(subnets[lab.fabric])}"):
+            ensure_node(lab, node, image, abilities, subnets)
     images.drop_old_nodes()
     store.drop_old_seeds(image)
-    write_known_hosts(subnets[MANAGEMENT])
-    for node in NODES:
-        run([*ssh(node, subnets[MANAGEMENT]), "sudo", "docker", "image", "inspect", store.ENGINE_IMAGE], timeout=30)
+    write_known_hosts()
+    for node in lab.nodes:
+        run([*ssh(node, subnets[lab.management]), "sudo", "docker", "image", "inspect", store.ENGINE_IMAGE], timeout=30)
     head = "# Written by tests/lab/lab.py up for this machine. The lab's other variables are in group_vars/.\n---\n"
-    INVENTORY.write_text(head + to_yaml(inventory(abilities, subnets)), encoding="utf-8")
-    print("  The lab is up. A shell on a node:")
-    for node in NODES:
-        print(f"    {' '.join(ssh(node, subnets[MANAGEMENT]))}")
+    hosts_file(lab).write_text(head + to_yaml(inventory(lab, abilities, subnets)), encoding="utf-8")
+    print(f"  The lab is up: {lab.inventory.relative_to(REPOSITORY)}. A shell on a node:")
+    for node in lab.nodes:
+        print(f"    {' '.join(ssh(node, subnets[lab.management]))}")
+
+
+def hosts_file(lab: Lab) -> pathlib.Path:
+    """The part of a lab's inventory that holds for this machine alone."""
+    return lab.inventory / "hosts.yml"
 
 
 def labelled(kind: str, *options: str) -> list[str]:
-    """Identifiers of the lab's objects of one kind, found by label."""
+    """Identifiers of the objects of one kind that any lab made, found by label."""
     return docker(kind, "ls", "--quiet", "--filter", f"label={LABEL}", *options).split()
 
 
-def down() -> None:
-    """Remove nodes, their disks, the networks and the inventory. Images and the seed stay, so that the next `up` is quick."""
+def down(lab: Lab) -> None:
+    """Remove a lab's nodes, their disks, its networks and inventory. Images and the seed stay, so that the next `up` is quick."""
     with step("containers"):
+        for container in (lab.builder, *(node.container for node in lab.nodes)):
+            if hosts.state(container) != "absent":
+                hosts.remove(container)
+    with step("networks"):
+        for network in (lab.management, lab.fabric):
+            if labelled("network", "--filter", f"name=^{network}$"):
+                docker("network", "rm", network)
+    if labelled("volume") and images.nodes_made():
+        with step("disks of the nodes"):
+            store.drop_nodes(images.nodes_made()[0], lab)
+    hosts_file(lab).unlink(missing_ok=True)
+    write_known_hosts()
+
+
+def clean(lab: Lab) -> None:
+    """Remove everything that a lab made, caches included; what both need goes with the last one. The Docker engine stays."""
+    down(lab)
+    others = [other for other in LABS.values() if other is not lab and is_here(other)]
+    if others:
+        with step(f"seed, images; the rest is for {', '.join(other.name for other in others)}"):
+            if labelled("volume") and images.nodes_made():
+                store.drop_seed(images.nodes_made()[0], lab)
+            images.drop(lab)
+        return
+    with step("volume, images, key"):
         for container in labelled("container", "--all"):
             hosts.remove(container)
-    with step("networks"):
-        for network in labelled("network"):
-            docker("network", "rm", network)
-    if labelled("volume") and images.exists(images.node_tag()):
-        with step("disks of the nodes"):
-            store.drop_nodes(images.node_tag())
-    INVENTORY.unlink(missing_ok=True)
-    KNOWN_HOSTS.unlink(missing_ok=True)
-
-
-def clean() -> None:
-    """Remove everything the lab made, caches included. The Docker engine stays."""
-    down()
-    with step("volume, images, key"):
         for volume in labelled("volume"):
             docker("volume", "rm", volume, timeout=300)
-        tags = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "--filter", "reference=gb10-lab/*").split()
-        if tags:
-            docker("rmi", *tags, timeout=300)
-        for path in (KEY, KEY.with_suffix(".pub")):
+        if images.made():
+            docker("rmi", *images.made(), timeout=300)
+        for path in (KEY, KEY.with_suffix(".pub"), KNOWN_HOSTS):
             path.unlink(missing_ok=True)
 
 
-def status() -> bool:
-    """Print what is there. Returns whether both nodes run."""
-    for node in NODES:
+def is_here(lab: Lab) -> bool:
+    """Whether anything of a lab is on this machine: a node, or the images for the next `up`."""
+    return any(hosts.state(node.container) != "absent" for node in lab.nodes) or cached(lab)
+
+
+def status(lab: Lab) -> bool:
+    """Print what is there of a lab. Returns whether both nodes run."""
+    for node in lab.nodes:
         print(f"  {node.container:24}{hosts.state(node.container)}")
-    for network in (MANAGEMENT, FABRIC):
+    for network in (lab.management, lab.fabric):
         print(f"  {network:24}{subnet_of(network) or 'absent'}")
-    print(f"  {'inventory':24}{INVENTORY if INVENTORY.exists() else 'absent'}")
-    return all(hosts.state(node.container) == "running" for node in NODES)
+    print(f"  {'inventory':24}{lab.inventory if hosts_file(lab).exists() else 'absent'}")
+    return all(hosts.state(node.container) == "running" for node in lab.nodes)
 
 
-def cached() -> bool:
-    """Whether the images are already made, so that `up` needs little disk."""
-    image = images.node_tag()
-    return succeeds(["docker", "volume", "inspect", store.VOLUME]) and images.exists(image) and store.has_seed(image)
+def cached(lab: Lab) -> bool:
+    """Whether a lab's images are already made, so that `up` needs little disk."""
+    image = images.node_tag(lab)
+    return succeeds(["docker", "volume", "inspect", store.VOLUME]) and images.exists(image) and store.has_seed(image, lab)

@@ -16,7 +16,6 @@ import typing as t
 HERE = pathlib.Path(__file__).resolve().parent.parent
 REPOSITORY = HERE.parent.parent
 LAB_DIR = REPOSITORY / ".lab"
-INVENTORY = REPOSITORY / "inventories" / "lab" / "hosts.yml"
 
 # Everything the lab makes carries this label, and only what carries it is ever removed.
 LABEL = "io.gb10.lab=1"

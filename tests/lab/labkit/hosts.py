@@ -13,6 +13,7 @@ import tarfile
 import typing as t
 
 from .common import LABEL, LabError, docker, wait_until
+from .labs import Engine
 from .machine import Abilities, ca_bundle, nameservers
 
 
@@ -42,13 +43,16 @@ def flags(abilities: Abilities) -> list[str]:
     return chosen
 
 
-def machine_files() -> dict[str, File]:
-    """Files that every host needs because of the machine underneath: its name servers and, where needed, its CA bundle."""
+def machine_files(engine: Engine) -> dict[str, File]:
+    """Files that every host needs: its engine's settings, the name servers of the machine underneath and, where needed, its CA bundle."""
+    settings = dict(engine.settings)
     # Containers of the inner engine cannot use the resolver on loopback that Docker gives to the host itself.
-    engine: dict[str, t.Any] = {"storage-driver": "overlay2"}
     if nameservers():
-        engine["dns"] = nameservers()
-    files = {"etc/docker/daemon.json": File(f"{json.dumps(engine, indent=2)}\n".encode())}
+        settings["dns"] = nameservers()
+    files = {"etc/docker/daemon.json": File(f"{json.dumps(settings, indent=2)}\n".encode())}
+    if engine.environment:
+        lines = [f"Environment={name}={value}\n" for name, value in engine.environment.items()]
+        files["etc/systemd/system/docker.service.d/environment.conf"] = File(f"[Service]\n{''.join(lines)}".encode())
     bundle = ca_bundle()
     if bundle is not None:
         files["etc/ssl/certs/ca-certificates.crt"] = File(bundle.read_bytes())
@@ -88,6 +92,7 @@ def create(
     name: str,
     image: str,
     abilities: Abilities,
+    engine: Engine,
     *,
     spec: str,
     mounts: dict[str, str],
@@ -99,7 +104,7 @@ def create(
     arguments += ["--restart=on-failure", *flags(abilities), *network]
     arguments += [f"--volume={source}:{target}" for source, target in mounts.items()]
     docker("create", *arguments, image)
-    put(name, {**machine_files(), **files})
+    put(name, {**machine_files(engine), **files})
 
 
 def boot(container: str) -> None:

@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import urllib.parse
 
-from .common import LAB_DIR, LABEL, LabError, docker, run, step, succeeds, wait_until
+from .common import LAB_DIR, LABEL, REPOSITORY, LabError, docker, run, step, succeeds, wait_until
+from .labs import Lab
 
 GIB = 1024**3
 # Measured on the first run: 9 GiB at the peak of the image build, 5 GiB afterwards, 2 nodes with 1.2 GiB of engine each.
@@ -176,8 +177,8 @@ def start_engine_detached() -> None:
         )
 
 
-def plan(cached: bool) -> list[str]:
-    """What `up` will install and make on this machine, in words."""
+def plan(lab: Lab, cached: bool) -> list[str]:
+    """What `up` of a lab will install and make on this machine, in words."""
     if engine_answers():
         todo = ["use the Docker engine that runs (" + docker("version", "--format", "{{.Server.Version}}") + ")"]
     elif shutil.which("dockerd"):
@@ -189,13 +190,14 @@ def plan(cached: bool) -> list[str]:
     if not cached:
         todo.append("make the images gb10-lab/base, node and engine from Debian and Python packages: 0.7 GB of downloads, 3 to 6 minutes, once")
     todo += [
-        "make the volume gb10-lab-store, the networks gb10-lab-mgmt and gb10-lab-fabric, the containers gb10-lab-spark-1 and -2",
-        "write .lab/ (ssh key) and inventories/lab/hosts.yml in this clone",
+        f"make the volume gb10-lab-store, the networks {lab.management} and {lab.fabric}, "
+        f"the containers {' and '.join(node.container for node in lab.nodes)}",
+        f"write .lab/ (ssh key) and {lab.inventory.relative_to(REPOSITORY)}/hosts.yml in this clone",
     ]
     return todo
 
 
-def check(cached: bool) -> None:
+def check(lab: Lab, cached: bool) -> None:
     """Print needed against found and the plan. Raises LabError when something is short. ``cached``: the images are already made."""
     root, disk = free_disk()
     disk_needed = DISK_NEEDED_WITH_CACHE if cached else DISK_NEEDED
@@ -212,7 +214,7 @@ def check(cached: bool) -> None:
     bundle = ca_bundle()
     print(f"  CA bundle for the nodes: {bundle or 'not needed'}; pip: {json.dumps(pip_environment())}; local wheels: {len(local_wheels())}")
     print("  It will:")
-    for line in plan(cached):
+    for line in plan(lab, cached):
         print(f"    - {line}")
     short = [name for name, _needed, _found, enough in rows if not enough]
     if short:

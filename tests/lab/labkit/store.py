@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The store: one volume with the engine image and the model, made once, and a cheap copy of both for each node.
+"""The store: one volume with the engine image and the model, made once for each kind of engine, and a cheap copy of both for each node.
 
 Layout of the volume:
-  engine-<fingerprint>/docker        data of an inner Docker engine that holds the engine image: the seed
+  engine-<fingerprint>/docker, …     data of an inner Docker engine that holds the engine image: the seed
   engine-<fingerprint>/huggingface   a hub cache with the tiny model
-  nodes/<node>/{docker,huggingface}  what the nodes mount; copies of the seed
+  nodes/<node>/…                     what the nodes mount; copies of the seed
 
-The image is built where it will be used, inside a host, so nothing is ever saved and loaded. A node's copy shares the layers'
-contents by hard links: overlay2 never writes to a lower layer, it copies the file up first. All else, databases above all, is copied.
+The image is built where it will be used, inside a host, so nothing is ever saved and loaded. A node's copy shares by hard links what
+the engine never writes to (``Engine.immutable``), the contents of the layers. All else, databases above all, is copied.
 """
 
 from __future__ import annotations
@@ -21,44 +21,45 @@ import shutil
 
 from . import hosts
 from .common import HERE, LAB_DIR, LABEL, docker, fingerprint, pipe, step
-from .images import base_tag
+from .images import base_tag, ensure_base
+from .labs import ENGINE_BASE, LABS, Lab
 from .machine import Abilities, ca_bundle, local_wheels, pip_environment, proxies
 
 VOLUME = "gb10-lab-store"
 ENGINE_IMAGE = "gb10-lab/engine:0.32.0"
-BUILDER = "gb10-lab-builder"
 SPARK_UID = 1000
 
 # Where the CPU builds of torch live, unless a local wheel directory (PIP_FIND_LINKS) has the one wanted. Set the variable to use a mirror.
 TORCH_INDEX = os.environ.get("GB10_LAB_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
 
+# The arguments after the two directories are tar's: what not to copy, because it is linked.
 CLONE = """
 set -eu
-seed=$1 node=$2
+cd "$1"
+node=$2
+shift 2
 rm -rf "$node"
-mkdir -p "$node/docker/overlay2"
-for entry in "$seed"/docker/*; do
-  [ "${entry##*/}" = overlay2 ] || cp -a "$entry" "$node/docker/"
-done
-for layer in "$seed"/docker/overlay2/*; do
-  copy=$node/docker/overlay2/${layer##*/}
-  mkdir -p "$copy"
-  for entry in "$layer"/*; do
-    [ -e "$entry" ] || [ -L "$entry" ] || continue
-    if [ "${entry##*/}" = diff ]; then
-      cp -al "$entry" "$copy/" || { rm -rf "$copy/diff" && cp -a "$entry" "$copy/"; }
-    else
-      cp -a "$entry" "$copy/"
-    fi
+mkdir -p "$node"
+tar --create --file="$node.tar" --xattrs --no-wildcards-match-slash "$@" .
+tar --extract --file="$node.tar" --xattrs --xattrs-include='*' --directory "$node"
+rm "$node.tar"
+for exclude; do
+  for entry in ${exclude#--exclude=}; do
+    [ -e "$entry" ] || continue
+    cp -al "$entry" "$node/$entry" || { rm -rf "${node:?}/$entry" && cp -a "$entry" "$node/$entry"; }
   done
 done
-cp -a "$seed/huggingface" "$node/"
 """
 
 
-def seed_name() -> str:
-    """The directory of the seed: any change of the engine image's sources, the model's or the base is another one."""
-    return f"engine-{fingerprint(HERE / 'engine', base_tag())}"
+def seed_name(lab: Lab) -> str:
+    """The directory of a lab's seed: any change of the engine image's sources, the model's or the base is another one."""
+    return f"engine-{fingerprint(HERE / 'engine', base_tag(ENGINE_BASE))}{lab.engine.mark}"
+
+
+def mounts(place: str, lab: Lab, huggingface: str) -> dict[str, str]:
+    """What a host of a lab mounts, and where: its engine's data and the hub cache, both below ``place``."""
+    return {**{f"{place}/{name}": target for name, target in lab.engine.data.items()}, f"{place}/huggingface": huggingface}
 
 
 def ensure_volume() -> pathlib.Path:
@@ -74,9 +75,9 @@ def in_store(image: str, script: str, *arguments: str, timeout: float = 300) -> 
     return docker("run", *options, image, "sh", "-c", script, "sh", *arguments, timeout=timeout)
 
 
-def has_seed(image: str) -> bool:
-    """Whether the store holds the seed that is wanted now."""
-    return in_store(image, '[ -d "$1" ] && echo yes || true', seed_name()) == "yes"
+def has_seed(image: str, lab: Lab) -> bool:
+    """Whether the store holds the seed that a lab wants now."""
+    return in_store(image, '[ -d "$1" ] && echo yes || true', seed_name(lab)) == "yes"
 
 
 def context(directory: pathlib.Path) -> dict[str, str]:
@@ -98,50 +99,55 @@ def context(directory: pathlib.Path) -> dict[str, str]:
     return arguments
 
 
-def ensure_seed(node_image: str, abilities: Abilities) -> None:
+def ensure_seed(node_image: str, abilities: Abilities, lab: Lab) -> None:
     """Build engine image and model in a temporary host, unless the store has them. A broken build leaves nothing that counts as a seed."""
-    if has_seed(node_image):
+    if has_seed(node_image, lab):
         return
-    partial = f"{seed_name()}.partial"
-    store = ensure_volume()
-    if hosts.state(BUILDER) != "absent":
-        hosts.remove(BUILDER)
-    in_store(node_image, 'rm -rf "$1" && mkdir -p "$1/docker" "$1/huggingface"', partial)
-    build_context = LAB_DIR / "engine-context"
-    arguments = {"BASE": base_tag(), **context(build_context)}
-    mounts = {
-        f"{store}/{partial}/docker": "/var/lib/docker",
-        f"{store}/{partial}/huggingface": "/huggingface",
-        str(build_context): "/context",
-    }
+    partial = f"{seed_name(lab)}.partial"
+    place = f"{ensure_volume()}/{partial}"
+    base = ensure_base(ENGINE_BASE)
+    if hosts.state(lab.builder) != "absent":
+        hosts.remove(lab.builder)
+    in_store(node_image, 'rm -rf "$1" && mkdir "$1" && cd "$1" && shift && mkdir "$@"', partial, *lab.engine.data, "huggingface")
+    build_context = LAB_DIR / f"{lab.name}-engine-context"
+    arguments = {"BASE": base, **context(build_context)}
     with step("builder host"):
-        hosts.create(BUILDER, node_image, abilities, spec=partial, mounts=mounts, network=(), files={})
-        hosts.boot(BUILDER)
-        pipe(["docker", "save", base_tag()], ["docker", "exec", "--interactive", BUILDER, "docker", "load"], timeout=300)
+        seed = {**mounts(place, lab, "/huggingface"), str(build_context): "/context"}
+        hosts.create(lab.builder, node_image, abilities, lab.engine, spec=partial, mounts=seed, network=(), files={})
+        hosts.boot(lab.builder)
+        pipe(["docker", "save", base], ["docker", "exec", "--interactive", lab.builder, "docker", "load"], timeout=300)
     with step(f"engine image {ENGINE_IMAGE}"):
         options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-        hosts.inside(BUILDER, "docker", "build", "--tag", ENGINE_IMAGE, *options, "/context", timeout=3600)
+        hosts.inside(lab.builder, "docker", "build", "--tag", ENGINE_IMAGE, *options, "/context", timeout=3600)
     with step("tiny model"):
         volumes = ["--volume=/context/model:/src:ro", "--volume=/huggingface:/huggingface"]
-        hosts.inside(BUILDER, "docker", "run", "--rm", "--network=none", *volumes, ENGINE_IMAGE, "python3", "/src/make_model.py", "/huggingface", timeout=600)
+        command = ["docker", "run", "--rm", "--network=none", *volumes, ENGINE_IMAGE, "python3", "/src/make_model.py", "/huggingface"]
+        hosts.inside(lab.builder, *command, timeout=600)
     with step("sealing the seed"):
-        hosts.inside(BUILDER, "docker", "image", "prune", "--force", timeout=300)
-        hosts.inside(BUILDER, "systemctl", "stop", "docker.socket", "docker.service", timeout=120)
-        hosts.remove(BUILDER)
-        in_store(node_image, 'chown -R "$3:$3" "$1/huggingface" && mv "$1" "$2"', partial, seed_name(), str(SPARK_UID))
+        hosts.inside(lab.builder, "docker", "image", "prune", "--force", timeout=300)
+        hosts.inside(lab.builder, "systemctl", "stop", "docker.socket", "docker.service", "containerd.service", timeout=120)
+        hosts.remove(lab.builder)
+        in_store(node_image, 'chown -R "$3:$3" "$1/huggingface" && mv "$1" "$2"', partial, seed_name(lab), str(SPARK_UID))
         shutil.rmtree(build_context)
 
 
-def clone(node_image: str, node: str) -> None:
-    """Give a node a fresh copy of the seed."""
-    in_store(node_image, CLONE, f"/store/{seed_name()}", f"/store/nodes/{node}")
+def clone(node_image: str, lab: Lab, node: str) -> None:
+    """Give a node of a lab a fresh copy of the seed."""
+    excludes = [f"--exclude=./{pattern}" for pattern in lab.engine.immutable]
+    in_store(node_image, CLONE, f"/store/{seed_name(lab)}", f"/store/nodes/{node}", *excludes)
 
 
 def drop_old_seeds(node_image: str) -> None:
-    """Remove seeds made of other sources; contents that a node still shares with one live on under its own links."""
-    in_store(node_image, 'for seed in engine-*; do [ "$seed" = "$1" ] || rm -rf "$seed"; done', seed_name())
+    """Remove seeds that no lab wants; contents that a node still shares with one live on under its own links."""
+    wanted = " ".join(seed_name(lab) for lab in LABS.values())
+    in_store(node_image, 'for seed in engine-*; do case " $1 " in *" ${seed%.partial} "*) ;; *) rm -rf "$seed" ;; esac; done', wanted)
 
 
-def drop_nodes(node_image: str) -> None:
-    """Remove the nodes' copies; the seed stays."""
-    in_store(node_image, "rm -rf /store/nodes")
+def drop_seed(node_image: str, lab: Lab) -> None:
+    """Remove a lab's seed, also one half made."""
+    in_store(node_image, 'rm -rf "$1" "$1.partial"', seed_name(lab))
+
+
+def drop_nodes(node_image: str, lab: Lab) -> None:
+    """Remove the copies of a lab's nodes; the seed stays."""
+    in_store(node_image, 'cd nodes 2>/dev/null || exit 0; rm -rf "$@"', *(node.name for node in lab.nodes))

@@ -23,6 +23,9 @@ ENGINE = {
     "seconds": 42.2,
     "exit_code": None,
     "exit_signal": None,
+    "ended_at": None,
+    "stopped_at": None,
+    "stopped_by": "",
     "log_path": "/var/log/gb10/gb10/engine/r.log",
 }
 CONTAINER = {"exists": True, "running": True, "name": "gb10-gb10-head", "exit_code": None, "oom_killed": False}
@@ -150,7 +153,8 @@ def test_an_exit_names_code_cause_line_and_remedy(play):
     result = play.run(STARTED, dead("usage: vllm", "vllm: error: unrecognized arguments: --x", exit_code=2))
     assert result["failed"]
     assert result["msg"] == (
-        "the engine on spark-1 ended with exit code 2 (this version of the engine does not know an argument): vllm: error: unrecognized arguments: --x"
+        "the engine on spark-1 ended with exit code 2 after 42 s (this version of the engine does not know an argument): "
+        "vllm: error: unrecognized arguments: --x"
     )
     assert result["log_lines"] == ["usage: vllm", "vllm: error: unrecognized arguments: --x"]
     assert ENGINE["log_path"] in result["remedy"]
@@ -163,7 +167,7 @@ def test_an_exit_names_code_cause_line_and_remedy(play):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"exit_code": 0}, "ended with exit code 0; its log names no error"),
+        ({"exit_code": 0}, "ended with exit code 0 after 42 s; its log names no error"),
         ({"exit_signal": 9}, "was ended by SIGKILL"),
         ({}, "is gone, and nothing noted how it ended"),
     ],
@@ -172,6 +176,17 @@ def test_an_exit_without_a_word(play, how, words):
     result = play.run(STARTED, dead("INFO all fine", **how))
     assert words in result["msg"]
     assert ("journalctl -k" in result["remedy"]) == (how == {"exit_signal": 9})
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_an_engine_that_somebody_stops_ends_the_wait_at_once(play, live):
+    """Even when it generates a token in its grace: nobody can use it. What its log says at its end is no failure of its own."""
+    engine = {**ENGINE, "live": live, "stopped_by": "user bob with vllm_serve", "stopped_at": 1795226031.0}
+    result = play.run(STARTED, look(), look(engine=engine, log_lines=["RuntimeError: Engine core died"], **TOKEN))
+    assert result["failed"]
+    assert result["msg"] == "the engine on spark-1 was stopped by user bob with vllm_serve at 2026-11-21T01:53:51Z, while this play waited for it"
+    assert (result["reason"], result["remedy"]) == ("stopped", "Run again when it is to serve.")
+    assert "was stopped by user bob" in play.meeting("spark-2", "worker").failure().message
 
 
 def test_a_fatal_line_ends_the_wait_at_the_next_look(play):
@@ -295,6 +310,81 @@ def test_a_head_ends_when_a_worker_failed(play):
     result = play.run(STARTED, fail, look())
     assert (result["failed"], result["msg"]) == (True, "ended because spark-2 failed: container gone")
     assert play.clock.now < 5
+
+
+# -- ranks without Ray -----------------------------------------------------------------------------------------------
+
+RANK = {**STARTED, "changed": False, "actions": [], "reason": "live", "endpoint": "", "diff": {"before": {}, "after": {}}}
+CAUSE = "vllm: error: unrecognized arguments: --x"
+ECHO = "RuntimeError: Engine core initialization failed. See root cause above."
+
+
+def on_rank(play, *script, head=None, **options):
+    """Run a worker whose head came to the same meeting with a live rank."""
+    head = head or play.meeting("spark-1", "head")
+    head.tell("plan", {"live": True, "changed": False, "reason": "live"})
+    given = {"executor": "native", "node_count": 2, "node_rank": 1, "master_address": "10.0.0.1"}
+    return play.run(RANK, *script, node="spark-2", node_role="worker", **{**given, **options})
+
+
+def test_a_rank_waits_for_the_heads_token(play):
+    head = play.meeting("spark-1", "head")
+
+    def succeed():
+        head.succeed("ready after 00:42")
+        return look()
+
+    result = on_rank(play, look(), succeed, look(), head=head)
+    assert (result["failed"], result["changed"], result["msg"]) == (False, False, "spark-1: ready after 00:42")
+    assert play.asked[1][1]["log_offset"] == 0
+    assert "probe" not in play.asked[1][1]
+    assert any("spark-2: loading weights 1/2" in line for line in play.shown)
+
+
+def test_a_rank_that_ends_is_told_with_its_own_line(play):
+    result = on_rank(play, dead(CAUSE, exit_code=2))
+    assert "the rank on spark-2 ended with exit code 2" in result["msg"]
+    assert CAUSE in result["msg"]
+    assert play.meeting("spark-3", "worker").failure().node == "spark-2"
+
+
+def test_a_last_look_finds_the_cause_of_what_another_rank_saw(play):
+    head = play.meeting("spark-1", "head")
+
+    def fail():
+        head.fail(f"the engine on spark-1 ended: {ECHO}")
+        return look()
+
+    result = on_rank(play, fail, dead(CAUSE, exit_code=2), head=head)
+    assert result["msg"].startswith("the rank on spark-2 cannot serve (this version of the engine does not know an argument)")
+    assert result["failed_node"] == "spark-1"
+
+
+@pytest.mark.parametrize("last", [look(), dead(ECHO, exit_code=1), AnsibleConnectionFailure("no route")])
+def test_a_last_look_without_a_cause_leaves_the_word_to_the_first(play, last):
+    head = play.meeting("spark-1", "head")
+
+    def fail():
+        head.fail("no memory")
+        return look()
+
+    result = on_rank(play, fail, last, head=head)
+    assert result["msg"] == "ended because spark-1 failed: no memory"
+
+
+def test_ranks_meet_even_when_nothing_is_waited_for(play):
+    result = on_rank(play, wait=False)
+    assert (result["changed"], result["failed"]) == (False, False)
+    assert [name for name, _arguments in play.asked] == [vllm_serve.MODULE]
+
+
+def test_check_mode_predicts_what_the_others_bring_about(play):
+    head = play.meeting("spark-1", "head")
+    head.tell("plan", {"live": False, "changed": True, "reason": "no engine runs"})
+    result = on_rank(play, head=head, check_mode=True)
+    assert result["changed"]
+    assert result["msg"] == "would be restarted: an engine without all its ranks is not live: none lives on spark-1"
+    assert [arguments["state"] for _name, arguments in play.asked] == ["started"]
 
 
 def test_without_a_head_a_worker_does_not_wait_for_ever(play):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -23,6 +24,7 @@ RUN = {
     "pid": 57,
     "start_ticks": 987654,
     "container_start": 987000,
+    "boot_id": "2a5dc1f5-3983-4f96-a958-ebff58fa47ab",
     "argv": ["vllm", "serve", "m"],
     "digest": "1:abc",
     "secret_env": {"VLLM_API_KEY": "/run/secrets/gb10/api_key"},
@@ -70,7 +72,75 @@ def test_a_live_engine_has_the_hosts_pid(node):
     state = _engine.engine_state(paths, str(proc))
     assert (state["live"], state["pid"], state["digest"]) == (True, 48121, "1:abc")
     assert state["log_path"] == f"{paths.log}/engine/20260101T000000Z-0001.log"
-    assert state["seconds"] > 0
+    assert state["stopped_by"] == ""
+
+
+@pytest.mark.parametrize("now", [0.0, 1700000042.0, 4000000000.0])
+def test_how_long_an_engine_lives_is_no_matter_of_the_wall_clock(node, monkeypatch, now):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    fake_process(proc, 48121, 57)
+    monkeypatch.setattr(_engine.time, "time", lambda: now)
+    monkeypatch.setattr(_engine, "boot_seconds", lambda: RUN["start_ticks"] / os.sysconf("SC_CLK_TCK") + 42.04)
+    assert _engine.engine_state(paths, str(proc))["seconds"] == 42.0
+
+
+def test_a_run_that_is_over_lasted_what_its_launcher_counted(node):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    assert _engine.engine_state(paths, str(proc))["seconds"] is None
+    note(run, "exit", {"run_id": RUN["run_id"], "code": 0, "signal": None, "ended_at": 1.0, "error": "", "seconds": 31.4})
+    assert _engine.engine_state(paths, str(proc))["seconds"] == 31.4
+
+
+END = {
+    "live": False, "start_error": "", "run_id": "r", "seconds": 31.4, "ended_at": 1795226031.0, "exit_code": None, "exit_signal": None,
+    "stopped_by": "", "stopped_at": None,
+}  # fmt: skip
+AT = "at 2026-11-21T01:53:51Z after 31 s"
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"live": True}, ""),
+        ({"run_id": ""}, ""),
+        ({"exit_code": 1}, f"ended with exit code 1 {AT}"),
+        ({"exit_code": 0, "seconds": None, "ended_at": None}, "ended with exit code 0"),
+        ({"exit_signal": 9}, f"was ended by SIGKILL {AT}"),
+        ({"exit_signal": 40}, f"was ended by signal 40 {AT}"),
+        ({"exit_signal": 15, "stopped_by": "user ada with vllm_serve", "stopped_at": 1795226031.0}, f"was stopped by user ada with vllm_serve {AT}"),
+        ({"seconds": None, "ended_at": None}, "is gone, and nothing noted how it ended"),
+    ],
+)
+def test_how_it_ended_in_words(how, words):
+    assert _engine.end_text({**END, **how}) == words
+
+
+@pytest.mark.parametrize(("text", "line"), [("one\n\x1b[36mtwo\x1b[0m\n\n", ", its log ends: two"), ("", ""), (None, "")])
+def test_the_last_end_quotes_the_logs_last_line(tmp_path, text, line):
+    if text is not None:
+        (tmp_path / "log").write_text(text)
+    assert _engine.last_end({**END, "exit_code": 1, "log_path": str(tmp_path / "log")}) == f"run r ended with exit code 1 {AT}{line}"
+    assert _engine.last_end({**END, "live": True, "log_path": str(tmp_path / "log")}) == ""
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_start_that_failed_is_the_last_end(node, before):
+    paths, proc, run = node
+    if before:
+        note(run, "run", RUN)
+    note(run, "exit", {"run_id": "r2", "code": 126, "signal": None, "ended_at": 1.0, "error": "/var/log/gb10/engine takes not the engine's log"})
+    state = _engine.engine_state(paths, str(proc))
+    assert _engine.last_end(state) == f"run r2 did not start: {paths.log}/engine takes not the engine's log"
+
+
+@pytest.mark.parametrize(("run_ids", "by"), [([RUN["run_id"]], "user ada"), (["another"], "")])
+def test_a_stop_counts_for_the_runs_that_it_names(node, run_ids, by):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    note(run, "stop", {"run_ids": run_ids, "by": by and "user ada", "at": 1.0})
+    assert _engine.engine_state(paths, str(proc))["stopped_by"] == by
 
 
 @pytest.mark.parametrize("other", [{"inner": 58}, {"ticks": 1}, {"state": "Z"}])
@@ -103,6 +173,25 @@ def test_a_broken_note_is_unknown_with_its_content(node):
     with pytest.raises(UnknownState) as caught:
         _engine.engine_state(paths, str(proc))
     assert caught.value.details["raw"] == "{broken"
+    assert "teardown" in caught.value.remedy
+    assert not _engine.engine_state(paths, str(proc), lenient=True)["live"]
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"run_id": "r"}', '{"run_id": "r", "pid": 57, "start_ticks": 987654}'])
+def test_a_note_that_is_not_that_of_a_run_is_unknown(node, content):
+    paths, proc, run = node
+    (run / "run.json").write_text(content)
+    with pytest.raises(UnknownState, match="no JSON, or not that of the launcher"):
+        _engine.engine_state(paths, str(proc))
+
+
+@pytest.mark.parametrize("name", ["exit", "stop"])
+def test_a_broken_note_that_only_tells_more_tells_nothing(node, name):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    fake_process(proc, 48121, 57)
+    (run / f"{name}.json").write_text("{broken")
+    assert _engine.engine_state(paths, str(proc))["live"]
 
 
 # -- log -------------------------------------------------------------------------------------------------------------
@@ -363,3 +452,40 @@ def test_read_key(tmp_path):
         _engine.read_key(str(path))
     path.write_text("k\n")
     assert _engine.read_key(str(path)) == "k"
+
+
+# -- live work -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "ray::RayWorkerProc.run",
+        "ray::RayWorkerWrapper.execute_method",
+        "ray::SomebodysActor",
+        "VLLM::EngineCore",
+        "VLLM::Worker_TP0",
+        "/opt/venv/bin/python3 /opt/venv/bin/vllm serve model --port 8000",
+        "python3 -m vllm.entrypoints.openai.api_server",
+    ],
+)
+def test_work(title):
+    assert _engine.is_work(title)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "",
+        "ray::IDLE",
+        "ray::IDLE_SpillWorker",
+        "ray::SPILL_SpillWorker",
+        "ray::DashboardAgent",
+        "ray::RuntimeEnvAgent",
+        "/sbin/docker-init -- ray start --block --head",
+        "/usr/lib/ray/gcs/gcs_server --gcs_server_port=6379",
+        "sleep 1000",
+    ],
+)
+def test_no_work(title):
+    assert not _engine.is_work(title)

@@ -39,6 +39,20 @@ def test_a_lock_is_read_as_it_was_written(tmp_path):
     assert os.listdir(tmp_path) == ["lock.json"]
 
 
+@pytest.mark.parametrize("jump", [-86400 * 365, 86400 * 365])
+def test_a_clock_that_jumped_decides_nothing(tmp_path, jump):
+    """The age is for people: no lock is taken or kept for its age."""
+    path = tmp_path / "lock.json"
+    path.write_text(_lock.dump(ME, NOW))
+    now = path.stat().st_mtime
+    os.utime(path, (now - jump, now - jump))
+    lock = _lock.read(str(path))
+    assert lock.age >= 0
+    assert _lock.decide_acquire(lock, ME, break_lock=False, only_id=None)[0] is None
+    with pytest.raises(ClusterError, match="another run works on this cluster"):
+        _lock.decide_acquire(lock, {**ME, "pid": 1}, break_lock=False, only_id=None)
+
+
 def test_the_age_is_that_of_the_file(tmp_path):
     path = str(tmp_path / "lock.json")
     _lock.write(path, _lock.dump(ME, NOW), replace=False)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _node_container as nc
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 FIELDS = {
     "image": "local/vllm-ray:26.05",
@@ -128,10 +129,39 @@ def test_current_is_read_from_the_labels():
     assert not found.holds_processes
 
 
-@pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]"}])
-def test_labels_that_cannot_be_read_are_unknown(labels):
-    with pytest.raises(UnknownState, match="io.gb10.fields cannot be read"):
-        nc.current_of(inspected(labels))
+def test_the_uptime_is_that_of_the_first_process(monkeypatch):
+    found = nc.current_of(inspected(unit().labels))
+    assert found.uptime() == 0
+    began = nc._launcher.process(os.getpid()).start_ticks / os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(nc, "boot_seconds", lambda: began + 100)
+    assert dataclasses.replace(found, pid=os.getpid()).uptime() == 100
+    assert dataclasses.replace(found, pid=2**30).uptime() == 0
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]", "io.gb10.spec": "1:abc"}])
+def test_a_container_with_labels_that_tell_nothing_is_replaced(labels):
+    found = nc.current_of(inspected(labels))
+    assert (found.readable, found.fields, found.digest) == (False, {}, "")
+    running = dataclasses.replace(found, status="running", exit_code=0)
+    assert nc.replacement_reason(running, nc.changes(running, unit())) == "container of ours has labels that do not tell what it was made of"
+    assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
+
+
+def test_an_image_id_is_shown_as_docker_shows_it():
+    before, after = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    assert nc.difference_text({"image_id": (before, after)}) == 'image_id "sha256:aaaaaaaaaaaa" -> "sha256:bbbbbbbbbbbb"'
+    assert nc.difference_text({"x": (None, "sha256:of nothing")}) == 'x nothing -> "sha256:of nothing"'
+
+
+@pytest.mark.parametrize(
+    ("words", "going"),
+    [
+        ("removal of container 4f66ad9a0b2e is already in progress", True),
+        ("You cannot remove a running container 4f66ad9a0b2e. Stop the container before attempting removal or force remove", False),
+    ],
+)
+def test_a_removal_of_somebody_else_is_known_by_dockers_words(words, going):
+    assert nc.under_removal(ClusterError(f"removing container 4f66ad9a0b2e: {words}", detail=words)) is going
 
 
 # -- plan ------------------------------------------------------------------------------------------------------------

@@ -62,6 +62,34 @@ def test_reserved_arguments_are_refused_with_a_remedy(name):
     assert "planted-secret" not in str(caught.value) + caught.value.remedy
 
 
+HEAD, WORKER = (_vllm_args.Place(rank, 2, "10.0.0.1", 29501) for rank in (0, 1))
+MEETING = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1", "--master-port", "29501"]
+
+
+def test_the_head_of_ranks_that_spread_themselves():
+    argv = _vllm_args.serve_argv(["vllm", "serve"], "m", "10.0.0.1", 8000, {"dtype": "bfloat16"}, HEAD)
+    assert argv == ["vllm", "serve", "m", "--host", "10.0.0.1", "--port", "8000", *MEETING, "--dtype", "bfloat16"]
+
+
+def test_the_other_ranks_have_no_api():
+    arguments = {"dtype": "bfloat16", "api_server_count": 2, "served_model_name": ["m"]}
+    argv = _vllm_args.serve_argv(["vllm", "serve"], "m", "10.0.0.1", 8000, arguments, WORKER)
+    meeting = [*MEETING[:3], "1", *MEETING[4:], "--headless"]
+    assert argv == ["vllm", "serve", "m", *meeting, "--dtype", "bfloat16", "--served-model-name", "m"]
+
+
+def test_one_node_meets_nobody():
+    alone = _vllm_args.Place(0, 1, "", 29501)
+    assert _vllm_args.serve_argv(["vllm", "serve"], "m", "a", 1, {}, alone) == _vllm_args.serve_argv(["vllm", "serve"], "m", "a", 1, {})
+
+
+@pytest.mark.parametrize("name", ["nnodes", "node_rank", "master-addr", "master_port", "headless"])
+def test_the_place_of_a_rank_is_no_argument(name):
+    with pytest.raises(ClusterError, match="is not accepted among the arguments") as caught:
+        _vllm_args.serve_argv(["vllm", "serve"], "m", "a", 1, {name: 1}, HEAD)
+    assert "option" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [({}, "org/m"), ({"served_model_name": "x"}, "x"), ({"served-model-name": ["x", "y"]}, "x"), ({"served_model_name": []}, "org/m")],

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _listeners, _net, _node_container
+from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _listeners, _native, _net, _node_actor, _node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._ray import RayTable, ray_unit
@@ -88,7 +90,7 @@ def node(monkeypatch):
 
     def use(engine):
         monkeypatch.setattr(_listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
-        monkeypatch.setattr(ray_cluster, "EngineApi", lambda *arguments: engine)
+        monkeypatch.setattr(_node_actor, "EngineApi", lambda *arguments: engine)
         engines.append(engine)
         return engine
 
@@ -114,7 +116,7 @@ def running(**given):
 
 
 def test_documentation_and_specification_agree():
-    documented = yaml.safe_load(ray_cluster.DOCUMENTATION)["options"]
+    documented = yaml.safe_load(ray_cluster.DOCUMENTATION)["options"] | yaml.safe_load(_node.ModuleDocFragment.DOCUMENTATION)["options"]
     spec = {name: option for name, option in ray_cluster.argument_spec().items() if not name.startswith("docker_")}
     assert documented.keys() == spec.keys()
     assert {name: option.get("default") for name, option in documented.items()} == {name: option.get("default") for name, option in spec.items()}
@@ -139,7 +141,7 @@ def test_check_mode_predicts_on_a_cold_node_without_its_image(node):
     result = ray_cluster.work(Module(check_mode=True, secret_files={"ray_token": "/none/ray_token"}))
     assert result["changed"]
     assert result["actions"] == ["create gb10-gb10-head (no container)", "start gb10-gb10-head"]
-    assert result["session"] == ray_cluster.SESSION_TO_COME
+    assert result["session"] == _node_actor.SESSION_TO_COME
     assert result["diff"]["before"] == {"state": "absent", "fields": {}}
     assert result["diff"]["after"]["state"] == "running"
 
@@ -152,7 +154,7 @@ def test_check_mode_predicts_a_worker_whose_head_is_to_come(node, monkeypatch):
 
 def test_check_mode_predicts_that_a_worker_follows_a_new_head(node):
     node(Engine([running(node_role="worker", head_address="10.0.0.1", head_session="abc")]))
-    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=ray_cluster.SESSION_TO_COME)
+    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=_node_actor.SESSION_TO_COME)
     assert ray_cluster.work(module)["changed_fields"] == ["head_session"]
 
 
@@ -190,8 +192,8 @@ def test_live_work_is_not_thrown_away(node, check_mode, titles, role):
 
 def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
     run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(ray_cluster._engine, "engine_state", lambda paths: run)
-    monkeypatch.setattr(ray_cluster._engine, "requests_running", lambda url, timeout: 3)
+    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(_engine, "requests_running", lambda url, timeout: 3)
     node(Engine([running()]))
     with pytest.raises(ClusterError, match=r"holds live work \(run 20261121T000000-1; 3 requests run\)") as caught:
         ray_cluster.work(Module(shm_size="20g"))
@@ -215,6 +217,31 @@ def test_a_worker_that_never_noted_its_head_is_guarded(node):
     node(Engine([running(**given)], titles=["ray::RayWorkerProc.run"]))
     with pytest.raises(ClusterError, match='head_session "" -> "def"'):
         ray_cluster.work(Module(**given, head_session="def"))
+
+
+def native(**given):
+    """Our container as it runs for an engine without Ray."""
+    given = {"node_role": "worker", **given}
+    unit = _native.native_unit("gb10", {**_node_actor.common_fields(params(**given), "sha256:aaa"), "executor": "native"})
+    return container(labels=unit.labels, name=unit.name, path="python3")
+
+
+def test_a_container_without_ray_is_made_anew(node):
+    node(Engine([native(node_role="head")]))
+    changed = ray_cluster.work(Module(check_mode=True))["changed_fields"]
+    assert {"executor", "port", "head_address"} <= {*changed}
+    assert "env" not in changed
+
+
+def test_a_live_rank_without_ray_is_guarded_on_the_head(node):
+    node(Engine([native(node_role="head")], titles=["VLLM::Worker_TP0"]))
+    with pytest.raises(ClusterError, match='executor "native" -> "ray"'):
+        ray_cluster.work(Module())
+
+
+def test_a_rank_whose_head_runs_ray_by_now_holds_no_work(node):
+    node(Engine([native()], titles=["VLLM::Worker_TP1"]))
+    assert ray_cluster.work(Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session="abc"))["changed"]
 
 
 def test_an_exited_container_is_replaced(node):
@@ -334,12 +361,12 @@ def test_a_stale_head_blocks_until_somebody_says_so(node, monkeypatch, path, arg
 
 def test_our_own_listeners_are_not_foreign():
     found = [listener(holder=OWN_ID), listener(holder=OTHER_ID), listener(holder="d" * 64)]
-    kept = ray_cluster.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
+    kept = _node_actor.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
     assert [(entry["container"], entry["container_name"]) for entry in kept] == [(OTHER_ID, "theirs"), ("", "")]
 
 
 def test_the_hosts_own_listeners_are_foreign_to_a_new_container():
-    assert len(ray_cluster.foreign_listeners([listener()], {}, "")) == 1
+    assert len(_node_actor.foreign_listeners([listener()], {}, "")) == 1
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
@@ -363,7 +390,7 @@ def wait(engine, table, monkeypatch, **given):
 def test_the_wait_ends_when_ray_knows_the_node(monkeypatch):
     before = [UnknownState("printed what cannot be read", raw="x"), ClusterError("is not running"), RayTable("", "", [], "Connection refused", "head")]
     table = RayTable("2.60.0", "3.11.2", [READY], "", "")
-    assert wait(Engine([running()]), [*before, RayTable("2.60.0", "3.11.2", [], "", ""), table], monkeypatch) == [READY]
+    assert wait(Engine([running()]), [*before, RayTable("2.60.0", "3.11.2", [], "", ""), table], monkeypatch) == {"ray_nodes": [READY]}
 
 
 @pytest.mark.parametrize(
@@ -389,6 +416,18 @@ def test_the_wait_ends_with_the_container(monkeypatch):
 def test_the_wait_ends_when_somebody_removes_the_container(monkeypatch):
     with pytest.raises(ClusterError, match="was removed while it was waited for"):
         wait(Engine(), RayTable("", "", [], "", ""), monkeypatch)
+
+
+@pytest.mark.parametrize(("uptime", "ready"), [(10.0, False), (3600.0, True)])
+def test_a_clock_that_was_set_back_does_not_keep_ray_waiting_for_ever(monkeypatch, uptime, ready):
+    """The container's start lies in the future then. After a while the head's entry can only be that of this container."""
+    monkeypatch.setattr(_node_container.Current, "uptime", lambda current: uptime)
+    earlier = RayTable("2.60.0", "3.11.2", [{**READY, "started_ms": READY["started_ms"] - 86400000}], "", "")
+    if ready:
+        assert wait(Engine([running()]), earlier, monkeypatch)["ray_nodes"] == earlier.nodes
+    else:
+        with pytest.raises(WaitTimeout):
+            wait(Engine([running()]), earlier, monkeypatch)
 
 
 def test_milliseconds_of_dockers_times():
@@ -425,6 +464,9 @@ class Handle:
     def start(self):
         self.sdk.calls.append(("start", self.id))
 
+    def unpause(self):
+        self.sdk.calls.append(("unpause", self.id))
+
     def remove(self, v):
         self.sdk.calls.append(("remove", self.id))
 
@@ -435,7 +477,7 @@ class Handle:
 @pytest.fixture
 def sdk(monkeypatch):
     client = Sdk()
-    monkeypatch.setattr(ray_cluster, "sdk_client", lambda *arguments: client)
+    monkeypatch.setattr(_node_actor, "sdk_client", lambda *arguments: client)
     return client
 
 
@@ -458,22 +500,234 @@ def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
 
 
 def test_the_engine_is_stopped_before_its_container(node, sdk, monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "ada")
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(ray_cluster._engine, "engine_state", lambda paths: run)
-    engine = node(Engine([running()]))
+    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    node(executing(Engine([running()]), sdk))
+    ray_cluster.work(Module(state="stopped"))
+    assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
+
+
+def executing(engine, sdk):
+    """The engine with a launcher in its containers that stops whatever it is told."""
 
     def execute(container_id, argv, *, timeout):
-        sdk.calls.append(("exec", argv[1:3], argv[-2:], timeout))
+        sdk.calls.append(("exec", argv[1:3], argv[5:], timeout))
         return ray_cluster_result(0)
 
     engine.exec = execute
-    ray_cluster.work(Module(state="stopped"))
-    assert sdk.calls == [("exec", ["/opt/gb10/launch/launcher.py", "stop"], ["--grace", "120"], 150), ("stop", OWN_ID, 120)]
+    return engine
+
+
+STOP_ENGINE = ("exec", ["/opt/gb10/launch/launcher.py", "stop"], ["--grace", "120", "--by", "user ada with the node's container"], 150)
+
+
+def test_an_engine_whose_note_is_broken_is_stopped_before_its_container(node, sdk, monkeypatch, tmp_path):
+    monkeypatch.setenv("SUDO_USER", "ada")
+    (tmp_path / "gb10" / "run").mkdir(parents=True)
+    (tmp_path / "gb10" / "run" / "run.json").write_text("{")
+    node(executing(Engine([running(state_dir=str(tmp_path))], titles=["VLLM::EngineCore"]), sdk))
+    ray_cluster.work(Module(state="stopped", state_dir=str(tmp_path)))
+    assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
+
+
+# -- containers by halves --------------------------------------------------------------------------------------------
+
+
+def places(tmp_path):
+    return {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log")}
+
+
+ANEW = [("create", "gb10-gb10-head"), ("start", "new")]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("created", "container of ours was created but never started"),
+        ("exited", "container of ours had exited with code 137"),
+        ("dead", "container of ours was dead"),
+        ("removing", "container of ours was removing"),
+    ],
+)
+def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, reason):
+    entry = running(**places(tmp_path))
+    entry["State"].update(Status=status, Running=False, ExitCode=137)
+    node(Engine([entry]))
+    result = ray_cluster.work(Module(**places(tmp_path), wait=False))
+    assert result["actions"][0] == f"remove gb10-gb10-head ({reason})"
+    assert sdk.calls == [("remove", OWN_ID), *ANEW]
+
+
+@pytest.mark.parametrize("labels", [{"io.gb10.owner": "gb10.cluster"}, {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}])
+def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
+    node(Engine([container(labels=labels)]))
+    result = ray_cluster.work(Module(**places(tmp_path), wait=False))
+    assert result["reason"] == "container of ours has labels that do not tell what it was made of"
+    assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
+
+
+def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_path):
+    node(Engine([container(labels={"io.gb10.owner": "gb10.cluster"})], titles=["VLLM::Worker_TP0"]))
+    with pytest.raises(ClusterError, match="labels that do not tell.*VLLM::Worker_TP0"):
+        ray_cluster.work(Module(**places(tmp_path)))
+    assert sdk.calls == []
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"io.gb10.owner": "somebody"},
+        {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "other"},
+        {"io.gb10.cluster": "gb10", "io.gb10.role": "head"},
+    ],
+)
+@pytest.mark.parametrize("status", ["running", "created", "exited"])
+def test_a_foreign_container_is_never_removed(node, sdk, tmp_path, labels, status):
+    node(Engine([container(labels=labels, status=status)]))
+    with pytest.raises(ClusterError, match="not ours has the name of ours"):
+        ray_cluster.work(Module(**places(tmp_path)))
+    assert not ray_cluster.work(Module(state="absent"))["changed"]
+    assert sdk.calls == []
+
+
+def refused(sdk, monkeypatch, words, gone_after=0):
+    """Removals are refused with Docker's words; the container is gone after so many looks."""
+    looks = []
+
+    def remove(handle, v):
+        raise ClusterError(f"removing container: {words}", detail=words)
+
+    def inspect(engine, wanted):
+        looks.append(wanted)
+        if len(looks) > gone_after:
+            raise NotFound("No such container")
+        return {}
+
+    monkeypatch.setattr(Handle, "remove", remove)
+    actor = _node_actor.Actor(Engine(), params(docker_timeout=0.1), "spark-1", None, _node_actor.NO_WORK)
+    monkeypatch.setattr(Engine, "inspect", inspect)
+    return actor
+
+
+def test_a_removal_of_somebody_else_is_waited_for(sdk, monkeypatch):
+    refused(sdk, monkeypatch, "removal of container aaa is already in progress", gone_after=3).remove(OWN_ID)
+
+
+def test_a_removal_that_does_not_end_is_told(sdk, monkeypatch):
+    with pytest.raises(ClusterError, match="Docker began that and has not done it within 0.1 s"):
+        refused(sdk, monkeypatch, "removal of container aaa is already in progress", gone_after=10**6).remove(OWN_ID)
+
+
+def test_a_removal_that_docker_refuses_is_told(sdk, monkeypatch):
+    with pytest.raises(ClusterError, match="device or resource busy"):
+        refused(sdk, monkeypatch, "unlinkat: device or resource busy").remove(OWN_ID)
+
+
+def test_a_container_that_somebody_else_removed_is_gone(sdk, monkeypatch):
+    def remove(handle, v):
+        raise NotFound("No such container")
+
+    monkeypatch.setattr(Handle, "remove", remove)
+    _node_actor.Actor(Engine(), params(), "spark-1", None, _node_actor.NO_WORK).remove(OWN_ID)
+
+
+def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch, tmp_path):
+    monkeypatch.setenv("SUDO_USER", "ada")
+    run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
+    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    entry = running(**places(tmp_path))
+    entry["State"].update(Status="paused", Paused=True)
+    node(executing(Engine([entry]), sdk))
+    with pytest.raises(ClusterError, match="container of ours was paused.*holds live work") as caught:
+        ray_cluster.work(Module(**places(tmp_path)))
+    assert "docker unpause gb10-gb10-head" in caught.value.remedy
+    assert sdk.calls == []
+    ray_cluster.work(Module(**places(tmp_path), state="stopped"))
+    assert sdk.calls == [("unpause", OWN_ID), STOP_ENGINE, ("stop", OWN_ID, 120)]
+
+
+# -- another image, another start ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def retagged(node, sdk, monkeypatch, tmp_path):
+    """Our container runs, and its image's tag has gone over to another image since; what ``live`` says of an engine in it."""
+    old, new = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    wanted = params(**places(tmp_path))
+    unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, old, None))
+    monkeypatch.setenv("SUDO_USER", "ada")
+
+    def use(live, image=new):
+        monkeypatch.setattr(_engine, "engine_state", lambda paths: {"live": live, "run_id": "1", "api_address": "", "api_port": None})
+        node(executing(Engine([container(labels=unit.labels)], image=image), sdk))
+        return lambda **more: ray_cluster.work(Module(**places(tmp_path), wait=False, **more))
+
+    return use
+
+
+def test_an_image_replaced_under_a_live_engine_blocks_with_both_ids(retagged, sdk):
+    play = retagged(live=True)
+    with pytest.raises(ClusterError, match='image_id "sha256:aaaaaaaaaaaa" -> "sha256:bbbbbbbbbbbb"') as caught:
+        play()
+    assert "gb10_allow_restart=true" in caught.value.remedy
+    assert sdk.calls == []
+    assert play(allow_restart=True)["changed_fields"] == ["image_id"]
+    assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
+
+
+def test_an_image_replaced_without_an_engine_is_taken_unasked(retagged, sdk):
+    assert retagged(live=False)()["changed_fields"] == ["image_id"]
+    assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_an_image_that_was_pruned_changes_nothing_that_runs(retagged, sdk, live):
+    assert not retagged(live, image="")()["changed"]
+    assert sdk.calls == []
+
+
+# -- a full disk -----------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_keeps_no_container(node, sdk, tmp_path):
+    folder = tmp_path / "log" / "gb10" / "containers"
+    folder.mkdir(parents=True)
+    (folder / f"gb10-gb10-head-{OWN_ID[:12]}.log.new").symlink_to("/dev/full")
+    node(Engine([running(**places(tmp_path))]))
+    result = ray_cluster.work(Module(**places(tmp_path), state="absent"))
+    assert ("remove", OWN_ID) in sdk.calls
+    assert result["actions"][-1] == f"left the log of gb10-gb10-head out: {folder}: No space left on device"
+    assert list(folder.iterdir()) == []
+
+
+def test_a_log_that_docker_cannot_read_keeps_no_container(node, sdk, monkeypatch, tmp_path):
+    def logs(handle, **arguments):
+        raise ClusterError("reading the log of container gb10-gb10-head: can not get logs from container which is dead or marked for removal")
+
+    monkeypatch.setattr(Handle, "logs", logs)
+    node(Engine([running(**places(tmp_path))]))
+    result = ray_cluster.work(Module(**places(tmp_path), state="absent"))
+    assert ("remove", OWN_ID) in sdk.calls
+    assert "dead or marked for removal" in result["actions"][-1]
+
+
+def test_a_clock_set_back_costs_no_new_log(sdk, tmp_path):
+    actor = _node_actor.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, _node_actor.NO_WORK)
+    folder = tmp_path / "gb10" / "containers"
+    folder.mkdir(parents=True)
+    for number in range(6):
+        (folder / f"gb10-gb10-head-{number}.log").write_text("from the future")
+        os.utime(folder / f"gb10-gb10-head-{number}.log", (4e9, 4e9))
+    actor.keep_log(_node_container.current_of(running()))
+    assert (folder / f"gb10-gb10-head-{OWN_ID[:12]}.log").read_text() == "a line\n"
+    assert len(list(folder.iterdir())) == 5
 
 
 def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeypatch):
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(ray_cluster._engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
     engine = node(Engine([running()]))
     engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
     with pytest.raises(ClusterError, match="did not end within 120 s") as caught:
@@ -489,7 +743,7 @@ def ray_cluster_result(code):
 
 
 def test_only_the_newest_logs_are_kept(sdk, tmp_path):
-    actor = ray_cluster.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, ray_cluster.NO_WORK)
+    actor = _node_actor.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, _node_actor.NO_WORK)
     for number in range(7):
         entry = container(f"{number}" * 64, labels=running()["Config"]["Labels"])
         actor.keep_log(_node_container.current_of(entry))
@@ -498,6 +752,6 @@ def test_only_the_newest_logs_are_kept(sdk, tmp_path):
 
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
-    actor = ray_cluster.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, ray_cluster.NO_WORK)
+    actor = _node_actor.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, _node_actor.NO_WORK)
     with pytest.raises(ClusterError, match="Not a directory"):
         actor.keep_log(_node_container.current_of(running()))

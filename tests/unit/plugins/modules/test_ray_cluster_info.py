@@ -56,6 +56,7 @@ def test_a_running_head(ask):
     table = _ray.RayTable("2.60.0", "3.11.2", [node("10.0.0.11", True), node("10.0.0.12", True), node("10.0.0.13", False)], "", "")
     result = ask({"head": inspected()}, table)
     assert result["msg"] == "head of cluster gb10: 2 nodes alive, 2 GPUs"
+    assert result["executor"] == "ray"
     assert result["gpus_total"] == 2.0
     assert result["container"]["exit_code"] is None
     assert result["address"] == "10.0.0.11:6379"
@@ -65,6 +66,14 @@ def test_a_running_head(ask):
 def test_a_head_that_does_not_answer_is_unknown(ask):
     result = ask({"head": inspected()}, _ray.RayTable("2.60.0", "3.11.2", [], "Connection refused", "head"))
     assert (result["verdict"], result["ray_error"], result["gpus_total"]) == ("unknown", "Connection refused", 0)
+
+
+def test_a_container_without_ray_is_not_asked_for_it(ask):
+    entry = inspected()
+    entry["Config"]["Labels"][_docker.LABEL_FIELDS] = '{"executor": "native", "image": "local/vllm:1"}'
+    result = ask({"worker": entry})
+    assert (result["executor"], result["address"], result["nodes"]) == ("native", "", [])
+    assert result["msg"] == "worker of cluster gb10, without Ray"
 
 
 def test_of_two_roles_the_running_one_is_told(ask):

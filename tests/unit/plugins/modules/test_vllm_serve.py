@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -26,8 +28,8 @@ class Api:
 
     timeout = 60
 
-    def __init__(self, running=True, status=None, stop=None):
-        self.running = running
+    def __init__(self, running=True, status=None, stop=None, paused=False):
+        self.running, self.paused = running, paused
         self.answers = {"status": status or {"live": False, "remaining": []}, "stop": stop}
         self.called = []
 
@@ -51,26 +53,32 @@ def node(tmp_path, monkeypatch):
 
         def note(self, desired, **more):
             spec = vllm_serve.engine_spec(options(), desired, "20260101T000000Z-0001")
-            (run / "run.json").write_text(json.dumps({**spec, "pid": 57, "start_ticks": 1, "started_at": 1.0, **more}))
+            (run / "run.json").write_text(json.dumps({**spec, "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "started_at": 1.0, **more}))
             (launch / "launcher.py").touch()
+            (launch / "engine.json").write_text("{}")
 
         def work(self, api, check_mode=False, **more):
-            container = {"Id": "c" * 64, "Name": "/gb10-gb10-head", "State": {"Running": api.running, "ExitCode": 0 if api.running else 137}} if api else None
+            state = {"Running": api.running, "Paused": api.paused, "ExitCode": 0 if api.running else 137} if api else {}
+            container = {"Id": "c" * 64, "Name": "/gb10-gb10-head", "State": state} if api else None
             monkeypatch.setattr(_docker, "find_node_container", lambda *_args: container)
-            return vllm_serve.work_head(options(**self.params, **more), api, check_mode)
+            return vllm_serve.work_engine(options(**self.params, **more), api, check_mode)
 
         def spec(self):
             return json.loads((launch / "engine.json").read_text())
 
     made = Node()
-    made.launch = launch
+    made.launch, made.run = launch, run
     made.started = []
     monkeypatch.setattr(vllm_serve, "start_engine", lambda _params, _paths, _id, spec: made.started.append(spec["run_id"]))
     monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: 3)
+    monkeypatch.setenv("SUDO_USER", "ada")
     return made
 
 
 LIVE = {"live": True, "remaining": [57]}
+NOTHING = {
+    "live": False, "remaining": [], "digest": "", "starting": "", "launcher": None, "stopping": False, "stopped_by": "", "last_end": "", "unreadable": "",
+}  # fmt: skip
 SAME = vllm_serve.desired_engine(options())
 OTHER = vllm_serve.desired_engine(options(arguments={"max_model_len": 1024}))
 STOPPED = {"run_id": "20260101T000000Z-0001", "was_live": True, "signals": ["SIGTERM"], "killed": [], "remaining": [], "seconds": 3.4}
@@ -92,7 +100,7 @@ STOPPED = {"run_id": "20260101T000000Z-0001", "was_live": True, "signals": ["SIG
     ],
 )
 def test_plan(state, live, remaining, same, stop, start):
-    plan = vllm_serve.plan(state, live, remaining, "1:a", "1:a" if same else "1:b")
+    plan = vllm_serve.plan(state, {**NOTHING, "live": live, "remaining": remaining, "digest": "1:a"}, "1:a" if same else "1:b")
     assert (plan.stop, plan.start, plan.changed) == (stop, start, stop or start)
     assert plan.reason
 
@@ -162,7 +170,7 @@ def test_a_restart_that_is_allowed_stops_first(node):
     node.note(OTHER)
     api = Api(status=LIVE, stop=STOPPED)
     result = node.work(api, allow_restart=True, stop_grace=180)
-    assert api.called[1] == ("stop", ["--grace", "180"], 180 + vllm_serve.STOP_MARGIN)
+    assert api.called[1] == ("stop", ["--grace", "180", "--by", "user ada with vllm_serve"], 180 + vllm_serve.STOP_MARGIN)
     assert result["actions"] == ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s", f"started run {node.started[0]}"]
     assert result["stopped"] == STOPPED
 
@@ -172,6 +180,121 @@ def test_what_remains_of_a_dead_engine_is_cleared_before_a_start(node):
     api = Api(status={"live": False, "remaining": [60]}, stop={**STOPPED, "was_live": False})
     assert node.work(api)["changed"]
     assert [name for name, _args, _timeout in api.called] == ["status", "stop"]
+
+
+# -- stop during start, start during stop ----------------------------------------------------------------------------
+
+
+def test_a_start_that_has_not_begun_is_stopped(node):
+    node.note(SAME)
+    answer = {**STOPPED, "was_live": False, "signals": [], "prevented": "r2"}
+    api = Api(status={"live": False, "remaining": [], "starting": "r2", "launcher": None}, stop=answer)
+    result = node.work(api, state="stopped")
+    assert (result["changed"], result["reason"], result["actions"]) == (True, "run r2 is being started", ["kept run r2 from starting"])
+
+
+def test_a_start_beside_another_start_is_refused(node):
+    node.note(SAME)
+    with pytest.raises(ClusterError, match=r"another start works on this engine \(run r2\)") as caught:
+        node.work(Api(status={"live": False, "remaining": [], "starting": "r2", "launcher": 99}))
+    assert caught.value.reason == "start under way"
+    assert node.started == []
+
+
+def test_an_order_that_nobody_carried_out_keeps_no_start_away(node):
+    """A controller that died between writing the description and starting the launcher."""
+    node.note(SAME)
+    assert node.work(Api(status={"live": False, "remaining": [], "starting": "r2", "launcher": None}))["run_id"] == node.started[0]
+
+
+@pytest.mark.parametrize("desired", [SAME, OTHER])
+def test_a_start_during_a_stop_joins_it_and_starts_anew(node, desired):
+    node.note(desired)
+    (node.run / "stop.json").write_text(json.dumps({"run_ids": ["20260101T000000Z-0001"], "by": "user bob with vllm_serve", "at": 1.0}))
+    api = Api(status={**LIVE, "stopping": True}, stop=STOPPED)
+    result = node.work(api)
+    assert result["reason"] == "the live engine was asked to stop by user bob with vllm_serve"
+    assert [name for name, _args, _timeout in api.called] == ["status", "stop"]
+    assert node.started == [result["run_id"]]
+
+
+# -- what is found broken --------------------------------------------------------------------------------------------
+
+
+def test_how_the_last_engine_ended_is_said(node):
+    node.note(SAME)
+    (node.run / "exit.json").write_text(
+        json.dumps({"run_id": "20260101T000000Z-0001", "code": None, "signal": 9, "error": "", "ended_at": 1795226031.0, "seconds": 31.4})
+    )
+    log = node.run.parents[2] / "log" / "gb10" / "engine" / "20260101T000000Z-0001.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("INFO fine\n\x1b[36m(EngineCore)\x1b[0m RuntimeError: out of memory\n\n")
+    result = node.work(Api())
+    assert result["last_end"] == (
+        "run 20260101T000000Z-0001 was ended by SIGKILL at 2026-11-21T01:53:51Z after 31 s, its log ends: (EngineCore) RuntimeError: out of memory"
+    )
+    assert result["reason"] == f"no engine runs; the last one, {result['last_end']}"
+
+
+@pytest.mark.parametrize("half", ["{", "[]", "{}"])
+def test_a_broken_note_without_an_engine_keeps_nobody(node, half):
+    node.note(SAME)
+    (node.run / "run.json").write_text(half)
+    api = Api(status={"live": False, "remaining": [], "unreadable": "run.json cannot be read"}, stop=STOPPED)
+    assert node.work(api)["run_id"] == node.started[0]
+    assert not node.work(api, state="stopped")["changed"]
+
+
+def test_a_broken_note_of_a_live_engine_is_unknown(node):
+    node.note(SAME)
+    (node.run / "run.json").write_text("{")
+    api = Api(status={**LIVE, "unreadable": "run.json cannot be read"}, stop=STOPPED)
+    with pytest.raises(UnknownState, match="run.json is no JSON") as caught:
+        node.work(api)
+    assert "teardown" in caught.value.remedy and "gb10_allow_restart=true" in caught.value.remedy
+    assert node.work(api, state="stopped")["changed"]
+    assert node.work(api, allow_restart=True)["run_id"] == node.started[0]
+
+
+def test_a_paused_container_starts_nothing(node):
+    with pytest.raises(ClusterError, match="gb10-gb10-head is paused") as caught:
+        node.work(Api(paused=True))
+    assert caught.value.remedy.endswith("docker unpause gb10-gb10-head")
+
+
+def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
+    node.note(SAME)
+    monkeypatch.setattr(_engine, "host_pid", lambda _run, _proc: 48121)
+    api, unpaused = Api(paused=True, stop=STOPPED), []
+    monkeypatch.setattr(vllm_serve, "unpause", lambda _params, container_id: unpaused.append(container_id))
+    assert node.work(api, state="stopped")["changed"]
+    assert unpaused == ["c" * 64]
+    # Nothing can be asked inside before that.
+    assert [name for name, _args, _timeout in api.called] == ["stop"]
+
+
+@pytest.mark.parametrize("desired", [SAME, OTHER])
+def test_without_room_for_a_log_nothing_is_started_or_stopped(node, monkeypatch, desired):
+    def full(directory, needed, what):
+        raise _launcher.CannotStart(f"{directory} takes not {what}: No space left on device; needed are {needed} bytes, free are 4096")
+
+    node.note(desired)
+    monkeypatch.setattr(_launcher, "check_room", full)
+    api = Api(status={"live": desired is OTHER, "remaining": []}, stop=STOPPED)
+    with pytest.raises(ClusterError, match="/log/gb10/engine takes not the engine's log: No space left on device; needed are 16777216 bytes, free are 4096"):
+        node.work(api, allow_restart=True)
+    assert [name for name, _args, _timeout in api.called] == ["status"]
+    assert node.started == []
+
+
+def test_a_full_state_directory_is_named(node, monkeypatch):
+    def full(_handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ClusterError, match="launch: No space left on device, [0-9]+ bytes are free"):
+        node.work(Api())
+    assert list(node.launch.iterdir()) == []
 
 
 def test_check_mode_predicts_and_touches_nothing(node):
@@ -235,9 +358,72 @@ def test_a_launcher_without_an_answer_is_unknown(result):
     assert caught.value.details["raw"]
 
 
-@pytest.mark.parametrize(("state", "check_mode"), [("stopped", False), ("started", True)])
-def test_a_worker_needs_nothing(state, check_mode):
-    assert "changed" not in vllm_serve.work_worker(options(state=state, node_role="worker"), None, check_mode)
+def test_a_worker_beside_ray_needs_nothing():
+    assert "changed" not in vllm_serve.work_worker(options(node_role="worker"), None, True)
+
+
+def test_a_worker_beside_ray_has_nothing_to_stop(node):
+    assert not node.work(Api(), state="stopped", node_role="worker")["changed"]
+
+
+# -- without Ray -----------------------------------------------------------------------------------------------------
+
+NATIVE = {"executor": "native", "node_count": 2, "master_address": "10.0.0.1"}
+RANK = {**NATIVE, "node_role": "worker", "node_rank": 1, "api_address": None}
+
+
+def test_a_worker_starts_its_own_rank(node):
+    result = node.work(Api(), **RANK)
+    assert (result["changed"], result["endpoint"]) == (True, "")
+    assert result["argv"][:2] == ["vllm", "serve"]
+    assert "--headless" in result["argv"]
+    assert "--host" not in result["argv"]
+    spec = node.spec()
+    assert (spec["api_address"], spec["api_port"]) == ("", None)
+
+
+def test_a_worker_needs_no_key_of_the_api(node):
+    assert node.work(Api(), **RANK, api_key_file="/nowhere/key")["changed"]
+
+
+def test_a_live_rank_with_other_arguments_blocks_without_asking_an_api(node, monkeypatch):
+    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: pytest.fail("a rank has no API"))
+    node.note(vllm_serve.desired_engine(options(**{**RANK, "node_rank": 1}, arguments={"dtype": "half"})), api_address="")
+    with pytest.raises(ClusterError, match="how many requests run is unknown"):
+        node.work(Api(status=LIVE), **RANK)
+
+
+def test_a_rank_is_stopped_on_its_worker(node):
+    node.note(SAME)
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", node_role="worker")["changed"]
+
+
+def test_without_a_container_the_remedy_is_the_native_stage(node):
+    with pytest.raises(ClusterError, match="the worker's container of cluster gb10 does not exist") as caught:
+        node.work(None, **RANK)
+    assert "--tags native" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"node_rank": None}, "executor native needs node_rank"),
+        ({"node_rank": 0, "master_address": None}, "on several nodes master_address"),
+        ({"node_rank": 2, "node_role": "worker"}, "node_rank is 2, needed is 0 to 1"),
+        ({"node_rank": 1}, "a head cannot have node_rank 1"),
+        ({"node_rank": 0, "node_role": "worker"}, "a worker cannot have node_rank 0"),
+        ({"node_rank": 0, "node_count": 0}, "node_count is 0, needed is 1 or more"),
+        ({"node_rank": 0, "arguments": {"distributed_executor_backend": "ray"}}, "distributed_executor_backend is ray, executor native needs mp"),
+        ({"node_rank": 1, "node_role": "worker", "model": None}, "a started engine on the worker needs the options model"),
+    ],
+)
+def test_places_that_do_not_fit(wrong, words):
+    with pytest.raises(ClusterError, match=words):
+        _serve_spec.check(options(**{**NATIVE, **wrong}))
+
+
+def test_a_place_does_not_matter_beside_ray():
+    _serve_spec.check(options(node_rank=7, node_count=2))
 
 
 def test_a_worker_needs_its_container(monkeypatch):
@@ -284,14 +470,31 @@ def launch(tmp_path, monkeypatch):
 
 
 def test_the_launcher_is_started_detached(launch):
-    client = launch({"Running": True, "ExitCode": None}, run={"run_id": "r"})
+    note = {"run_id": "r", "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "log_path": "/var/log/gb10/engine/r.log"}
+    client = launch({"Running": True, "ExitCode": None}, run=note)
     assert client.detached
     assert client.argv[2:4] == ["run", "--spec"]
+    assert client.argv[5:] == ["--run-id", "r"]
 
 
 def test_what_the_launcher_says_is_passed_on(launch):
     with pytest.raises(ClusterError, match="the image has no program vllm"):
         launch({"Running": False, "ExitCode": 127}, exit={"run_id": "r", "error": "the image has no program vllm"})
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words", "reason"),
+    [
+        (_launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", "run r did not start: stopped by user bob with vllm_serve", "stopped"),
+        (_launcher.EXIT_LIVE, "", "another engine or start of one was quicker", "start under way"),
+        (126, "/var/log/gb10/engine takes not the engine's log: No space left on device", "/gb10/engine takes not", "launcher"),
+    ],
+)
+def test_why_nothing_was_started(launch, code, error, words, reason):
+    with pytest.raises(ClusterError, match=words) as caught:
+        launch({"Running": False, "ExitCode": code}, exit={"run_id": "r", "error": error})
+    assert caught.value.reason == reason
+    assert "/var/log/gb10" not in str(caught.value)
 
 
 def test_a_launcher_that_says_nothing_is_unknown(launch):

@@ -214,7 +214,10 @@ def rank_answer(**changes):
     return {**answer, **changes}
 
 
-PROOF_NEEDS = {"head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock": -1}
+PROOF_NEEDS = {
+    "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
+    "capabilities": ["IPC_LOCK"], "memlock": -1,
+}  # fmt: skip
 EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
 
 
@@ -246,6 +249,27 @@ def test_proof_fails(change, id):
 
 def test_no_token_is_no_proof():
     assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
+
+
+@pytest.mark.parametrize(
+    ("holder", "present", "ids"),
+    [
+        ("spark-1", ["VLLM_API_KEY"], set()),
+        ("spark-1", ["HF_TOKEN"], {"proof.secrets"}),
+        ("spark-2", ["VLLM_API_KEY"], {"proof.secrets"}),
+    ],
+)
+def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder, present, ids):
+    ranks = {node: rank_answer(ranks=[{"pid": 10, "env": EXPECTED[node], "present": present if node == holder else []}]) for node in EXPECTED}
+    needs = {**PROOF_NEEDS, "stage": "native", "secrets": ["VLLM_API_KEY", "HF_TOKEN"], "api_secrets": ["VLLM_API_KEY"]}
+    assert stopping(_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, needs)) == ids
+
+
+@pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])
+def test_a_missing_rank_has_the_remedy_of_its_executor(stage, words):
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[])}
+    found = _findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, {**PROOF_NEEDS, "stage": stage})
+    assert [words in finding["remedy"] for finding in found if finding["id"] == "proof.rank_hosts"] == [True]
 
 
 MEMORY = {"findings": [{"id": "memory.back", "node": "the-machine", "verdict": "warn", "message": "900 MiB have not come back", "remedy": "look"}]}

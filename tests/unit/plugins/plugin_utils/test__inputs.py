@@ -331,6 +331,13 @@ def test_bad_clusters_block_with_a_remedy(change, play, id, part):
     assert all(finding["remedy"] for finding in findings)
 
 
+def test_without_ray_data_ranks_are_not_spread():
+    profile = {"id": "mine", "executor": "native", "parallel": {"tensor": 1, "pipeline": 1, "data": 2}, "memory": {"config": {}}}
+    (problem,) = _inputs._sizes(profile, ["spark-1", "spark-2"], 1)
+    assert (problem.id, problem.measured) == ("input.parallel", 2)
+    assert "executor native spreads tensor and pipeline ranks, but data is 2" in problem.message
+
+
 def test_a_fault_of_all_hosts_is_told_once():
     (finding,) = together({"gb10_api_port": 80})
     assert (finding["id"], finding["node"]) == ("input.port", "cluster")

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import Meeting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import AnotherFailed, Meeting
 
 
 @pytest.fixture
@@ -59,6 +59,34 @@ def test_a_head_that_died_is_gone(meet, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: gone.pid)
     meet("spark-1", "head")
     assert worker.head_gone()
+
+
+def test_what_was_told_is_heard_by_all_the_head_first(meet):
+    worker, head = meet("spark-0"), meet("spark-1", "head")
+    worker.tell("plan", {"live": True})
+    head.tell("plan", {"live": False})
+    worker.tell("stopped", {})
+    assert list(head.told("plan")) == ["spark-1", "spark-0"]
+    assert worker.told("plan")["spark-1"] == {"live": False, "node": "spark-1", "role": "head"}
+    assert list(head.told("stopped")) == ["spark-0"]
+    assert head.told("other") == {}
+
+
+def test_another_nodes_failure_is_heeded(meet):
+    head, worker = meet("spark-1", "head"), meet("spark-2")
+    worker.heed()
+    head.fail("no memory")
+    head.heed()
+    with pytest.raises(AnotherFailed, match="ended because spark-1 failed: no memory"):
+        worker.heed()
+
+
+def test_who_is_gone(meet):
+    head, worker = meet("spark-1", "head"), meet("spark-2")
+    assert head.gone() == []
+    worker.leave()
+    assert head.gone() == ["spark-2"]
+    assert not head.head_gone()
 
 
 def test_a_task_that_runs_again_meets_again(meet):

@@ -1,0 +1,151 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of every module that runs a node's container. This fragment is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  state:
+    description:
+      - V(started) means that the container runs as described and is ready.
+      - V(stopped) means that it does not run. It stays, with its log.
+      - V(absent) means that there is none.
+      - An engine in the container is stopped first, gently, by V(stopped) and V(absent).
+    type: str
+    choices: [started, stopped, absent]
+    default: started
+  node_role:
+    description:
+      - What this node is in its cluster.
+    type: str
+    choices: [head, worker]
+    required: true
+  cluster_name:
+    description:
+      - Name of the cluster. It is part of the container's name and labels.
+    type: str
+    default: gb10
+  image:
+    description:
+      - Reference of the image. It must be on the node already.
+      - When another image takes the reference over, the container is made anew; the diff then names C(image_id).
+      - Required when O(state=started).
+    type: str
+  node_address:
+    description:
+      - Address of this node under which the other nodes reach it. It must be one of the node's own.
+      - Required when O(state=started).
+    type: str
+  env:
+    description:
+      - Environment of the container. Never put secrets here, they would show in the container's configuration.
+      - Values must be strings or numbers. Quote V("true") and the like as the program expects them.
+    type: dict
+    default: {}
+  secret_files:
+    description:
+      - Secrets as name and path of a file on the node that only its owner can read. Each is mounted at C(/run/secrets/gb10/NAME).
+    type: dict
+    default: {}
+  devices:
+    description:
+      - Device files, or directories of them, that the container gets.
+    type: list
+    elements: str
+    default: [/dev/infiniband]
+  gpus:
+    description:
+      - GPUs that the container gets from Docker's NVIDIA runtime. V(all), V(none), or a list of indexes or UUIDs.
+    type: raw
+    default: all
+  capabilities:
+    description:
+      - Capabilities that the container gets beyond Docker's default.
+    type: list
+    elements: str
+    default: [IPC_LOCK]
+  ulimits:
+    description:
+      - Limits as name and number, soft and hard alike. V(-1) means unlimited.
+    type: dict
+    default: {memlock: -1, stack: 67108864}
+  shm_size:
+    description:
+      - Size of the container's C(/dev/shm), such as V(10g).
+      - Not used with O(ipc_host=true).
+    type: str
+    default: 10g
+  ipc_host:
+    description:
+      - Whether the container shares the host's IPC namespace, C(/dev/shm) included.
+    type: bool
+    default: false
+  mounts:
+    description:
+      - Directories or files of the node that are mounted into the container.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      source:
+        description:
+          - Path on the node. It must exist.
+        type: path
+        required: true
+      target:
+        description:
+          - Path in the container.
+        type: str
+        required: true
+      read_only:
+        description:
+          - Whether the container may only read it.
+        type: bool
+        default: false
+  state_dir:
+    description:
+      - Directory of the node below which the state of the cluster's engine lies.
+    type: path
+    default: /var/lib/gb10
+  log_dir:
+    description:
+      - Directory of the node below which logs lie.
+    type: path
+    default: /var/log/gb10
+  allow_restart:
+    description:
+      - Whether a container with a live engine may be made anew. The engine is stopped first, gently.
+    type: bool
+    default: false
+  stop_timeout:
+    description:
+      - Seconds that the engine, and then the container, get to end before they are killed.
+      - A killed engine leaks memory on this hardware, so leave it generous.
+    type: int
+    default: 120
+  connect_timeout:
+    description:
+      - Seconds that another node, and the engine's metrics, get for one answer.
+    type: int
+    default: 5
+  wait:
+    description:
+      - Whether to wait until the container is ready.
+    type: bool
+    default: true
+  wait_timeout:
+    description:
+      - Seconds to wait.
+    type: int
+    default: 180
+  wait_sleep:
+    description:
+      - Seconds between two looks.
+    type: int
+    default: 2
+"""

@@ -1,0 +1,361 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page cache: what files hold of it, how it is given back, and who still needs it. This module util is PRIVATE to the collection.
+
+Whatever touches a disk here can hang in the kernel, where no signal reaches it: writing dirty pages back, opening a file of a
+server that is gone, dropping. So each such step runs in a child process (:func:`bounded`) that is left behind when its time is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import glob
+import itertools
+import json
+import os
+import select
+import signal
+import stat
+import time
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: Seconds that a killed child gets to go before it is left behind.
+KILL_GRACE = 1.0
+
+#: The same number on every architecture; in Linux since 6.5.
+SYS_CACHESTAT = 451
+
+PROT_READ = 1
+MAP_SHARED = 1
+MAP_FAILED = ctypes.c_void_p(-1).value
+
+#: How much of a file is mapped at a time to ask which of its pages are cached; one byte of answer for each page.
+MINCORE_STEP = 1 << 30
+
+#: Titles that the ranks of an engine give themselves: under Ray, vLLM's own executor, SGLang.
+SERVING_TITLES = ("ray::RayWorker", "VLLM::", "sglang::")
+#: Modules that a Python program serves with.
+SERVING_MODULES = ("vllm.entrypoints", "sglang.launch_server")
+#: How much of a title a message shows.
+TITLE_LENGTH = 60
+
+#: What to do about a step that hangs.
+HUNG_REMEDY = "See which processes hang in the kernel (ps -eo pid,stat,wchan:32,args), and whether a disk or a file server is gone (journalctl -k)."
+
+
+# -- a deadline that holds -------------------------------------------------------------------------------------------
+
+
+class Hung(UnknownState):
+    """A step did not end in time; it was killed, or left behind where it cannot die."""
+
+
+def bounded(doing: str, work: t.Callable[[], t.Any], timeout: float) -> t.Any:
+    """Call ``work`` in a child process and return its result, which JSON must be able to carry; ``doing`` says what it does.
+
+    Raises :class:`Hung` when ``timeout`` (seconds) is over, the OSError that ``work`` raised, and :class:`UnknownState` when the
+    child ended without an answer.
+    """
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(work, write_end)
+    os.close(write_end)
+    try:
+        text = _read_all(read_end, time.monotonic() + timeout)
+    finally:
+        os.close(read_end)
+    if text is None:
+        _leave(child)
+        raise Hung(f"{doing} did not end within {timeout:g} s", remedy=HUNG_REMEDY, reason="hangs")
+    _pid, status = os.waitpid(child, 0)
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise UnknownState(f"{doing} ended without an answer (wait status {status})", raw=text.decode(errors="replace")[:2000]) from error
+    if "errno" in answer:
+        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["filename"])
+    return answer["result"]
+
+
+def _answer(work: t.Callable[[], t.Any], write_end: int) -> t.NoReturn:
+    """Be the child: a session of its own, and none of the parent's streams, for a reader of those would wait for us."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(null, stream)
+        try:
+            answer = {"result": work()}
+        except OSError as error:
+            answer = {"errno": error.errno, "filename": error.filename}
+        with open(write_end, "w", encoding="utf-8") as pipe:
+            json.dump(answer, pipe)
+    finally:
+        os._exit(0)
+
+
+def _read_all(descriptor: int, deadline: float) -> bytes | None:
+    """Return what comes until the other end is closed, None when ``deadline`` (monotonic) passes first."""
+    parts = []
+    while True:
+        ready, _w, _x = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(descriptor, 65536)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _leave(child: int) -> None:
+    """Kill a child; one that is stuck in the kernel is left to die when the kernel lets go of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    for _waited in clock(KILL_GRACE, KILL_GRACE / 20):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return
+
+
+def write_setting(path: str, text: str) -> None:
+    """Write ``text`` to a file of the kernel's. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+# -- what files hold -------------------------------------------------------------------------------------------------
+
+
+class Residency(t.NamedTuple):
+    """What of a file lies in the page cache, in bytes; ``dirty`` is None where the kernel does not tell."""
+
+    cached: int
+    dirty: int | None
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [("off", ctypes.c_uint64), ("len", ctypes.c_uint64)]
+
+
+class _Stat(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted")]
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    libc.syscall.restype = ctypes.c_long
+    return libc
+
+
+def cachestat(libc: ctypes.CDLL, descriptor: int) -> Residency | None:
+    """Ask Linux 6.5 or newer; None where the call does not exist, is filtered, or tells nothing about this file."""
+    whole, found = _Range(0, 0), _Stat()
+    done = libc.syscall(
+        ctypes.c_long(SYS_CACHESTAT), ctypes.c_long(descriptor), ctypes.byref(whole), ctypes.byref(found), ctypes.c_long(0)
+    )
+    if done != 0:
+        if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP):
+            return None
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    page = os.sysconf("SC_PAGE_SIZE")
+    return Residency(found.cache * page, (found.dirty + found.writeback) * page)
+
+
+def mincore(libc: ctypes.CDLL, descriptor: int, size: int) -> Residency:
+    """Ask an older kernel. The file must be ours to write: of any other the kernel says that all of it is cached."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    cached = 0
+    for offset in range(0, size, MINCORE_STEP):
+        length = min(MINCORE_STEP, size - offset)
+        address = libc.mmap(None, length, PROT_READ, MAP_SHARED, descriptor, offset)
+        if address == MAP_FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        try:
+            pages = ctypes.create_string_buffer(-(-length // page))
+            if libc.mincore(address, length, pages) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            cached += sum(byte & 1 for byte in pages.raw) * page
+        finally:
+            libc.munmap(address, length)
+    return Residency(cached, None)
+
+
+def residency(libc: ctypes.CDLL, descriptor: int, path: str, status: os.stat_result) -> Residency | None:
+    """Return what of an open file is cached, None when the kernel does not tell this user.
+
+    The pages of a file on overlayfs belong to the file below it. ``cachestat`` does not look there and counts none; ``mincore`` does.
+    """
+    found = cachestat(libc, descriptor)
+    if found and (found.cached or not status.st_size):
+        return found
+    if os.geteuid() in (0, status.st_uid) or os.access(path, os.W_OK):
+        mapped = mincore(libc, descriptor, status.st_size)
+        return found if found and not mapped.cached else mapped
+    return found
+
+
+#: What is done to a file, given its descriptor and what of it is cached.
+Act = t.Callable[[int, "Residency | None"], None]
+
+
+@dataclasses.dataclass
+class Survey:
+    """What the files below some paths hold of the page cache. Sizes are in bytes.
+
+    ``unmeasured`` is the size of the files of which the kernel does not tell, ``unreadable`` the number of files or directories that
+    may not be read, ``absent`` the paths that do not exist. ``ended_by`` names the limit that ended the survey early: max_files or time.
+    """
+
+    files: int = 0
+    size: int = 0
+    cached: int = 0
+    dirty: int = 0
+    unmeasured: int = 0
+    unreadable: int = 0
+    absent: list[str] = dataclasses.field(default_factory=list)
+    ended_by: str = ""
+
+
+def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
+    """Yield the files that ``paths`` name and all below those that are directories.
+
+    A link to a file, such as a hub cache's snapshots are made of, stands for the file. A link to a directory is followed when it
+    is one of ``paths`` itself, and never below, where it might lead anywhere.
+    """
+    def unreadable(_error: OSError) -> None:
+        survey.unreadable += 1
+
+    for path in paths:
+        if not os.path.lexists(path):
+            survey.absent.append(path)
+        elif os.path.isdir(path):
+            for directory, _directories, names in os.walk(path, onerror=unreadable):
+                yield from (os.path.join(directory, name) for name in sorted(names))
+        else:
+            yield path
+
+
+def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act | None = None) -> dict[str, t.Any]:
+    """Look at every file once, do something ``to_each``, and return the :class:`Survey` (of before that) as a dict.
+
+    Ends early after ``max_files`` files or ``seconds``. Raises OSError for anything but a file that is gone or may not be read.
+    """
+    libc, survey, seen = _libc(), Survey(), set()
+    deadline = time.monotonic() + seconds
+    for path in regular_files(paths, survey):
+        if time.monotonic() > deadline:
+            survey.ended_by = "time"
+            break
+        descriptor = _open(path, survey)
+        if descriptor is None:
+            continue
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) in seen:
+                continue
+            if survey.files >= max_files:
+                survey.ended_by = "max_files"
+                break
+            seen.add((status.st_dev, status.st_ino))
+            found = residency(libc, descriptor, path, status)
+            _count(survey, status.st_size, found)
+            if to_each:
+                to_each(descriptor, found)
+        finally:
+            os.close(descriptor)
+    return dataclasses.asdict(survey)
+
+
+def _open(path: str, survey: Survey) -> int | None:
+    """Return a descriptor, None for what may not be read (counted), is gone by now, or is no file that can be opened."""
+    try:
+        # Non-blocking, since opening a named pipe waits for its writer.
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        survey.unreadable += 1
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENXIO, errno.ELOOP):
+            raise
+    return None
+
+
+def _count(survey: Survey, size: int, found: Residency | None) -> None:
+    survey.files += 1
+    survey.size += size
+    survey.unmeasured += size if found is None else 0
+    survey.cached += found.cached if found else 0
+    survey.dirty += (found.dirty or 0) if found else 0
+
+
+def write_back(descriptor: int, found: Residency | None) -> None:
+    """Write a file's dirty pages to disk, unless the kernel says that there are none."""
+    if found is None or found.dirty != 0:
+        os.fdatasync(descriptor)
+
+
+def give_back(descriptor: int, found: Residency | None) -> None:
+    """Tell the kernel that a file's pages are not needed. It keeps those that are dirty, mapped by a process or locked."""
+    if found is None or found.cached:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# -- who serves ------------------------------------------------------------------------------------------------------
+
+
+def serves(argv: t.Sequence[str]) -> bool:
+    """Say whether a process's arguments, or the title it gave itself, are those of an engine or of one of its ranks.
+
+    A program that only mentions one (``grep vllm``, ``docker exec … vllm serve``) is none.
+    """
+    words = list(argv)
+    if words and words[0].startswith(SERVING_TITLES):
+        return True
+    if words and os.path.basename(words[0]).startswith("python"):
+        words = list(itertools.dropwhile(lambda word: word.startswith("-") and word != "-m", words[1:]))
+        if words[:1] == ["-m"]:
+            return " ".join(words[1:2]).startswith(SERVING_MODULES)
+    return bool(words) and os.path.basename(words[0]) == "vllm" and words[1:2] == ["serve"]
+
+
+def arguments(pid: int, proc: str) -> list[str]:
+    """Return a process's arguments, none when it is gone."""
+    try:
+        with open(os.path.join(proc, str(pid), "cmdline"), "rb") as stream:
+            return stream.read().decode(errors="replace").rstrip("\0").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def serving(state_dir: str, proc: str) -> list[str]:
+    """Return who serves on this node, in words: the live engines of our clusters, and any process that is an engine or a rank.
+
+    A worker has no engine of its own under Ray, and an engine that is not ours has no state directory: both show as processes.
+    """
+    found, known = [], set()
+    for note in sorted(glob.glob(os.path.join(glob.escape(state_dir), "*", "run", "run.json"))):
+        cluster = os.path.relpath(note, state_dir).split(os.sep)[0]
+        engine = _engine.engine_state(_engine.EnginePaths.of(state_dir, state_dir, cluster), proc)
+        if engine["live"]:
+            known.add(engine["pid"])
+            found.append(f"the engine of cluster {cluster} (run {engine['run_id']}, pid {engine['pid']})")
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+        argv = arguments(pid, proc)
+        if pid not in known and serves(argv):
+            found.append(f"{' '.join(argv)[:TITLE_LENGTH]} (pid {pid})")
+    return found

@@ -1,0 +1,398 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_prune
+short_description: List, and on request remove, what a cluster left on a node
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Lists the containers, images, logs and notes that this collection made on a node and that nobody needs any more. Only with O(remove=true) does
+    it remove them.
+  - A container may go when it carries this collection's label and that of O(cluster_name), and has ended or never began. So may one that was
+    left over for an hour from asking an image. One that runs, restarts or is paused stays.
+  - An image may go when this collection's recipe built it, no container uses it that stays, and its name went to a newer build; or when it was built
+    more than O(days) ago and none of its names is in O(keep_images). An image that somebody built on one of ours is not ours.
+  - A log below O(log_dir) may go when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
+    run stay, whatever their age.
+  - A note on what an image holds may go when the image is gone.
+  - Models, secrets, states and volumes are never looked at. A file of another name among the logs is listed in RV(left), and stays.
+  - When it removes, everything is read anew just before. What cannot be removed does not keep the others, and the module fails at the end.
+  - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started.
+requirements:
+  - With O(remove=true), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
+  - Docker Engine 20.10 or newer.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+options:
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  remove:
+    description:
+      - Whether to remove what is listed.
+    type: bool
+    default: false
+  days:
+    description:
+      - Days after which a log that nobody writes to, or an image that nobody uses, is old. From 0.
+    type: int
+    default: 14
+  keep_images:
+    description:
+      - Names or ids of images that stay although no container uses them, such as the present one of each profile.
+    type: list
+    elements: str
+    default: []
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters.
+    type: path
+    default: /var/lib/gb10
+  log_dir:
+    description:
+      - Directory on the node that holds the logs of the collection's clusters.
+    type: path
+    default: /var/log/gb10
+seealso:
+  - module: gb10.cluster.cluster_lock
+  - module: gb10.cluster.ray_cluster
+"""
+
+EXAMPLES = r"""
+- name: See what could go
+  gb10.cluster.cluster_prune:
+    keep_images: [local/vllm-ray:26.05.post1]
+  become: true
+  register: prune
+
+- name: Let it go
+  gb10.cluster.cluster_prune:
+    keep_images: [local/vllm-ray:26.05.post1]
+    remove: true
+  become: true
+"""
+
+RETURN = r"""
+candidates:
+  description: What may go, or went, in the order of its removal.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: V(container), V(image), V(log), or V(note) for one on what an image holds.
+      type: str
+    name:
+      description: Name of the container, tags of the image (its id when it has none), path of the file.
+      type: str
+    age_seconds:
+      description: Seconds since the container ended, the image was built, the file was written to.
+      type: int
+    size_bytes:
+      description:
+        - Bytes that come back. For a container, what it wrote; for an image, what it has beyond its base as long as that stays.
+        - Images that share more than their base give back less.
+      type: int
+    why:
+      description: Why it may go.
+      type: str
+  sample:
+    - kind: container
+      name: gb10-gb10-worker
+      age_seconds: 86512
+      size_bytes: 1283145
+      why: exited
+    - kind: image
+      name: sha256:5b1f0c3a9d2e
+      age_seconds: 1213044
+      size_bytes: 312453120
+      why: its name went to a newer build
+left:
+  description: What lies among ours and stays, since it is not ours; at most 100.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: V(file) or V(image).
+      type: str
+    name:
+      description: Its path or names.
+      type: str
+    why:
+      description: Why it stays.
+      type: str
+  sample:
+    - kind: file
+      name: /var/log/gb10/gb10/engine/notes.txt
+      why: not ours
+total_bytes:
+  description: Sum of C(size_bytes) of all RV(candidates).
+  returned: always
+  type: int
+  sample: 313736265
+removed:
+  description: Names of what was removed, or would be in check mode; empty with O(remove=false).
+  returned: always
+  type: list
+  elements: str
+  sample: [gb10-gb10-worker]
+skipped:
+  description: Names of what was listed and is in use, or other than it was, by the time that it should have gone.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+findings:
+  description: One finding for each thing that could not be removed.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - id: prune.image
+      node: spark-1
+      verdict: block
+      message: "removing image local/vllm-ray:26.04: conflict: image has dependent child images"
+      measured: null
+      needed: null
+      remedy: Look at what still holds it, and repeat.
+      source: "local/vllm-ray:26.04"
+"""
+
+import os
+import platform
+import stat
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _prune
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound, sdk_client, sdk_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
+
+#: How many things that are not ours a result names.
+LEFT_LIMIT = 100
+
+Params = dict[str, t.Any]
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Survey(t.NamedTuple):
+    """What may go, and what stays although it lies among ours."""
+
+    candidates: list[_prune.Candidate]
+    left: list[_prune.Left]
+
+
+def inspected(api: EngineApi, ids: t.Iterable[str]) -> list[dict[str, t.Any]]:
+    """Return what the engine knows about each container that is still there."""
+    found = []
+    for container_id in ids:
+        try:
+            found.append(api.inspect(container_id))
+        except NotFound:
+            continue
+    return found
+
+
+def log_bytes(container: dict[str, t.Any]) -> int:
+    """Return the size of the log that Docker keeps of a container, 0 where it keeps none in a file."""
+    try:
+        return os.stat(container.get("LogPath") or "").st_size
+    except OSError:
+        return 0
+
+
+def survey_containers(api: EngineApi, params: Params, now: float) -> list[_prune.Candidate]:
+    labels = [f"{_docker.LABEL_OWNER}={_docker.OWNER}"]
+    listed = api.get("/containers/json", all=1, size=1, filters={"label": labels, "status": list(_prune.STOPPED)})
+    found = inspected(api, (entry["Id"] for entry in listed))
+    logs = {entry["Id"]: log_bytes(entry) for entry in found}
+    sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
+    return _prune.containers(found, sizes, params["cluster_name"], now)
+
+
+def used_images(api: EngineApi, going: t.Collection[str]) -> set[str]:
+    """Return the ids of the images that containers use which are not among ``going``."""
+    return {entry["ImageID"] for entry in api.containers({}) if entry["Id"] not in going}
+
+
+def survey_images(api: EngineApi, params: Params, going: t.Collection[str], now: float) -> tuple[_prune.Judged, set[str]]:
+    """Return the judged images, and the ids of all images that stay."""
+    everything = api.get("/images/json", all=1)
+    ours = api.get("/images/json", filters={"label": [_prune.LABEL_RECIPE]})
+    histories = {image["Id"]: api.get(f"/images/{image['Id']}/history") for image in ours}
+    sizes = {image["Id"]: image["Size"] for image in everything}
+    judged = _prune.images(ours, histories, sizes, used_images(api, going), params["keep_images"], params["days"], now)
+    gone = {image["Id"] for image in ours for candidate in judged.candidates if names(image) == candidate.ref}
+    return judged, set(sizes) - gone
+
+
+def names(image: dict[str, t.Any]) -> tuple[str, ...]:
+    """Return what an image is removed by: all its names, or its id when it has none."""
+    return tuple(_prune.references(image)) or (image["Id"],)
+
+
+def kept_runs(params: Params) -> set[str]:
+    """Return the engine's runs whose logs stay: the last one that was noted, and one that is about to start."""
+    paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+    notes = (_engine.read_note(os.path.join(paths.run, "run.json")), _engine.read_note(os.path.join(paths.launch, "engine.json")))
+    return {note["run_id"] for note in notes if note and note.get("run_id")}
+
+
+def survey(api: EngineApi, params: Params, now: float) -> Survey:
+    """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
+    logs = os.path.join(params["log_dir"], params["cluster_name"])
+    notes = os.path.join(params["state_dir"], "image-contracts")
+    containers = survey_containers(api, params, now)
+    images, staying = survey_images(api, params, {container_id for candidate in containers for container_id in candidate.ref}, now)
+    files = [
+        _prune.logs(logs, _prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
+        _prune.contracts(notes, _prune.files_below(notes), staying, now),
+    ]
+    return Survey(
+        [*containers, *images.candidates, *(candidate for judged in files for candidate in judged.candidates)],
+        [*images.left, *(entry for judged in files for entry in judged.left)],
+    )
+
+
+# -- removing --------------------------------------------------------------------------------------------------------
+
+
+class Remover:
+    """Removes candidates one by one; each is looked at again first, and is left when it is not what it was."""
+
+    def __init__(self, api: EngineApi, params: Params) -> None:
+        self._api = api
+        self._params = params
+        self._sdk = sdk_client(params["docker_socket"], params["docker_timeout"])
+
+    def __call__(self, candidate: _prune.Candidate) -> bool:
+        """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed."""
+        return {"container": self._container, "image": self._image, "log": self._file, "note": self._file}[candidate.kind](candidate)
+
+    def _container(self, candidate: _prune.Candidate) -> bool:
+        again = inspected(self._api, candidate.ref)
+        if not _prune.containers(again, {}, self._params["cluster_name"], time.time()):
+            return False
+        with sdk_errors(f"removing container {candidate.name}"):
+            # Without force: the engine itself refuses one that was started in this very moment.
+            self._sdk.containers.get(candidate.ref[0]).remove(v=True)
+        return True
+
+    def _image(self, candidate: _prune.Candidate) -> bool:
+        image = self._api.image(candidate.ref[0])
+        if image is None or names(image) != candidate.ref or image["Id"] in used_images(self._api, ()):
+            return False
+        for name in candidate.ref:
+            with sdk_errors(f"removing image {name}"):
+                self._sdk.images.remove(name)
+        return True
+
+    def _file(self, candidate: _prune.Candidate) -> bool:
+        path, *images = candidate.ref
+        if any(self._api.image(image) for image in images):
+            return False
+        try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode) or _prune.age_of(status.st_mtime, time.time()) < candidate.age:
+                return False
+            os.remove(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ClusterError(f"removing {path}: {error.strerror}", remedy="Run the task with become: true.") from error
+        return True
+
+
+def remove_all(candidates: list[_prune.Candidate], remove: t.Callable[[_prune.Candidate], bool], node: str) -> dict[str, t.Any]:
+    """Remove each candidate, whatever became of the others, and return what the result says about it."""
+    told: dict[str, list[t.Any]] = {"removed": [], "skipped": [], "findings": []}
+    for candidate in candidates:
+        try:
+            told["removed" if remove(candidate) else "skipped"].append(candidate.name)
+        except ClusterError as error:
+            remedy = error.remedy or "Look at what still holds it, and repeat."
+            told["findings"].append(finding(f"prune.{candidate.kind}", node, error.verdict, str(error), remedy=remedy, source=candidate.name))
+    return told
+
+
+# -- the module ------------------------------------------------------------------------------------------------------
+
+
+def snapshot(candidates: t.Iterable[_prune.Candidate]) -> dict[str, t.Any]:
+    """Return one side of the diff."""
+    return {"leavings": [f"{candidate.kind} {candidate.name}" for candidate in candidates]}
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params, node = module.params, platform.node()
+    if params["days"] < 0:
+        raise ClusterError(f"days is {params['days']}; it cannot be below 0", remedy="Give the age in days, such as 14.", reason="input")
+    api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    found = survey(api, params, time.time())
+    going = found.candidates if params["remove"] else []
+    told = {"removed": [candidate.name for candidate in going], "skipped": [], "findings": []}
+    if going and not module.check_mode:
+        told = remove_all(going, Remover(api, params), node)
+    left = [candidate for candidate in found.candidates if candidate.name not in told["removed"]]
+    done = "may go" if not params["remove"] else "would go" if module.check_mode else f"could go, {len(told['removed'])} removed"
+    result = {
+        "changed": bool(told["removed"]),
+        "msg": f"{len(found.candidates)} thing(s) {done}",
+        "reason": "removal was asked for" if params["remove"] else "only listed",
+        "actions": [f"remove {candidate.kind} {candidate.name}" for candidate in going if candidate.name in told["removed"]],
+        "candidates": [candidate.view() for candidate in found.candidates],
+        "left": [entry._asdict() for entry in found.left[:LEFT_LIMIT]],
+        "total_bytes": sum(candidate.size for candidate in found.candidates),
+        **told,
+        "diff": {"before": snapshot(found.candidates), "after": snapshot(left)},
+    }
+    if told["findings"]:
+        messages = "; ".join(entry["message"] for entry in told["findings"])
+        details = {name: value for name, value in result.items() if name not in ("msg", "reason")}
+        raise ClusterError(
+            f"{len(told['findings'])} of {len(going)} could not be removed on {node}: {messages}",
+            remedy=told["findings"][0]["remedy"],
+            reason="not removed",
+            **details,
+        )
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "remove": {"type": "bool", "default": False},
+            "days": {"type": "int", "default": 14},
+            "keep_images": {"type": "list", "elements": "str", "default": []},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

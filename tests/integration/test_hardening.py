@@ -1,0 +1,208 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What happens between two plays, or to one play by another's hand: the next run completes, and asks only where work would be lost.
+
+Each test brings its own cluster where it needs one, and runs alone as well. What the lab cannot do (a clock that jumps: it has
+the one of this machine) is shown by the unit tests of the launcher.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from .fault import STATE, Fault
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once
+from .test_faults import HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER
+
+LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
+SPEC = ("--spec", "/opt/gb10/launch/engine.json")
+LOGS = "/var/log/gb10/gb10"
+
+
+def status(lab: Lab) -> dict[str, t.Any]:
+    """What the launcher in the head's container knows."""
+    return json.loads(lab.run(HEAD, *LAUNCHER, "status", *SPEC))
+
+
+def serve_module(options: str) -> dict[str, t.Any]:
+    """Call vllm_serve on the head by hand, beside any play, and return its result."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve", "-a", options],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return json.loads(done.stdout[done.stdout.index("{"):])
+
+
+def engine_pids(lab: Lab) -> list[str]:
+    """Pids, as the head's container counts, of all that the launcher started."""
+    return [str(pid) for pid in status(lab)["remaining"]]
+
+
+# --- stop during start, start during stop -----------------------------------------------------------------------------------
+
+
+def test_engine_stopped_by_hand_while_it_loads(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    results: list[dict[str, t.Any]] = []
+
+    def stop() -> None:
+        fault.now(time.time())
+        results.append(serve_module("state=stopped"))
+
+    by_hand = Once(IN_LOAD, stop)
+    played = lab.play(on_output=by_hand)
+    by_hand.join()
+    assert results[0]["changed"], results
+    fault.answered(played, "was stopped by user spark with vllm_serve", where=HEAD)
+    fault.left()
+    fault.completes()
+
+
+def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """The engine is halted, so that the stop takes its whole grace: the run comes upon an engine that lives and answers nothing."""
+    before = lab.json(HEAD, f"{STATE}/run/run.json")
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({before['pid']}, 19)")
+    stop = threading.Thread(target=lab.run, args=(HEAD, *LAUNCHER, "stop", *SPEC, "--grace", "60", "--by", "user bob"))
+    stop.start()
+    lab.run(HEAD, "timeout", "30", "sh", "-c", 'until grep -qF "$1" "$2"; do :; done', "sh", before["run_id"], f"{STATE}/run/stop.json")
+    played = fault.completes()
+    stop.join()
+    reasons = [event["event_data"]["res"].get("reason") for event in played.events if event["event"] == "runner_on_ok"]
+    assert "the live engine was asked to stop by user bob" in reasons
+    assert lab.json(HEAD, f"{STATE}/run/run.json")["run_id"] != before["run_id"]
+    assert set(engine_pids(lab)).isdisjoint({str(before["pid"])})
+    fault.row.where, fault.row.left = HEAD, "one engine, the new one"
+
+
+# --- an engine that is gone, or whose traces are ----------------------------------------------------------------------------
+
+
+def test_launcher_killed_then_the_engine(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """Without its launcher the engine serves on; when both were killed nobody noted how it ended."""
+    found = status(lab)
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({found['launcher']}, 9)")
+    assert not fault.completes().changed
+    kill = f"import os; [os.kill(pid, 9) for pid in {found['remaining']}]"
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", kill)
+    shown = lab.play("status")
+    assert f"run {found['run_id']} is gone, and nothing noted how it ended" in shown.stdout
+    fault.row.where, fault.row.left = HEAD, "no engine"
+    played = fault.completes()
+    reasons = [str(event["event_data"]["res"].get("reason")) for event in played.events if event["event"] == "runner_on_ok"]
+    assert any(f"no engine runs; the last one, run {found['run_id']} is gone" in reason for reason in reasons)
+
+
+def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    lab.run(HEAD, "sh", "-c", f"head -c 100 {STATE}/run/run.json > {STATE}/run/half && mv {STATE}/run/half {STATE}/run/run.json")
+    played = lab.play()
+    fault.answered(played, "run.json is no JSON", where=HEAD)
+    assert "teardown" in played.stdout
+    assert status(lab)["live"]
+    fault.row.left = "engine serves on"
+    # The way out that the message names.
+    assert lab.play("teardown").rc == 0
+    lab.run(HEAD, "rm", f"{STATE}/run/run.json.broken")
+    fault.completes()
+
+
+# --- containers that somebody handled ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["restarted", "stopped and started"])
+def test_head_container_by_hand(lab: Lab, live_cluster: None, fault: Fault, how: str) -> None:
+    fault.row.fault = f"head's container {how} by hand"
+    before = {host: lab.containers(host) for host in (HEAD, WORKER)}
+    for command in ("restart",) if how == "restarted" else ("stop", "start"):
+        lab.run(HEAD, "docker", command, HEAD_CONTAINER)
+    assert not status(lab)["live"]
+    fault.row.where, fault.row.left = HEAD, "Ray's head in a new session"
+    fault.completes()
+    assert lab.containers(HEAD) == before[HEAD]
+    assert lab.containers(WORKER) != before[WORKER], "the worker belongs to the session before"
+
+
+def test_worker_container_restarted_by_hand(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    lab.run(WORKER, "docker", "restart", WORKER_CONTAINER)
+    fault.row.where, fault.row.left = WORKER, "the engine lost its rank"
+    fault.completes()
+
+
+def test_head_container_paused(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    lab.run(HEAD, "docker", "pause", HEAD_CONTAINER)
+    try:
+        played = lab.play()
+        fault.answered(played, HEAD_CONTAINER, "paused", where=HEAD)
+        assert f"docker unpause {HEAD_CONTAINER}" in played.stdout
+    finally:
+        lab.run(HEAD, "docker", "unpause", HEAD_CONTAINER)
+    fault.left(live=True)
+    assert not fault.completes().changed
+
+
+def test_paused_cluster_can_be_taken_down(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    lab.run(HEAD, "docker", "pause", HEAD_CONTAINER)
+    played = lab.play("teardown")
+    assert played.rc == 0, played.failures
+    fault.left()
+    assert not lab.containers(HEAD) and not lab.containers(WORKER)
+    fault.row.where, fault.row.next_run = HEAD, "teardown completes"
+
+
+def test_containers_by_halves(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """A head that was created and never started, and a worker whose labels tell nothing but the owner."""
+    owner = "--label=io.gb10.owner=gb10.cluster"
+    labels = (owner, "--label=io.gb10.cluster=gb10", "--label=io.gb10.role=head", "--label=io.gb10.fields={}", "--label=io.gb10.spec=1:0")
+    lab.run(HEAD, "docker", "create", f"--name={HEAD_CONTAINER}", "--network=none", *labels, IMAGE, "true")
+    lab.run(WORKER, "docker", "run", "--detach", f"--name={WORKER_CONTAINER}", "--network=none", "--entrypoint=sleep", owner, IMAGE, "infinity")
+    fault.row.where, fault.row.left = "both", "head created, worker running"
+    fault.completes()
+
+
+def test_image_replaced_under_its_tag(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """On both nodes, since they must hold the same image; its content is as before, only its id is not."""
+    ids = {}
+    for host in (HEAD, WORKER):
+        ids[host] = lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).strip()
+        lab.run(host, "docker", "tag", IMAGE, "users/kept:1")
+        lab.run(host, "sh", "-c", 'printf "FROM %s\\nLABEL users.note=1\\n" "$1" | docker build --quiet --tag "$1" -', "sh", IMAGE)
+    try:
+        played = lab.play()
+        new = lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).strip()
+        fault.answered(played, "image_id", ids[HEAD][:19], new[:19], where=HEAD)
+        assert "gb10_allow_restart=true" in played.stdout
+        fault.left(live=True)
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "docker", "tag", "users/kept:1", IMAGE)
+            lab.run(host, "docker", "rmi", "--no-prune", "users/kept:1")
+    assert not fault.completes().changed
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------------
+
+
+def test_log_directory_full(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    lab.run(HEAD, "mkdir", "-p", LOGS)
+    lab.run(HEAD, "mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", LOGS)
+    try:
+        played = lab.play()
+        fault.answered(played, f"{LOGS}/engine takes not the engine's log: No space left on device", "free are", "gb10_log_dir", where=HEAD)
+        fault.left()
+    finally:
+        # What is unmounted lazily goes with the container that still has it.
+        lab.run(HEAD, "umount", "--lazy", LOGS)
+    fault.completes()

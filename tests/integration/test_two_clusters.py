@@ -1,0 +1,124 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two clusters in one inventory do not touch each other: alpha on the nodes of the one lab, beta on those of the other."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+import yaml
+
+from .lab import LABS, ROOT, Lab, Play
+
+CLUSTERS = dict(zip(("alpha", "beta"), LABS))
+
+#: Ask for a chat completion on the head itself; arguments: URL, file with the key.
+ASK = """
+import json, pathlib, sys, urllib.request as request
+body = {"model": "tiny", "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 64, "temperature": 0}
+headers = {"Content-Type": "application/json", "Authorization": "Bearer " + pathlib.Path(sys.argv[2]).read_text().strip()}
+with request.urlopen(request.Request(sys.argv[1], json.dumps(body).encode(), headers), timeout=60) as answer:
+    print(json.load(answer)["choices"][0]["message"]["content"])
+"""
+
+
+class Both:
+    """Both labs as one inventory that holds two clusters."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    @staticmethod
+    def inventory() -> dict[str, t.Any]:
+        """What a user adds to the hosts to make two clusters of them. Heads and workers stay in the groups of all clusters."""
+        return {name: {"hosts": dict.fromkeys(LABS[CLUSTERS[name]], {}), "vars": {"gb10_cluster_name": name}} for name in CLUSTERS}
+
+    def play(self, name: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> Play:
+        """Run a playbook on one of the clusters; no host of the other may be reached."""
+        played = self._lab.play(playbook, gb10_cluster_group=name, **variables)
+        assert played.rc == 0, played.failures
+        assert played.hosts <= {*LABS[CLUSTERS[name]], "localhost"}
+        return played
+
+    def look(self, name: str) -> dict[str, t.Any]:
+        """All that another cluster's play could disturb: containers, the engine's process, files of ours and secrets."""
+        seen = {}
+        for host in LABS[CLUSTERS[name]]:
+            ids = self._lab.run(host, "docker", "ps", "--all", "--quiet", "--no-trunc").split()
+            states = json.loads(self._lab.run(host, "docker", "inspect", *ids)) if ids else []
+            files = self._lab.run(host, "find", "/var/lib/gb10", "/etc/gb10", "-type", "f", "-exec", "sha256sum", "{}", "+")
+            # Only the start of a program that runs: the programs that a look itself starts come and go.
+            engines = self._lab.run(host, "pgrep", "--full", "--list-full", "vllm serve|VLLM::|raylet", check=False)
+            seen[host] = {
+                "containers": {state["Name"]: (state["Id"], state["State"]["StartedAt"], state["State"]["Status"]) for state in states},
+                "processes": sorted(line.split()[0] for line in engines.splitlines()),
+                "files": sorted(files.splitlines()),
+            }
+        return seen
+
+    def answer(self, name: str) -> str:
+        """What the cluster says to a question."""
+        head = LABS[CLUSTERS[name]][0]
+        run = self._lab.json(head, f"/var/lib/gb10/{name}/run/run.json")
+        url = f"http://{run['api_address']}:{run['api_port']}/v1/chat/completions"
+        return self._lab.run(head, "python3", "-c", ASK, url, f"/etc/gb10/secrets/{name}/api_key")
+
+
+@pytest.fixture(scope="module", name="both")
+def fixture_both(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Both]:
+    inventories = [ROOT / "inventories" / lab for lab in LABS]
+    missing = [path.name for path in inventories if not (path / "hosts.yml").exists()]
+    if missing:
+        pytest.fail(f"two clusters need both labs, and {', '.join(missing)} is not up: tests/lab/lab.py --lab current up, --lab next up")
+    directory = tmp_path_factory.mktemp("clusters")
+    clusters = directory / "clusters.yml"
+    clusters.write_text(yaml.safe_dump(Both.inventory()), encoding="utf-8")
+    made = Both(Lab(directory, [*inventories, clusters]))
+    yield made
+    for name in CLUSTERS:
+        made.play(name, "teardown")
+
+
+@pytest.fixture(scope="module", name="alone")
+def fixture_alone(both: Both) -> dict[str, t.Any]:
+    """What the first cluster looks like while it serves alone; afterwards the second one serves too."""
+    both.play("alpha", gb10_allow_restart=True)
+    assert "the cluster works" in both.answer("alpha")
+    alone = both.look("alpha")
+    assert all(seen["processes"] and seen["files"] for seen in alone.values()), alone
+    both.play("beta", gb10_allow_restart=True)
+    return alone
+
+
+def test_bringing_up_the_second_leaves_the_first_alone(both, alone):
+    assert both.look("alpha") == alone
+    assert "the cluster works" in both.answer("alpha")
+    assert "the cluster works" in both.answer("beta")
+
+
+@pytest.mark.usefixtures("alone")
+def test_each_node_carries_its_own_cluster_alone(both):
+    for name in CLUSTERS:
+        seen = both.look(name)
+        expected = {host: [f"/gb10-{name}-{role}"] for role, host in zip(("head", "worker"), LABS[CLUSTERS[name]])}
+        assert {host: list(seen[host]["containers"]) for host in seen} == expected
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_second_run_of_one_changes_nothing_in_both(both):
+    looks = {name: both.look(name) for name in CLUSTERS}
+    assert both.play("beta").changed == {}
+    assert {name: both.look(name) for name in CLUSTERS} == looks
+
+
+@pytest.mark.usefixtures("alone")
+def test_tearing_the_first_down_leaves_the_second_alone(both):
+    beta = both.look("beta")
+    both.play("alpha", "teardown")
+    assert [seen["containers"] for seen in both.look("alpha").values()] == [{}, {}]
+    assert both.look("beta") == beta
+    assert "the cluster works" in both.answer("beta")

@@ -1,0 +1,252 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Listing and removing, on a Docker engine of memory and real files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.modules import cluster_prune
+
+OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}
+DAY = 86400
+RUN = "20261101T010000Z-0a1b"
+OLD_IMAGE, NEW_IMAGE, BASE_IMAGE = (f"sha256:{letter * 64}" for letter in "abc")
+
+
+class Engine:
+    """A Docker engine of memory; it is its own SDK, and notes what is removed."""
+
+    def __init__(self):
+        self.known: dict[str, dict] = {}
+        self.listed: dict[str, dict] = {}
+        self.removed: list[str] = []
+        self.refuses: dict[str, str] = {}
+        self.images = types.SimpleNamespace(remove=self._remove_image)
+        self.containers_seen = 0
+
+    def add_container(self, name, status="exited", labels=None, image=OLD_IMAGE):
+        state = {"Status": status, "FinishedAt": "2026-11-01T00:00:00Z"}
+        labels = OURS if labels is None else labels
+        self.known[f"{name}-id"] = {
+            "Id": f"{name}-id", "Name": f"/{name}", "Created": "2026-11-01T00:00:00Z", "State": state, "Config": {"Labels": labels}, "Image": image,
+        }  # fmt: skip
+
+    def add_image(self, image_id, tags=(), days=0.0, labels=None, step="LABEL io.gb10.base=x io.gb10.recipe=y"):
+        labels = {"io.gb10.recipe": "y", "io.gb10.base": BASE_IMAGE} if labels is None else labels
+        self.listed[image_id] = {
+            "Id": image_id, "RepoTags": list(tags), "RepoDigests": [], "Created": time.time() - days * DAY, "Size": 1000, "Labels": labels, "step": step,
+        }  # fmt: skip
+
+    # -- EngineApi
+
+    def get(self, path, **query):
+        filters = query.get("filters", {})
+        if path == "/containers/json":
+            assert query["all"] == 1 and filters["label"] == ["io.gb10.owner=gb10.cluster"]
+            return [
+                {"Id": one["Id"], "SizeRw": 10}
+                for one in self.known.values()
+                if one["Config"]["Labels"].get("io.gb10.owner") == "gb10.cluster" and one["State"]["Status"] in filters["status"]
+            ]
+        if path == "/images/json":
+            return [image for image in self.listed.values() if filters.get("label", ["x"])[0] in {**image["Labels"], "x": ""}]
+        assert path.endswith("/history")
+        return [{"CreatedBy": self.listed[path.split("/")[2]]["step"]}]
+
+    def containers(self, labels):
+        assert labels == {}
+        return [{"Id": one["Id"], "ImageID": one["Image"]} for one in self.known.values()]
+
+    def inspect(self, container_id):
+        if container_id not in self.known:
+            raise NotFound(container_id)
+        return self.known[container_id]
+
+    def image(self, reference):
+        return next((image for image in self.listed.values() if reference in (image["Id"], *image["RepoTags"])), None)
+
+    # -- SDK
+
+    def remove_container(self, container_id, v):
+        assert v
+        self._allowed(container_id)
+        self.removed.append(container_id)
+        del self.known[container_id]
+
+    def _remove_image(self, name):
+        self._allowed(name)
+        self.removed.append(name)
+        image = self.image(name)
+        image["RepoTags"] = [tag for tag in image["RepoTags"] if tag != name]
+        if not image["RepoTags"]:
+            del self.listed[image["Id"]]
+
+    def _allowed(self, name):
+        if name in self.refuses:
+            raise ClusterError(self.refuses[name])
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A node with a little of everything: what may go, and beside each thing one that must stay."""
+    engine = Engine()
+    engine.add_container("gb10-gb10-head")
+    engine.add_container("other", labels={**OURS, "io.gb10.cluster": "other"}, image=BASE_IMAGE)
+    engine.add_container("stranger", labels={}, image=BASE_IMAGE)
+    engine.add_container("gb10-gb10-worker", status="running", image=NEW_IMAGE)
+    engine.add_image(BASE_IMAGE, ["nvcr.io/nvidia/vllm:26.05-py3"], labels={})
+    engine.add_image(OLD_IMAGE)
+    engine.add_image(NEW_IMAGE, ["local/vllm-ray:26.05"], days=99)
+    files = {
+        f"log/gb10/engine/{RUN}.log": 30,
+        "log/gb10/engine/20261120T010000Z-ffff.log": 30,
+        "log/gb10/engine/notes.txt": 30,
+        "log/other/engine/20261101T010000Z-aaaa.log": 30,
+        f"state/image-contracts/{'a' * 64}.json": 0,
+        f"state/image-contracts/{'b' * 64}.json": 0,
+        "state/gb10/lock.json": 30,
+    }
+    for path, days in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+        os.utime(tmp_path / path, (time.time() - days * DAY, time.time() - days * DAY))
+
+    sdk_containers = types.SimpleNamespace(get=lambda one: types.SimpleNamespace(remove=lambda v: engine.remove_container(one, v)))
+    monkeypatch.setattr(cluster_prune, "EngineApi", lambda socket, timeout: engine)
+    monkeypatch.setattr(cluster_prune, "sdk_client", lambda socket, timeout: types.SimpleNamespace(containers=sdk_containers, images=engine.images))
+    monkeypatch.setattr(cluster_prune, "sdk_errors", lambda doing: contextlib.nullcontext())
+    return types.SimpleNamespace(root=tmp_path, engine=engine)
+
+
+def call(node, *, check_mode=False, **params):
+    defaults = {
+        "cluster_name": "gb10", "remove": False, "days": 14, "keep_images": [], "state_dir": str(node.root / "state"), "log_dir": str(node.root / "log"),
+        "docker_socket": "/none", "docker_timeout": 5,
+    }  # fmt: skip
+    return cluster_prune.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
+
+
+def files(node):
+    return {str(path.relative_to(node.root)) for path in node.root.rglob("*") if path.is_file()}
+
+
+GOING = ["gb10-gb10-head", OLD_IMAGE[:19], f"{RUN}.log", f"{'a' * 64}.json"]
+
+
+def short(names):
+    return [os.path.basename(name) if name.startswith("/") else name for name in names]
+
+
+def test_what_may_go_is_listed_and_nothing_touched(node):
+    before = files(node)
+    result = call(node)
+    assert short(entry["name"] for entry in result["candidates"]) == GOING
+    assert [entry["kind"] for entry in result["candidates"]] == ["container", "image", "log", "note"]
+    assert not result["changed"] and result["removed"] == [] and result["diff"]["before"] == result["diff"]["after"]
+    assert [os.path.basename(entry["name"]) for entry in result["left"]] == ["notes.txt"]
+    assert result["total_bytes"] == sum(entry["size_bytes"] for entry in result["candidates"]) > 0
+    assert files(node) == before and node.engine.removed == []
+
+
+def test_check_mode_predicts_and_touches_nothing(node):
+    before = files(node)
+    result = call(node, remove=True, check_mode=True)
+    assert result["changed"] and short(result["removed"]) == GOING and result["diff"]["after"] == {"leavings": []}
+    assert files(node) == before and node.engine.removed == []
+
+
+def test_removal_takes_exactly_these_and_a_second_run_finds_nothing(node):
+    before = files(node)
+    result = call(node, remove=True)
+    assert result["changed"] and short(result["removed"]) == GOING and len(result["actions"]) == 4
+    assert node.engine.removed == ["gb10-gb10-head-id", OLD_IMAGE]
+    assert before - files(node) == {f"log/gb10/engine/{RUN}.log", f"state/image-contracts/{'a' * 64}.json"}
+    assert set(node.engine.known) == {"other-id", "stranger-id", "gb10-gb10-worker-id"}
+    again = call(node, remove=True)
+    assert not again["changed"] and again["candidates"] == []
+
+
+def test_the_noted_run_keeps_its_logs(node):
+    (node.root / "state/gb10/run").mkdir()
+    (node.root / "state/gb10/run/run.json").write_text(json.dumps({"run_id": RUN}))
+    assert f"{RUN}.log" not in short(entry["name"] for entry in call(node)["candidates"])
+
+
+def test_an_image_that_a_running_container_uses_stays_until_it_does_not(node):
+    node.engine.known["gb10-gb10-worker-id"]["State"]["Status"] = "exited"
+    names = short(entry["name"] for entry in call(node)["candidates"])
+    assert "local/vllm-ray:26.05" in names
+    assert "local/vllm-ray:26.05" not in short(entry["name"] for entry in call(node, keep_images=["local/vllm-ray:26.05"])["candidates"])
+
+
+def test_one_failure_keeps_none_of_the_others_and_fails_at_the_end(node):
+    node.engine.refuses[OLD_IMAGE] = "removing image: conflict"
+    with pytest.raises(ClusterError, match="1 of 4 could not be removed on .*: removing image: conflict") as caught:
+        call(node, remove=True)
+    details = caught.value.details
+    assert details["changed"] and short(details["removed"]) == ["gb10-gb10-head", f"{RUN}.log"]
+    assert [entry["id"] for entry in details["findings"]] == ["prune.image"] and details["findings"][0]["verdict"] == "block"
+    assert short(details["skipped"]) == [f"{'a' * 64}.json"], "the note of an image that is still there stays"
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "stays"),
+    [
+        (lambda node: node.engine.known["gb10-gb10-head-id"]["State"].update(Status="running"), "gb10-gb10-head"),
+        (lambda node: node.engine.known.pop("gb10-gb10-head-id"), "gb10-gb10-head"),
+        (lambda node: node.engine.listed[OLD_IMAGE].update(RepoTags=["mine:1"]), OLD_IMAGE[:19]),
+        (lambda node: node.engine.add_container("new", "running", {}, OLD_IMAGE), OLD_IMAGE[:19]),
+        (lambda node: os.utime(node.root / f"log/gb10/engine/{RUN}.log"), f"{RUN}.log"),
+        (lambda node: (node.root / f"log/gb10/engine/{RUN}.log").unlink(), f"{RUN}.log"),
+    ],
+    ids=["started", "removed", "named", "used", "written to", "log removed"],
+)
+def test_what_changed_since_it_was_listed_is_left(node, monkeypatch, meanwhile, stays):
+    real = cluster_prune.remove_all
+
+    def later(*arguments):
+        meanwhile(node)
+        return real(*arguments)
+
+    monkeypatch.setattr(cluster_prune, "remove_all", later)
+    result = call(node, remove=True)
+    assert stays in short(result["skipped"]) and stays not in short(result["removed"])
+
+
+def test_nothing_to_remove_needs_no_sdk(node, monkeypatch):
+    monkeypatch.setattr(cluster_prune, "sdk_client", lambda *_args: pytest.fail("asked for the SDK"))
+    node.engine.known.clear()
+    node.engine.listed.clear()
+    result = call(node, remove=True, cluster_name="none", state_dir=str(node.root / "none"))
+    assert not result["changed"]
+
+
+def test_days_below_zero_are_refused(node):
+    with pytest.raises(ClusterError, match="days is -1"):
+        call(node, days=-1)
+
+
+def test_a_note_of_the_engine_that_cannot_be_read_stops_before_anything(node):
+    (node.root / "state/gb10/run").mkdir()
+    (node.root / "state/gb10/run/run.json").write_text("{")
+    with pytest.raises(UnknownState):
+        call(node, remove=True)
+    assert node.engine.removed == []
+
+
+def test_a_long_list_of_strangers_is_cut(node):
+    for number in range(150):
+        (node.root / f"log/gb10/engine/mine-{number}").write_text("")
+    assert len(call(node)["left"]) == cluster_prune.LEFT_LIMIT

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the container without Ray has of its own; what it shares with Ray's is tested there."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
+from ansible_collections.gb10.cluster.plugins.module_utils import _launcher, _listeners, _net, _node_actor, _node_container, _ray
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.modules import node_container, ray_cluster
+
+OWN_ID = "a" * 64
+
+
+def params(**given):
+    defaults = {name: option.get("default") for name, option in node_container.argument_spec().items()}
+    here = {"node_role": "head", "image": "local/vllm:1", "node_address": "10.0.0.11", "devices": []}
+    return {**defaults, **here, "wait_timeout": 0.1, "wait_sleep": 0.01, **given}
+
+
+def container(unit, status="running"):
+    state = {"Status": status, "Running": status == "running", "ExitCode": 0 if status == "running" else 127, "OOMKilled": False, "StartedAt": "2026-11-21"}
+    return {"Id": OWN_ID, "Name": f"/{unit.name}", "State": state, "Config": {"Labels": unit.labels, "Image": "local/vllm:1"}}
+
+
+def unit(**given):
+    return node_container.wanted_unit(params(**given), "sha256:aaa", None)
+
+
+class Engine:
+    """A Docker engine of memory with one container, or none."""
+
+    def __init__(self, entry=None, titles=(), log=f"{_launcher.HOLDS}\n"):
+        self.entry = entry
+        self.titles = dict(enumerate(titles, 100))
+        self.log = log
+
+    def containers(self, labels, all=True):
+        mine = self.entry and labels.items() <= self.entry["Config"]["Labels"].items()
+        return [{"Id": OWN_ID, "Names": [self.entry["Name"]], "State": self.entry["State"]["Status"]}] if mine else []
+
+    def inspect(self, wanted):
+        if self.entry and wanted in (OWN_ID, self.entry["Name"].lstrip("/")):
+            return self.entry
+        raise NotFound("No such container")
+
+    def image(self, reference):
+        return {"Id": "sha256:aaa"}
+
+    def top(self, container_id):
+        return sorted(self.titles)
+
+    def logs(self, container_id, tail=50):
+        return self.log
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Run the module against an engine of memory."""
+    monkeypatch.setattr(_net, "ipv4_addresses", lambda: [{"interface": "enp1s0f0np0", "address": "10.0.0.11", "scope": "global"}])
+    monkeypatch.setattr(_net, "ipv6_addresses", list)
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [])
+
+    def run(engine, check_mode=False, **given):
+        class Module:
+            pass
+
+        module = Module()
+        module.params, module.check_mode = params(**given), check_mode
+        monkeypatch.setattr(_listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
+        monkeypatch.setattr(_node_actor, "EngineApi", lambda *_arguments: engine)
+        return node_container.work(module)
+
+    return run
+
+
+def test_documentation_and_specification_agree():
+    documented = yaml.safe_load(node_container.DOCUMENTATION)["options"] | yaml.safe_load(_node.ModuleDocFragment.DOCUMENTATION)["options"]
+    spec = {name: option for name, option in node_container.argument_spec().items() if not name.startswith("docker_")}
+    assert documented.keys() == spec.keys()
+    assert {name: option.get("default") for name, option in documented.items()} == {name: option.get("default") for name, option in spec.items()}
+
+
+def test_the_launcher_is_the_first_program():
+    made = unit(env={"A": 1}, secret_files={"api_key": "/s/api_key"}, state_dir="/state", log_dir="/log")
+    assert made.name == "gb10-gb10-head"
+    assert [*made.entrypoint, *made.command] == ["python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "/opt/gb10/launch/engine.json"]
+    assert made.env == {"A": "1"}
+    assert {mount["source"]: mount["read_only"] for mount in made.mounts} == {
+        "/state/gb10/launch": True, "/state/gb10/run": False, "/log/gb10": False, "/s/api_key": True,
+    }  # fmt: skip
+
+
+def test_same_options_change_nothing(play):
+    result = play(Engine(container(unit())))
+    assert (result["changed"], result["actions"], result["reason"]) == (False, [], "as wanted")
+    assert result["diff"]["before"] == result["diff"]["after"]
+
+
+def test_a_cold_node_gets_its_container(play):
+    result = play(Engine(), check_mode=True)
+    assert result["actions"] == ["create gb10-gb10-head (no container)", "start gb10-gb10-head"]
+
+
+def test_ports_are_no_field(play):
+    assert not play(Engine(container(unit(ports=[1]))), ports=[2])["changed"]
+
+
+def ray():
+    given = {**{name: option.get("default") for name, option in ray_cluster.argument_spec().items()}, **params()}
+    return _ray.ray_unit("gb10", ray_cluster.wanted_fields(given, "sha256:aaa", None))
+
+
+def test_a_container_with_ray_is_made_anew_for_that_alone(play):
+    result = play(Engine(container(ray())), check_mode=True)
+    assert result["changed_fields"] == ["executor"]
+    assert [action.split()[0] for action in result["actions"]] == ["stop", "remove", "create", "start"]
+
+
+def test_a_live_engine_beside_ray_is_not_thrown_away(play):
+    with pytest.raises(ClusterError, match='would be made anew .executor "ray" -> "native".'):
+        play(Engine(container(ray()), titles=["VLLM::EngineCore"]))
+
+
+def test_a_taken_port_names_its_holder(play, monkeypatch):
+    held = {"port": 29501, "address": "0.0.0.0", "pid": 7, "process": "python3", "cmdline": "", "since": "then", "container": ""}
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [held] if 29501 in ports else [])
+    with pytest.raises(ClusterError, match=r"ports that the engine needs are taken on .*: port 29501 on 0.0.0.0: python3 \(pid 7\)") as caught:
+        play(Engine(), ports=[29501])
+    assert "gb10_master_port" in caught.value.remedy
+
+
+def test_ready_is_what_the_launcher_says(play):
+    with pytest.raises(WaitTimeout, match="the launcher in container gb10-gb10-head on .* said nothing within"):
+        play(Engine(container(unit()), log=""))
+    assert play(Engine(container(unit()), log=""), wait=False)["changed"] is False
+
+
+def test_an_image_without_python_is_named(play, monkeypatch):
+    ended = container(unit(), status="exited")
+    engine = Engine(ended, log="[FATAL tini (7)] exec python3 failed: No such file or directory\n")
+    current = _node_container.current_of(ended)
+    monkeypatch.setattr(_node_actor, "sdk_client", lambda *_arguments: None)
+    monkeypatch.setattr(_node_actor.Actor, "carry_out", lambda *_arguments: None)
+    assert not current.running
+    with pytest.raises(ClusterError, match="image local/vllm:1 holds no program python3"):
+        play(engine)
+
+
+def test_a_rank_always_holds_work():
+    assert not node_container.orphaned({"executor": ("ray", "native")})
