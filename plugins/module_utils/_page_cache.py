@@ -349,7 +349,7 @@ def serving(state_dir: str, proc: str) -> list[str]:
     """
     found, known = [], set()
     for note in sorted(glob.glob(os.path.join(glob.escape(state_dir), "*", "run", "run.json"))):
-        cluster = os.path.relpath(note, state_dir).split(os.sep)[0]
+        cluster = os.path.relpath(note, state_dir).split(os.sep, maxsplit=1)[0]
         engine = _engine.engine_state(_engine.EnginePaths.of(state_dir, state_dir, cluster), proc)
         if engine["live"]:
             known.add(engine["pid"])
