@@ -188,7 +188,7 @@ def plan(lab: Lab, cached: bool) -> list[str]:
     if shutil.which("ssh-keygen") is None:
         todo.append("install openssh-client (apt-get)")
     if not cached:
-        todo.append("make the images gb10-lab/base, node and engine from Debian and Python packages: 0.7 GB of downloads, 3 to 6 minutes, once")
+        todo.append("make the images gb10-lab/base, node and engine from Debian and Python packages: 0.7 GB of downloads, 4 to 8 minutes, once")
     todo += [
         f"make the volume gb10-lab-store, the networks {lab.management} and {lab.fabric}, "
         f"the containers {' and '.join(node.container for node in lab.nodes)}",
