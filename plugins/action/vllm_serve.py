@@ -114,6 +114,34 @@ def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, ex
     )
 
 
+class FabricWatch:
+    """Whether this node's interface to the other nodes stays up. One look may meet a link that is just being trained anew, two in a row do not."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._was_up = True
+
+    def trouble(self, fabric: dict[str, t.Any] | None, elapsed: float) -> ClusterError | None:
+        """Return what is wrong with the fabric, None when it is up, or not watched."""
+        up = fabric is None or fabric["up"]
+        lasting, self._was_up = not up and not self._was_up, up
+        if fabric is None or not lasting:
+            return None
+        name = fabric["interface"]
+        if not name:
+            return ClusterError(
+                f"the fabric address of node {self._node} is on no interface any more, {minutes(elapsed)} after the start",
+                remedy=f"Find out what took it away (journalctl -b on {self._node}), configure it again, then run again.",
+                reason="fabric",
+            )
+        return ClusterError(
+            f"interface {name} of node {self._node}, which carries the fabric, is {fabric['operstate'] or 'without a carrier'} "
+            f"{minutes(elapsed)} after the start",
+            remedy=f"Look at its cable and at: ip link show {name}; journalctl -k -g {name}. Run again when it is up.",
+            reason="fabric",
+        )
+
+
 def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
     """Return why an engine or rank that is no more ended: how, and the line of its log that says why."""
     hint = "A SIGKILL that nobody sent comes from the kernel, for want of memory: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
@@ -161,6 +189,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         # Without Ray the nodes decide as one, so they meet even when there is nothing to wait for.
         self._together = options["executor"] == "native" and options["node_count"] > 1
+        self._fabric = FabricWatch(self._node)
         self._what = "rank" if self._together and options["node_role"] == "worker" else "engine"
         if options["state"] == "stopped" or not (self._together or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
@@ -233,7 +262,7 @@ class ActionModule(ActionBase):
 
     def _look(self, options: dict[str, t.Any], **more: t.Any) -> Look:
         """Return one look at this node. Raises :class:`UnknownState` when there was none, :class:`ClusterError` on a refusal."""
-        shared = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout")
+        shared = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
         try:
             with time_limit(LOOK_SECONDS):
                 look = self._execute_module(INFO, module_args={**{name: options[name] for name in shared}, **more}, task_vars=self._vars)
@@ -306,14 +335,18 @@ class ActionModule(ActionBase):
         )
 
     def _take_in(self, options: dict[str, t.Any], look: Look, log: EngineLog, progress: Progress, elapsed: float) -> None:
-        """Read and show what a look brought. Raises :class:`ClusterError` when the container or the engine was taken away."""
-        trouble = container_trouble(self._node, look["container"], elapsed, options["executor"])
-        if trouble:
-            raise trouble
+        """Read and show what a look brought. Raises :class:`ClusterError` when the container, the fabric or the engine was taken away."""
+        self._check_node(options, look, elapsed)
         log.feed(look)
         progress.update(look["stage"], look["shards"], look["memory_available_mb"], elapsed)
         if look["engine"]["stopped_by"]:
             raise stopped(self._node, self._what, look["engine"], log.diagnosis)
+
+    def _check_node(self, options: dict[str, t.Any], look: Look, elapsed: float) -> None:
+        """Raise :class:`ClusterError` when the node's container or its interface to the others was taken away."""
+        trouble = container_trouble(self._node, look["container"], elapsed, options["executor"]) or self._fabric.trouble(look["fabric"], elapsed)
+        if trouble:
+            raise trouble
 
     def _check_engine(self, look: Look, log: EngineLog) -> None:
         """Raise :class:`ClusterError` when this node's part of the engine has ended, or its log says that it cannot serve."""
@@ -344,9 +377,7 @@ class ActionModule(ActionBase):
         """Watch this node's container until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
         for elapsed, look in self._looks(meeting, options, options["wait_timeout"] + WORKER_MARGIN, dict):
-            trouble = container_trouble(self._node, look["container"], elapsed, options["executor"])
-            if trouble:
-                raise trouble
+            self._check_node(options, look, elapsed)
             self._check_head(meeting, elapsed)
             progress.update("container up", "", look["memory_available_mb"], elapsed)
         return self._heads_word(meeting, options)

@@ -162,6 +162,19 @@ def interfaces(sysfs_root: str = "/sys", proc_root: str = "/proc") -> list[dict[
     return found
 
 
+def holder(address: str, sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, t.Any]:
+    """Return which interface has an address and whether packets can leave it: ``{interface, operstate, up}``.
+
+    ``interface`` is empty when none has the address. An interface without a carrier is not up, whatever its addresses.
+    """
+    wanted = str(ipaddress.ip_address(address))
+    names = [entry["interface"] for entry in ipv4_addresses() + ipv6_addresses(proc_root) if entry["address"] == wanted]
+    if not names:
+        return {"interface": "", "operstate": "", "up": False}
+    found = link(names[0], sysfs_root)
+    return {"interface": names[0], "operstate": found["operstate"] or "", "up": bool(found["carrier"])}
+
+
 def _state_word(text: str | None) -> str | None:
     """Return the word of an attribute like ``4: ACTIVE``."""
     return text.partition(": ")[2] or text if text is not None else None

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -22,6 +23,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "model": {"type": "str"},
     "arguments": {"type": "dict", "default": {}},
     "command": {"type": "list", "elements": "str", "default": ["vllm", "serve"]},
+    "fabric_address": {"type": "str"},
     "api_address": {"type": "str"},
     "api_port": {"type": "int", "default": 8000},
     "api_key_file": {"type": "path", "no_log": False},
@@ -71,8 +73,17 @@ def check(params: dict[str, t.Any]) -> None:
     for name, least in MINIMUM.items():
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more")
+    check_address("fabric_address", params["fabric_address"])
     if params["state"] == "started" and params["executor"] == "native":
         check_place(params)
+
+
+def check_address(name: str, value: str | None) -> None:
+    """Raise :class:`ClusterError` unless an option is left out or holds an IP address."""
+    try:
+        ipaddress.ip_address(value or "0.0.0.0")
+    except ValueError as error:
+        raise ClusterError(f"{name} is {value}, needed is an IP address", remedy=f"Correct {name}, or leave it out.") from error
 
 
 def check_place(params: dict[str, t.Any]) -> None:

@@ -82,6 +82,13 @@ options:
     type: int
     default: 29501
     version_added: 0.2.0
+  fabric_address:
+    description:
+      - This node's address on the fabric. While the play waits, the interface that has it must stay up, on every node. Otherwise the ranks
+        wait for each other until a timeout of half an hour or more.
+      - Without it the fabric is not watched.
+    type: str
+    version_added: 0.2.0
   cluster_name:
     description:
       - Name of the cluster.

@@ -60,6 +60,11 @@ options:
     description:
       - File on the node with the API's key. It is only read for O(probe).
     type: path
+  fabric_address:
+    description:
+      - This node's address on the fabric, to see whether the interface that has it is up.
+    type: str
+    version_added: 0.2.0
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters.
@@ -238,6 +243,27 @@ container:
       returned: always
       type: bool
       sample: false
+fabric:
+  description: The interface that has O(fabric_address). Null without that option.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    interface:
+      description: Its name, empty when no interface has the address.
+      returned: always
+      type: str
+      sample: enp1s0f0np0
+    operstate:
+      description: Its state in the kernel's words.
+      returned: always
+      type: str
+      sample: up
+    up:
+      description: Whether it has a carrier.
+      returned: always
+      type: bool
+      sample: true
 log_lines:
   description: New complete lines of the log, without colours, at most 256 KiB at once.
   returned: success
@@ -300,7 +326,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _module
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _module, _net, _serve_spec
 
 
 def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -352,6 +378,7 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
+    _serve_spec.check_address("fabric_address", params["fabric_address"])
     paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
     api = _docker.EngineApi(params["docker_socket"], params["docker_timeout"])
     engine = _engine.engine_state(paths)
@@ -361,6 +388,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "engine": engine,
         "last_end": _engine.last_end(engine),
         "container": container,
+        "fabric": _net.holder(params["fabric_address"]) if params["fabric_address"] else None,
         **log_view(engine, params["log_offset"], params["log_run_id"]),
         **api_view(engine, params),
         "memory_available_mb": _engine.memory_available_mb(),
@@ -378,6 +406,7 @@ def main() -> None:
             "probe_timeout": {"type": "int", "default": 5},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
+            "fabric_address": {"type": "str"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

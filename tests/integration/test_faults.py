@@ -198,6 +198,16 @@ def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
+def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    token = f"{SECRETS}/ray_token"
+    lab.run(HEAD, "chmod", "0644", token)
+    played = lab.play()
+    fault.answered(played, f"{token} has mode 0644", f"chmod 0600 {token}", where=HEAD)
+    fault.left(live=True)
+    lab.run(HEAD, "chmod", "0600", token)
+    fault.completes()
+
+
 def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lose_ssh(lab, WORKER)
     try:

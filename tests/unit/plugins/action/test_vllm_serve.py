@@ -32,6 +32,7 @@ CONTAINER = {"exists": True, "running": True, "name": "gb10-gb10-head", "exit_co
 LOOK = {
     "engine": ENGINE,
     "container": CONTAINER,
+    "fabric": {"interface": "eth1", "operstate": "up", "up": True},
     "log_lines": [],
     "log_offset": 0,
     "stage": "loading weights",
@@ -298,6 +299,34 @@ def test_a_worker_that_loses_its_container_fails_at_once(play, container, words)
     assert words in result["msg"]
     assert result["failed_node"] == "spark-2"
     assert play.meeting("spark-3", "worker").failure().node == "spark-2"
+
+
+DOWN = {"interface": "eth1", "operstate": "down", "up": False}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "words"),
+    [
+        (DOWN, "interface eth1 of node spark-2, which carries the fabric, is down 00:"),
+        ({**DOWN, "operstate": ""}, "is without a carrier 00:"),
+        ({"interface": "", "operstate": "", "up": False}, "the fabric address of node spark-2 is on no interface any more"),
+    ],
+)
+def test_a_fabric_that_stays_down_is_named(play, fabric, words):
+    play.meeting("spark-1", "head")
+    result = on_worker(play, look(), look(fabric=fabric), fabric_address="10.0.0.2")
+    assert words in result["msg"]
+    assert (result["reason"], result["failed_node"]) == ("fabric", "spark-2")
+    assert [arguments["fabric_address"] for name, arguments in play.asked if name == vllm_serve.INFO] == ["10.0.0.2"] * 3
+
+
+def test_the_heads_own_fabric_counts_too(play):
+    assert "interface eth1 of node spark-1" in play.run(STARTED, look(fabric=DOWN))["msg"]
+
+
+@pytest.mark.parametrize("fabric", [DOWN, None])
+def test_a_link_that_comes_back_or_is_not_watched_is_no_failure(play, fabric):
+    assert not play.run(STARTED, look(fabric=fabric), look(), look(fabric=fabric), look(**TOKEN))["failed"]
 
 
 def test_a_head_ends_when_a_worker_failed(play):

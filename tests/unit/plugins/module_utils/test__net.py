@@ -106,6 +106,27 @@ def test_interfaces_join_links_and_addresses(tmp_path, monkeypatch):
     assert [network["address"] for network in found["eth1"]["networks"]] == ["192.168.100.10"]
 
 
+@pytest.mark.parametrize(
+    ("address", "carrier", "expected"),
+    [
+        ("10.0.0.2", "1", {"interface": "eth1", "operstate": "up", "up": True}),
+        ("10.0.0.2", "0", {"interface": "eth1", "operstate": "up", "up": False}),
+        ("10.0.0.2", None, {"interface": "eth1", "operstate": "up", "up": False}),
+        ("FD00:0::2", "1", {"interface": "eth1", "operstate": "up", "up": True}),
+        ("10.0.0.3", "1", {"interface": "", "operstate": "", "up": False}),
+    ],
+)
+def test_the_holder_of_an_address(tmp_path, monkeypatch, address, carrier, expected):
+    monkeypatch.setattr(_net, "ipv4_addresses", lambda: [{"interface": "eth1", "address": "10.0.0.2"}])
+    monkeypatch.setattr(_net, "ipv6_addresses", lambda _proc: [{"interface": "eth1", "address": "fd00::2"}])
+    base = tmp_path / "class" / "net" / "eth1"
+    base.mkdir(parents=True)
+    (base / "operstate").write_text("up\n")
+    if carrier:
+        (base / "carrier").write_text(f"{carrier}\n")
+    assert _net.holder(address, str(tmp_path)) == expected
+
+
 def test_rdma_devices(tmp_path):
     base = "class/infiniband/rocep1s0f0"
     root = tree(
