@@ -105,11 +105,9 @@ def question(case: Case) -> dict[str, t.Any]:
     """A case in the form that ask.py reads: the words that the collection would start the engine with."""
     profile = _profile.load(case.profile, switches=case.switches)
     arguments = filters.serve_arguments(profile, {}, case.executor)
-    if case.executor == "native":
-        arguments |= {"nnodes": 2, "node_rank": int(case.role == "worker"), "master_addr": FACTS["fabric_address"], "master_port": 29501}
-        arguments |= {"headless": True} if case.role == "worker" else {}
+    place = _vllm_args.Place(int(case.role == "worker"), 2, FACTS["fabric_address"], 29501) if case.executor == "native" else None
     env = _profile.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
-    argv = _vllm_args.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments)
+    argv = _vllm_args.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)
     return {
         "id": str(case),
         "argv": argv[1:],
