@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
+import torch
 from vllm.platforms.cpu import CpuPlatform
+
+# Where the processor has AMX, the engine's attention uses it without asking the kernel for its registers first, and dies of SIGILL.
+if torch.cpu._is_amx_tile_supported():
+    torch.cpu._init_amx()
 
 
 class LabPlatform(CpuPlatform):
