@@ -465,7 +465,12 @@ def died(current: Current, node: str, image: str, log: str) -> ClusterError:
 
 def last_words(log: str, lines: int = 8, length: int = 400) -> str:
     """Return the last lines of a log that say something: without the frames of Python's tracebacks, cut to ``length`` characters."""
-    telling = [line[:length] for line in log.splitlines() if line.strip() and not line[0].isspace() and not line.startswith("Traceback ")]
+    telling, in_frames = [], False
+    for line in log.splitlines():
+        # Outside of frames indented lines tell something: Ray sets the versions that differ below its complaint.
+        in_frames = line.startswith("Traceback ") or (in_frames and line[:1].isspace())
+        if line.strip() and not in_frames:
+            telling.append(line[:length])
     return "\n".join(telling[-lines:])
 
 

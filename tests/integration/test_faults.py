@@ -214,7 +214,7 @@ def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
         played = lab.play()
     finally:
         lab.run(WORKER, "systemctl", "start", "ssh")
-    fault.answered(played, "Failed to connect to the host via ssh", where=WORKER)
+    fault.answered(played, "port 22: Connection refused", where=WORKER)
     fault.left(live=True)
     fault.completes()
 

@@ -354,6 +354,9 @@ Traceback (most recent call last):
 RuntimeError: Version mismatch: The cluster was started with:
     Ray: 2.60.0
     Python: 3.12.3
+This process on node 192.0.2.2 was started with:
+    Ray: 2.59.0
+    Python: 3.12.3
 """
 
 
@@ -361,7 +364,8 @@ def test_a_death_tells_code_and_last_words():
     error = nc.died(current("exited", exit_code=1), "spark-2", "base:1", LOG)
     assert str(error) == (
         "container gb10-gb10-head on spark-2 ended with exit code 1; its log ends:\n"
-        "2026-11-21 02:11:52,292 INFO scripts.py:1234 -- Local node IP: 192.0.2.2\nRuntimeError: Version mismatch: The cluster was started with:"
+        "2026-11-21 02:11:52,292 INFO scripts.py:1234 -- Local node IP: 192.0.2.2\nRuntimeError: Version mismatch: The cluster was started with:\n"
+        "    Ray: 2.60.0\n    Python: 3.12.3\nThis process on node 192.0.2.2 was started with:\n    Ray: 2.59.0\n    Python: 3.12.3"
     )
     assert error.remedy == "Give every node the same image: run the play with --tags image."
     assert error.details == {
