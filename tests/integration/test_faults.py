@@ -283,9 +283,12 @@ def test_ray_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
 
 
 def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """Simulated in the image: its python3 says another patch version of itself, which is what both we and Ray compare."""
+    """Simulated in the image: its python3 says another patch version of itself, in the two places where we and Ray ask for it."""
     lab.run(WORKER, "docker", "tag", IMAGE, "users/kept:1")
-    line = "import platform; platform.python_version = lambda: '3.11.99'"
+    line = (
+        "import collections, platform, sys; platform.python_version = lambda: '3.11.99'; "
+        "sys.version_info = collections.namedtuple('version_info', 'major minor micro releaselevel serial')(3, 11, 99, 'final', 0)"
+    )
     program = f"import sysconfig; open(sysconfig.get_path('purelib') + '/other_patch.pth', 'w').write({line!r} + chr(10))"
     recipe = f"FROM {IMAGE}\nRUN {json.dumps(['python3', '-c', program])}\n"
     build(lab, recipe, IMAGE)
