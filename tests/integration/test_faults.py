@@ -286,18 +286,18 @@ def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) 
     """Simulated in the image: its python3 says another patch version of itself, in the two places where we and Ray ask for it."""
     lab.run(WORKER, "docker", "tag", IMAGE, "users/kept:1")
     line = (
-        "import collections, platform, sys; platform.python_version = lambda: '3.11.99'; "
-        "sys.version_info = collections.namedtuple('version_info', 'major minor micro releaselevel serial')(3, 11, 99, 'final', 0)"
+        "import collections, platform, sys; platform.python_version = lambda: '3.11.1'; "
+        "sys.version_info = collections.namedtuple('version_info', 'major minor micro releaselevel serial')(3, 11, 1, 'final', 0)"
     )
     program = f"import sysconfig; open(sysconfig.get_path('purelib') + '/other_patch.pth', 'w').write({line!r} + chr(10))"
     recipe = f"FROM {IMAGE}\nRUN {json.dumps(['python3', '-c', program])}\n"
     build(lab, recipe, IMAGE)
     try:
         played = lab.play()
-        fault.answered(played, "3.11.99", "spark-2", where=WORKER)
+        fault.answered(played, "3.11.1", "spark-2", where=WORKER)
         fault.left()
         alone = lab.play(tags="ray")
-        fault.answered(alone, "3.11.99", "spark-2", where=WORKER)
+        fault.answered(alone, "3.11.1", "spark-2", where=WORKER)
         fault.left()
     finally:
         put_back(lab, "users/kept:1")
