@@ -31,7 +31,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Lab]:
 @pytest.fixture
 def no_cluster(lab: Lab) -> None:
     """A test that starts without a cluster."""
-    lab.down()
+    lab.clear()
 
 
 @pytest.fixture
