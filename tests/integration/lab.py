@@ -125,10 +125,10 @@ class Lab:
         *,
         check: bool = False,
         tags: str = "",
-        on_output: t.Callable[[str], None] | None = None,
+        on_output: t.Callable[[str, int], None] | None = None,
         **variables: t.Any,
     ) -> Play:
-        """Run a playbook to its end. ``on_output`` sees every chunk of output while the play goes on."""
+        """Run a playbook to its end. ``on_output`` sees every chunk of output while the play goes on, with the pid of the play's process."""
         self._runs += 1
         directory = self._private / str(self._runs)
         directory.mkdir()
@@ -146,7 +146,7 @@ class Lab:
                 "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
                 "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
             },
-            event_handler=(lambda event: on_output(event.get("stdout", "")) or True) if on_output else None,
+            event_handler=(lambda event: on_output(event.get("stdout", ""), event["pid"]) or True) if on_output else None,
             quiet=True,
         )
         return Play(runner.rc, list(runner.events), runner.stdout.read(), began, time.time())
@@ -250,7 +250,7 @@ class Lab:
 
 
 class Once:
-    """Calls something once, in a thread of its own, as soon as the output of a play holds a text."""
+    """Calls something once, in a thread of its own, as soon as the output of a play holds a text. The play starts no task until it is done."""
 
     def __init__(self, text: str, act: t.Callable[[], None]) -> None:
         self._text, self._act = text, act
@@ -258,14 +258,18 @@ class Once:
         #: Seconds since the epoch when it was done.
         self.at = 0.0
 
-    def __call__(self, output: str) -> None:
+    def __call__(self, output: str, pid: int) -> None:
         if self._thread is None and self._text in output:
-            self._thread = threading.Thread(target=self._run)
+            os.kill(pid, signal.SIGSTOP)
+            self._thread = threading.Thread(target=self._run, args=(pid,))
             self._thread.start()
 
-    def _run(self) -> None:
-        self._act()
-        self.at = time.time()
+    def _run(self, pid: int) -> None:
+        try:
+            self._act()
+        finally:
+            self.at = time.time()
+            os.kill(pid, signal.SIGCONT)
 
     def join(self) -> None:
         assert self._thread is not None, f"the play never said {self._text!r}"
