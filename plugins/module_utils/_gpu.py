@@ -95,7 +95,8 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
     return gpus
 
 
-def _answer(result: ToolResult) -> str:
+def answer(result: ToolResult) -> str:
+    """Return what the driver's tool printed. Raises :class:`UnknownState` with its words when it failed."""
     if result.rc != 0:
         raise UnknownState(
             f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
@@ -113,12 +114,12 @@ def first_line(text: str) -> str:
 
 def query_processes(nvidia_smi: str, timeout: float) -> list[GpuProcess]:
     """Ask the driver's tool for the processes that compute. Raises :class:`UnknownState` when it gives no readable answer."""
-    return parse_processes(_answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))
+    return parse_processes(answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))
 
 
 def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
     """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when it gives no readable answer."""
-    return parse_gpus(_answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
+    return parse_gpus(answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
 
 
 def process_state(stat: str) -> str:
