@@ -11,6 +11,7 @@ Interface (CDI): files of specification in directories that the engine reads (``
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import re
@@ -19,9 +20,10 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, LABEL_SPEC, OWNER, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._environment import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, names, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._processes import CMDLINE_SHOWN
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import Note
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import fail
 
 #: What is known about the engine when it does not answer.
 NO_ENGINE: dict[str, t.Any] = {
@@ -162,32 +164,27 @@ def _scalar(value: str) -> str:
     return value.split(" #", 1)[0].strip()
 
 
-def cdi_devices(directories: t.Iterable[str], etc_root: str, note: Note) -> list[str]:
+def cdi_devices(directories: t.Iterable[str], etc_root: str, part: Part = strict) -> list[str]:
     """Return the devices of all CDI specifications in these directories; ``etc_root`` stands for ``/etc``.
 
-    What cannot be read or parsed goes to ``note``.
+    What cannot be read or parsed is noted by ``part``.
     """
     found: set[str] = set()
     for directory in directories:
         place = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
-        try:
-            names = sorted(os.listdir(place))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            note(error)
-            continue
-        for name in names:
+        for name in part(functools.partial(names, place), []):
             if name.endswith((".json", ".yaml", ".yml")):
-                path = os.path.join(place, name)
-                try:
-                    with open(path, encoding="utf-8", errors="replace") as stream:
-                        found.update(parse_cdi(stream.read(SPEC_LIMIT)))
-                except UnknownState as error:
-                    note(UnknownState(f"{path}: {error}", remedy="Write it anew: nvidia-ctk cdi generate", raw=error.details.get("raw", "")))
-                except OSError as error:
-                    note(error)
+                found.update(part(functools.partial(_spec_devices, os.path.join(place, name)), []))
     return sorted(found)
+
+
+def _spec_devices(path: str) -> list[str]:
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        text = stream.read(SPEC_LIMIT)
+    try:
+        return parse_cdi(text)
+    except UnknownState as error:
+        raise UnknownState(f"{path}: {error}", remedy="Write it anew: nvidia-ctk cdi generate", **error.details) from error
 
 
 def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str]) -> str:
@@ -197,13 +194,9 @@ def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str]) -> str:
     return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get((runtime, cdi), "none")
 
 
-def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, note: Note) -> dict[str, t.Any]:
-    """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. A part that cannot be read goes to ``note``."""
-    devices = cdi_devices(found["cdi_dirs"], etc_root, note)
-    try:
-        devices = sorted({*devices, *discovered(info)})
-    except UnknownState as error:
-        note(error)
+def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, part: Part = strict) -> dict[str, t.Any]:
+    """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``part``."""
+    devices = sorted({*cdi_devices(found["cdi_dirs"], etc_root, part), *part(lambda: discovered(info), [])})
     return {**found, "cdi_devices": devices, "nvidia": nvidia_ways(found["runtimes"], devices)}
 
 
@@ -319,35 +312,27 @@ def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t
 
 
 def foreign(
-    entries: t.Iterable[dict[str, t.Any]], inspect: t.Callable[[str], dict[str, t.Any]], pids: t.Mapping[str, list[int]], note: Note
+    entries: t.Iterable[dict[str, t.Any]], inspect: t.Callable[[str], dict[str, t.Any]], pids: t.Mapping[str, list[int]], part: Part = strict
 ) -> list[dict[str, t.Any]]:
-    """Return the containers that are not ours, by name. ``inspect`` asks the engine about one, ``pids`` are the processes by container id.
+    """Return the section ``foreign_containers`` of ``node_info``: the containers that are not ours, by name.
 
-    One that goes meanwhile is left out. What the engine does not tell, or tells in a shape that cannot be read, goes to ``note``; after an engine
-    that does not answer, it is not asked again.
+    ``inspect`` asks the engine about one, ``pids`` are the processes by container id. One that goes meanwhile is left out. What the engine does
+    not tell, or tells in a shape that cannot be read, is noted by ``part``; an engine that does not answer is not asked again.
     """
-    found = []
+    found: list[dict[str, t.Any]] = []
     silent = False
     for entry in entries:
         details = None
+        if is_ours(entry):
+            continue
         try:
-            if is_ours(entry):
-                continue
-            if not silent:
-                details = inspect(entry["Id"])
-            found.append(described(entry, details, pids))
+            details = None if silent else inspect(entry["Id"])
         except NotFound:
             continue
         except ClusterError as error:
-            note(error)
-            silent = silent or (details is None and isinstance(error, UnknownState))
-            found += _without_details(entry, pids)
+            part(functools.partial(fail, error))
+            silent = isinstance(error, UnknownState)
+        short = part(functools.partial(described, entry, None, pids))
+        if short is not None:
+            found.append(part(functools.partial(described, entry, details, pids), short))
     return sorted(found, key=lambda container: container["name"])
-
-
-def _without_details(entry: dict[str, t.Any], pids: t.Mapping[str, list[int]]) -> list[dict[str, t.Any]]:
-    """Return a container without what only the engine's full answer tells; none when not even its entry can be read."""
-    try:
-        return [described(entry, None, pids)]
-    except UnknownState:
-        return []  # noted already

@@ -20,8 +20,8 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, names, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_value
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import Note
 
 #: Names that change what an engine, Ray, NCCL, UCX, Gloo, CUDA or the hub's client do. The prefixes are those that vLLM hands on to its
 #: workers (vllm/ray/ray_env.py), those of the libraries below it, and the single names that launchers of the field set.
@@ -136,6 +136,14 @@ def pairs(value: str) -> list[Pair]:
     return found
 
 
+def set_by(lines: t.Iterable[Pair]) -> list[Pair]:
+    """Return the variables that the assignments of one file set; an empty one takes back what the file set before (systemd.exec(5))."""
+    found: list[Pair] = []
+    for _key, value in lines:
+        found = found + pairs(value) if value else []
+    return found
+
+
 def parse_environment_file(text: str) -> list[Pair]:
     """Return the variables of an ``EnvironmentFile=`` or ``environment.d`` text: one a line, comments begin a line, quotes around a value go."""
     found = []
@@ -198,53 +206,35 @@ def read_text(path: str) -> str | None:
     return raw.decode("utf-8", "replace")
 
 
-def _names(path: str, suffix: str) -> list[str]:
-    """Return the entries of a directory that end in ``suffix``, sorted; none when there is no such directory. Raises OSError."""
-    try:
-        return sorted(name for name in os.listdir(path) if name.endswith(suffix))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 class _Reader:
-    """Gathers variables file by file; a file that cannot be read or parsed is noted, and the others are read all the same."""
+    """Gathers variables file by file; a file that cannot be read or parsed is noted by ``part``, and the others are read all the same."""
 
-    def __init__(self, root: str, note: Note) -> None:
+    def __init__(self, root: str, part: Part) -> None:
         self.root = root
-        self.note = note
+        self.part = part
         self.found: list[dict[str, str]] = []
 
     def path(self, *parts: str) -> str:
         return os.path.join(self.root, *parts)
 
     def names(self, *parts: str, suffix: str) -> list[str]:
-        try:
-            return _names(self.path(*parts), suffix)
-        except OSError as error:
-            self.note(error)
-            return []
-
-    def add(self, where: str, path: str, variables: t.Iterable[Pair]) -> None:
-        self.found += [
-            {"where": where, "name": name, "value": shown_value(name, value), "path": path} for name, value in variables if is_engine_name(name)
-        ]
+        """Return the entries of a directory below the root that end in ``suffix``."""
+        return [name for name in self.part(lambda: names(self.path(*parts)), []) if name.endswith(suffix)]
 
     def read(self, where: str, path: str, parse: t.Callable[[str], list[Pair]]) -> None:
         """Add the variables of one file."""
-        try:
-            text = read_text(path)
-            self.add(where, path, parse(text) if text is not None else [])
-        except UnknownState as error:
-            self.note(UnknownState(f"{path}: {error}", remedy="Correct the file, or remove it.", raw=error.details.get("raw", "")))
-        except OSError as error:
-            self.note(error)
+        self.found += [
+            {"where": where, "name": name, "value": shown_value(name, value), "path": path}
+            for name, value in self.part(lambda: _variables(path, parse), [])
+            if is_engine_name(name)
+        ]
 
     def config(self, name: str) -> None:
         """Add what ``system.conf`` or ``user.conf`` and their drop-ins set for every unit."""
         files = [self.path("systemd", f"{name}.conf")]
         files += [self.path("systemd", f"{name}.conf.d", drop_in) for drop_in in self.names("systemd", f"{name}.conf.d", suffix=".conf")]
         for path in files:
-            self.read(f"systemd:{name}.conf", path, lambda text: [pair for _key, value in parse_unit(text, ("DefaultEnvironment",)) for pair in pairs(value)])
+            self.read(f"systemd:{name}.conf", path, lambda text: set_by(parse_unit(text, ("DefaultEnvironment",))))
 
     def units(self, directory: str) -> None:
         """Add what the units below one directory of systemd, and their drop-ins, set for their processes."""
@@ -255,34 +245,39 @@ class _Reader:
                 self.unit(name.removesuffix(".d"), self.path("systemd", directory, name, drop_in))
 
     def unit(self, name: str, path: str) -> None:
-        self.read(f"systemd:{name}", path, lambda text: self._unit_variables(name, text))
+        """Add what one unit or drop-in sets, and what the files set that it names."""
+        files: list[str] = []
 
-    def _unit_variables(self, unit: str, text: str) -> list[Pair]:
-        variables: list[Pair] = []
-        for key, value in parse_unit(text, ("Environment", "EnvironmentFile")):
-            if key == "EnvironmentFile":
-                self._environment_file(unit, value)
-            else:
-                # An empty assignment takes back what this file set before.
-                variables = variables + pairs(value) if value else []
-        return variables
+        def parse(text: str) -> list[Pair]:
+            lines = parse_unit(text, ("Environment", "EnvironmentFile"))
+            files.extend(value.removeprefix("-") for key, value in lines if key == "EnvironmentFile")
+            return set_by(line for line in lines if line[0] == "Environment")
 
-    def _environment_file(self, unit: str, value: str) -> None:
-        """Read a unit's file of variables when it lies below the root; elsewhere it is the unit's own, and may be on another file system."""
-        path = value.removeprefix("-")
-        if path.startswith("/etc/") and not set("*?[%$") & set(path):
-            self.read(f"systemd:{unit}", self.path(path[len("/etc/"):]), parse_environment_file)
+        self.read(f"systemd:{name}", path, parse)
+        for named in files:
+            # Elsewhere it is the unit's own, and may lie on another file system; a pattern or a specifier of systemd is not resolved.
+            if named.startswith("/etc/") and not set("*?[%$") & set(named):
+                self.read(f"systemd:{name}", self.path(named[len("/etc/"):]), parse_environment_file)
 
 
-def environment(etc_root: str, note: Note) -> list[dict[str, str]]:
-    """Return the engine's variables that this node sets for everybody: ``{where, name, value, path}``.
+def _variables(path: str, parse: t.Callable[[str], list[Pair]]) -> list[Pair]:
+    """Return the variables of one file, none when it is absent. Raises OSError, and :class:`UnknownState` that names the file."""
+    text = read_text(path)
+    try:
+        return parse(text) if text is not None else []
+    except UnknownState as error:
+        raise UnknownState(f"{path}: {error}", remedy="Correct the file, or remove it.", **error.details) from error
+
+
+def environment(etc_root: str, part: Part = strict) -> list[dict[str, str]]:
+    """Return the section ``environment`` of ``node_info``: the engine's variables that this node sets for everybody, as ``{where, name, value, path}``.
 
     ``where`` is ``/etc/environment``, ``environment.d:FILE``, ``profile.d:FILE``, ``shell:FILE``, ``systemd:UNIT``, ``systemd:system.conf`` or
     ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not told. ``etc_root`` stands for ``/etc``. Files
-    that cannot be read or parsed go to ``note``. Raises OSError when ``etc_root`` itself cannot be listed.
+    that cannot be read or parsed are noted by ``part``. Raises OSError when ``etc_root`` itself cannot be listed.
     """
     os.listdir(etc_root)
-    reader = _Reader(etc_root, note)
+    reader = _Reader(etc_root, part)
     reader.read("/etc/environment", reader.path("environment"), parse_pam)
     for name in reader.names("environment.d", suffix=".conf"):
         reader.read(f"environment.d:{name}", reader.path("environment.d", name), parse_environment_file)

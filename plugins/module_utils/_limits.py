@@ -21,8 +21,8 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, optional_number, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._processes import Process, read_bytes
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import Note
 
 #: How "no limit" is told.
 UNLIMITED = -1
@@ -216,34 +216,16 @@ def earlyoom(processes: t.Iterable[Process], meminfo: t.Mapping[str, int], swapp
     }
 
 
-def swappiness(proc_root: str) -> int | None:
-    """Return vm.swappiness (0 to 200), None where the kernel has none. Raises :class:`UnknownState` and OSError."""
-    try:
-        text = read_bytes(os.path.join(proc_root, "sys/vm/swappiness")).decode("ascii", "replace").strip()
-    except FileNotFoundError:
-        return None
-    if not re.fullmatch(r"\d{1,3}", text, re.ASCII):
-        raise UnknownState(f"the kernel's swappiness cannot be read: {text[:100]!r}", raw=text[:2000])
-    return int(text)
-
-
-def limits(processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[str, int]], proc_root: str, note: Note) -> dict[str, t.Any]:
-    """Return the limits of this node; a part that cannot be read is None and goes to ``note``.
+def limits(processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[str, int]], proc_root: str, part: Part = strict) -> dict[str, t.Any]:
+    """Return the section ``limits`` of ``node_info``; what cannot be read is None and noted by ``part``.
 
     ``{docker_memlock_bytes, containerd_memlock_bytes, sshd: {pid, oom_score_adj}, earlyoom: {...}}``; bytes are -1 without a limit and None when the
-    daemon does not run.
+    daemon does not run. ``meminfo`` reads meminfo, in KiB.
     """
-
-    def part(reader: t.Callable[[], t.Any]) -> t.Any:
-        try:
-            return reader()
-        except (UnknownState, OSError) as error:
-            note(error)
-            return None
-
+    swappiness = os.path.join(proc_root, "sys", "vm", "swappiness")
     return {
         "docker_memlock_bytes": part(lambda: memlock(processes, "dockerd", proc_root)),
         "containerd_memlock_bytes": part(lambda: memlock(processes, "containerd", proc_root)),
         "sshd": part(lambda: sshd(processes, proc_root)),
-        "earlyoom": part(lambda: earlyoom(processes, meminfo(), swappiness(proc_root))),
+        "earlyoom": part(lambda: earlyoom(processes, meminfo(), optional_number(swappiness))),
     }

@@ -16,8 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _models
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import Note
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, strict
 
 _REPO = re.compile(r"^models--(?P<repo>[^/]+)$")
 #: One of several files of weights, which take an index to be read.
@@ -98,32 +97,24 @@ def _holds_other_weights(snapshot: str) -> bool:
     return any(name.lower().endswith(_OTHER_WEIGHTS) for _directory, _directories, names in os.walk(snapshot) for name in names)
 
 
-def models(roots: t.Iterable[str], note: Note) -> list[dict[str, t.Any]]:
-    """Return every revision of every model in these caches: ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``.
+def models(roots: t.Iterable[str], part: Part = strict) -> list[dict[str, t.Any]]:
+    """Return the section ``models`` of ``node_info``: every revision of every model in these caches: ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``.
 
     ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
-    repository that holds only such is told with revision None. What may not be read goes to ``note``.
+    repository that holds only such is told with revision None. What may not be read is noted by ``part``.
     """
     found: list[dict[str, t.Any]] = []
     seen: set[str] = set()
     for root in roots:
-        for repo_path in _noted(functools.partial(repositories, root), note):
+        for repo_path in part(functools.partial(repositories, root), []):
             real = os.path.realpath(repo_path)
             if real not in seen:
                 seen.add(real)
-                found += _noted(functools.partial(revisions, repo_path, note), note)
+                found += part(functools.partial(revisions, repo_path, part), [])
     return sorted(found, key=lambda model: (model["repo"], model["revision"] or "", model["path"]))
 
 
-def _noted(reader: t.Callable[[], list[t.Any]], note: Note) -> list[t.Any]:
-    try:
-        return reader()
-    except (ClusterError, OSError) as error:
-        note(error)
-        return []
-
-
-def revisions(repo_path: str, note: Note) -> list[dict[str, t.Any]]:
+def revisions(repo_path: str, part: Part = strict) -> list[dict[str, t.Any]]:
     """Return the revisions of one repository in a cache. Raises :class:`UnknownState` when its directories may not be read."""
     unfinished = len(_models.incomplete_blobs(repo_path))
     names = refs(repo_path)
@@ -134,18 +125,10 @@ def revisions(repo_path: str, note: Note) -> list[dict[str, t.Any]]:
         path = os.path.join(snapshots, commit)
         if not _COMMIT.match(commit) or not os.path.isdir(path):
             continue
-        complete, missing = _judged_or_noted(path, note)
+        complete, missing = part(functools.partial(judged, path), (None, []))
         found.append(
             {**common, "revision": commit, "refs": names.get(commit, []), "complete": complete, "missing": missing, "bytes": _models.size_bytes(path), "path": path}
         )
     if not found and unfinished:
         found.append({**common, "revision": None, "refs": [], "complete": False, "missing": [], "bytes": _models.size_bytes(repo_path), "path": repo_path})
     return found
-
-
-def _judged_or_noted(path: str, note: Note) -> tuple[bool | None, list[str]]:
-    try:
-        return judged(path)
-    except ClusterError as error:
-        note(error if isinstance(error, UnknownState) else UnknownState(f"{path}: {error}", remedy=error.remedy))
-        return None, []

@@ -6,14 +6,36 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part
 
 BECOME = "Run the task with become: true."
 
-#: Takes what a section could not see, when it saw the rest.
-Note = t.Callable[[t.Union[ClusterError, OSError]], None]
+
+def fail(error: Exception) -> t.NoReturn:
+    """Raise ``error``: for ``part`` to note what was found out some other way than by a reader that failed."""
+    raise error
+
+
+def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
+    """Return a function that calls ``reader`` at its first call alone, and then always returns what it returned or raises what it raised."""
+    outcome: list[tuple[t.Any, Exception | None]] = []
+
+    def again() -> t.Any:
+        if not outcome:
+            try:
+                outcome.append((reader(), None))
+            except (ClusterError, OSError) as error:
+                outcome.append((None, error))
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value
+
+    return again
 
 
 class Sections:
@@ -27,10 +49,14 @@ class Sections:
         try:
             return reader()
         except (ClusterError, OSError) as error:
-            self.note(section, error)
+            self._note(section, error)
         return otherwise
 
-    def note(self, section: str, error: ClusterError | OSError) -> None:
+    def part(self, section: str) -> Part:
+        """Return what reads the parts of one section, each of which may fail by itself; see ``_files``."""
+        return functools.partial(self.read, section)
+
+    def _note(self, section: str, error: ClusterError | OSError) -> None:
         """Tell in ``errors`` that a section is empty, in whole or in part, because of ``error``; the same is told once."""
         if isinstance(error, ClusterError):
             entry = {"section": section, "verdict": error.verdict, "error": str(error), "remedy": error.remedy}
@@ -39,7 +65,3 @@ class Sections:
             entry = {"section": section, "verdict": "unknown", "error": f"{error.filename or section}: {error.strerror or error}", "remedy": remedy}
         if entry not in self.errors:
             self.errors.append(entry)
-
-    def noter(self, section: str) -> Note:
-        """Return a function that notes for one section."""
-        return lambda error: self.note(section, error)

@@ -16,9 +16,10 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._processes import CMDLINE_SHOWN, Process, Scan, read_bytes, user_name
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Note
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: CUDA opens it for every context; programs that only ask or draw (nvidia-smi, exporters, persistenced) do not.
 CUDA_DEVICE = "/dev/nvidia-uvm"
@@ -156,12 +157,17 @@ def gpu_memory(processes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[int, int | 
 
 
 def tenants(
-    seen: Scan, gpu_processes: t.Iterable[t.Mapping[str, t.Any]], own: t.Collection[str], names: t.Mapping[str, str], root: str, note: Note
+    seen: Scan,
+    gpu_processes: t.Iterable[t.Mapping[str, t.Any]],
+    own: t.Collection[str],
+    names: t.Mapping[str, str],
+    root: str,
+    part: Part = strict,
 ) -> list[dict[str, t.Any]]:
-    """Return the tenants: ``{pid, name, cmdline, user, kind, container, cuda, gpu_mib, rss_mb}``, those with most memory first.
+    """Return the section ``tenants`` of ``node_info``: ``{pid, name, cmdline, user, kind, container, cuda, gpu_mib, rss_mb}``, those with most memory first.
 
     ``gpu_processes`` is what the driver lists; ``own`` the ids of our containers, whose processes are left out; ``names`` the container names by
-    id. ``cuda`` is None, and ``note`` is told, when a process may not be asked. A process that ended is none: what it still holds is another check's
+    id. ``cuda`` is None, which ``part`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
     business.
     """
     listed = gpu_memory(gpu_processes)
@@ -179,7 +185,7 @@ def tenants(
         unasked += cuda is None
         if kind is not None:
             found.append(_tenant(process, kind, cuda, listed.get(process.pid), names))
-    _tell_hidden(seen.hidden, unasked, note)
+    part(lambda: require_all_asked(seen.hidden, unasked))
     return sorted(found, key=lambda tenant: (-(tenant["gpu_mib"] or 0), -tenant["rss_mb"], tenant["pid"]))
 
 
@@ -197,8 +203,9 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
     }
 
 
-def _tell_hidden(hidden: int | None, unasked: int, note: Note) -> None:
+def require_all_asked(hidden: int | None, unasked: int) -> None:
+    """Raise :class:`UnknownState` when processes could not be seen, or not be asked what they hold: a tenant among them would be missed."""
     if hidden is None:
-        note(UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME))
-    elif hidden + unasked:
-        note(UnknownState(f"{hidden + unasked} processes may not be asked whether they hold GPU memory", remedy=BECOME))
+        raise UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME)
+    if hidden + unasked:
+        raise UnknownState(f"{hidden + unasked} processes may not be asked whether they hold GPU memory", remedy=BECOME)

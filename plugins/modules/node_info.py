@@ -290,23 +290,53 @@ errors:
 
 import importlib.metadata
 import os
-import platform
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _gpu, _memory, _net
+from ansible_collections.gb10.cluster.plugins.module_utils import (
+    _clock,
+    _docker_depth,
+    _environment,
+    _fabric,
+    _gpu_xml,
+    _kernel,
+    _kernel_log,
+    _limits,
+    _memory,
+    _models_disk,
+    _net,
+    _processes,
+    _tenants,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, LABEL_SPEC, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once
 
-
-def kernel(proc_root: str) -> dict[str, t.Any]:
-    """Return the kernel's release, the architecture and the boot's id."""
-    with open(os.path.join(proc_root, "sys/kernel/random/boot_id"), encoding="ascii") as stream:
-        return {"release": platform.release(), "arch": platform.machine(), "boot_id": stream.read().strip()}
+#: What can be read, in the order of the result. Each is a method of :class:`Look`.
+SECTIONS = (
+    "memory",
+    "kernel",
+    "docker",
+    "containers",
+    "foreign_containers",
+    "interfaces",
+    "fabric",
+    "rdma",
+    "devices",
+    "listeners",
+    "disk",
+    "gpus",
+    "environment",
+    "limits",
+    "kernel_log",
+    "tenants",
+    "models",
+)
 
 
 def sdk_version() -> str | None:
@@ -335,71 +365,6 @@ def disk(path: str) -> dict[str, t.Any]:
     }
 
 
-#: What is known about the engine when it does not answer.
-NO_ENGINE: dict[str, t.Any] = {
-    "reachable": False,
-    "version": None,
-    "api_version": None,
-    "min_api_version": None,
-    "cgroup_driver": None,
-    "cgroup_version": None,
-    "runtimes": None,
-    "storage_driver": None,
-    "root_dir": None,
-    "root_free_bytes": None,
-}
-
-
-def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the engine's answers to ``/version`` and ``/info`` say. Raises :class:`UnknownState` when they lack what they must have."""
-    try:
-        return {
-            **NO_ENGINE,
-            "reachable": True,
-            "version": version["Version"],
-            "api_version": version["ApiVersion"],
-            "min_api_version": version.get("MinAPIVersion"),
-            "cgroup_driver": info.get("CgroupDriver"),
-            "cgroup_version": info.get("CgroupVersion"),
-            "runtimes": sorted(info.get("Runtimes") or {}),
-            "storage_driver": info.get("Driver"),
-            "root_dir": info["DockerRootDir"],
-        }
-    except (KeyError, TypeError) as error:
-        raise UnknownState(f"the Docker engine does not tell {error}", raw=str({"version": version, "info": info})[:2000]) from error
-
-
-def name_of(entry: dict[str, t.Any]) -> str:
-    """Return the name of a container in the engine's list."""
-    return entry["Names"][0].lstrip("/") if entry.get("Names") else ""
-
-
-def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return this collection's containers of the engine's list, in our words and by name."""
-    found = []
-    for entry in entries:
-        labels = entry["Labels"] or {}
-        if labels.get(LABEL_OWNER) == OWNER:
-            found.append(
-                {
-                    "id": entry["Id"],
-                    "name": name_of(entry),
-                    "image": entry["Image"],
-                    "cluster": labels.get(LABEL_CLUSTER),
-                    "role": labels.get(LABEL_ROLE),
-                    "spec": labels.get(LABEL_SPEC),
-                    "state": entry["State"],
-                    "status": entry["Status"],
-                }
-            )
-    return sorted(found, key=lambda container: container["name"])
-
-
-def container_name(container_id: str, entries: t.Iterable[dict[str, t.Any]]) -> str:
-    """Return the name that belongs to a container's id; the id itself when the engine does not list it."""
-    return next((name_of(entry) for entry in entries if entry["Id"] == container_id), container_id)
-
-
 def with_addresses(interface: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return an interface with its addresses alone beside its networks."""
     return {**interface, "addresses": [network["address"] for network in interface["networks"]]}
@@ -409,69 +374,150 @@ def require_seen(found: t.Iterable[dict[str, t.Any]]) -> None:
     """Raise :class:`UnknownState` when a listener's process may not be seen: it could be anybody's."""
     hidden = sorted({entry["port"] for entry in found if entry["pid"] is None})
     if hidden:
-        raise UnknownState(f"nobody tells whose process listens on port {', '.join(map(str, hidden))}", remedy="Run the task with become: true.")
+        raise UnknownState(f"nobody tells whose process listens on port {', '.join(map(str, hidden))}", remedy=BECOME)
 
 
-class Sections:
-    """Reads one section after the other; one that fails is told in ``errors`` and does not keep the others from being read."""
+class Look:
+    """One look at a node. What several sections need is read once, and fails for each of them."""
 
-    def __init__(self) -> None:
-        self.errors: list[dict[str, str]] = []
+    def __init__(self, params: dict[str, t.Any], api: EngineApi) -> None:
+        self.params = params
+        self.api = api
+        self.proc, self.sysfs = params["proc_root"], params["sysfs_root"]
+        self.sections = Sections()
+        self.answers = once(lambda: (api.get("/version"), api.get("/info")))
+        self.entries = once(self._entries)
+        self.processes = once(lambda: _processes.scan(self.proc))
+        self.links = once(lambda: _net.interfaces(self.sysfs, self.proc))
+        self.rdma_devices = once(lambda: _net.rdma_devices(self.sysfs))
+        self.cards = once(lambda: _gpu_xml.gpus(params["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
 
-    def read(self, section: str, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-        try:
-            return reader()
-        except ClusterError as error:
-            self._note(section, error.verdict, str(error), error.remedy)
-        except OSError as error:
-            remedy = "Run the task with become: true." if isinstance(error, PermissionError) else ""
-            self._note(section, "unknown", f"{error.filename or section}: {error.strerror or error}", remedy)
-        return otherwise
+    def _entries(self) -> list[dict[str, t.Any]]:
+        self.answers()  # an engine that does not answer is not waited for twice
+        return _docker_depth.entries_of(self.api.containers({}))
 
-    def _note(self, section: str, verdict: str, error: str, remedy: str) -> None:
-        self.errors.append({"section": section, "verdict": verdict, "error": error, "remedy": remedy})
+    def _meminfo(self) -> dict[str, int]:
+        return _memory.read_meminfo(self.proc, self.params["meminfo"])
+
+    # -- the sections, by name -----------------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, t.Any] | None:
+        return self.sections.read("memory", lambda: _memory.memory(self.proc, self.params["meminfo"], self.sections.part("memory")))
+
+    def kernel(self) -> dict[str, t.Any] | None:
+        part = self.sections.part("kernel")
+        found = part(lambda: _kernel.kernel(self.proc, self.sysfs, self.params["modules_root"], self.params["boot_root"], part))
+        return found and {**found, "clock": part(lambda: _clock.clock(self.proc, self.sysfs, part))}
+
+    def docker(self) -> dict[str, t.Any]:
+        part = self.sections.part("docker")
+        found = part(lambda: _docker_depth.engine(*self.answers()), _docker_depth.NO_ENGINE)
+        if found["reachable"]:
+            found = _docker_depth.depth(found, self.answers()[1], self.params["etc_root"], self.sections.part("docker.cdi_devices"))
+            # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
+            found["root_free_bytes"] = part(lambda: disk(found["root_dir"])["free_bytes"])
+            found["memlock_bytes"] = self.sections.read(
+                "docker.memlock_bytes", lambda: _limits.memlock(self.processes().processes.values(), "dockerd", self.proc)
+            )
+        return {**found, "python_docker": sdk_version()}
+
+    def containers(self) -> list[dict[str, t.Any]]:
+        return self.sections.read("containers", lambda: _docker_depth.ours(self.entries()), [])
+
+    def foreign_containers(self) -> list[dict[str, t.Any]]:
+        part = self.sections.part("foreign_containers")
+
+        def found() -> list[dict[str, t.Any]]:
+            pids = _processes.by_container(part(lambda: self.processes().processes, {}).values())
+            return _docker_depth.foreign(self.entries(), self.api.inspect, pids, part)
+
+        return part(found, [])
+
+    def interfaces(self) -> list[dict[str, t.Any]]:
+        return [with_addresses(interface) for interface in self.sections.read("interfaces", self.links, [])]
+
+    def fabric(self) -> list[dict[str, t.Any]]:
+        part = self.sections.part("fabric")
+        return part(lambda: _fabric.fabric(self.sysfs, self.proc, part, self.links(), self.rdma_devices()), [])
+
+    def rdma(self) -> list[dict[str, t.Any]]:
+        return self.sections.read("rdma", self.rdma_devices, [])
+
+    def devices(self) -> dict[str, bool | None]:
+        return {path: self.sections.read("devices", lambda path=path: has_device(path)) for path in self.params["devices"]}
+
+    def listeners(self) -> list[dict[str, t.Any]]:
+        found = self.sections.read("listeners", lambda: listeners(self.params["ports"], self.proc), [])
+        self.sections.read("listeners", lambda: require_seen(found))
+        # Without an engine a container goes by its id.
+        entries = self.sections.read("containers", self.entries, []) if any(entry["container"] for entry in found) else []
+        return [
+            {**entry, "cmdline": redacted(entry["cmdline"], {}), "container": _docker_depth.container_name(entry["container"], entries)} for entry in found
+        ]
+
+    def disk(self) -> dict[str, t.Any]:
+        return {path: self.sections.read("disk", lambda path=path: disk(path)) for path in self.params["paths"]}
+
+    def gpus(self) -> list[dict[str, t.Any]]:
+        return self.sections.read("gpus", self.cards, [])
+
+    def environment(self) -> list[dict[str, str]]:
+        part = self.sections.part("environment")
+        return part(lambda: _environment.environment(self.params["etc_root"], part), [])
+
+    def limits(self) -> dict[str, t.Any] | None:
+        part = self.sections.part("limits")
+        return part(lambda: _limits.limits(self.processes().processes.values(), self._meminfo, self.proc, part))
+
+    def kernel_log(self) -> dict[str, t.Any] | None:
+        return self.sections.read("kernel_log", lambda: _kernel_log.kernel_log(self.params["kernel_log"], self.proc, self.params["tool_timeout"]))
+
+    def tenants(self) -> list[dict[str, t.Any]]:
+        part = self.sections.part("tenants")
+
+        def found() -> list[dict[str, t.Any]]:
+            seen = self.processes()
+            cards = part(self.cards, [])
+            listed = [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
+            in_containers = any(process.container for process in seen.processes.values())
+            entries = part(self.entries, []) if in_containers else []
+            own = {entry["Id"] for entry in entries if _docker_depth.is_ours(entry)}
+            names = {entry["Id"]: _docker_depth.name_of(entry) for entry in entries}
+            return _tenants.tenants(seen, listed, own, names, self.proc, part)
+
+        return part(found, [])
+
+    def models(self) -> list[dict[str, t.Any]]:
+        return _models_disk.models(self.params["model_roots"], self.sections.part("models"))
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    proc_root, sysfs_root = params["proc_root"], params["sysfs_root"]
-    api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    sections = Sections()
-    read = sections.read
-
-    docker = read("docker", lambda: engine(api.get("/version"), api.get("/info")), NO_ENGINE)
-    if docker["root_dir"]:
-        # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
-        docker["root_free_bytes"] = read("docker", lambda: disk(docker["root_dir"])["free_bytes"])
-    everything = read("containers", lambda: api.containers({}), []) if docker["reachable"] else []
-    holders = read("listeners", lambda: listeners(params["ports"], proc_root), [])
-    read("listeners", lambda: require_seen(holders))
-    result = {
-        "memory": read("memory", lambda: _memory.figures(_memory.read_meminfo(proc_root))),
-        "kernel": read("kernel", lambda: kernel(proc_root)),
-        "docker": {**docker, "python_docker": sdk_version()},
-        "containers": ours(everything),
-        "interfaces": [with_addresses(interface) for interface in read("interfaces", lambda: _net.interfaces(sysfs_root, proc_root), [])],
-        "devices": {path: read("devices", lambda: has_device(path)) for path in params["devices"]},
-        "listeners": [{**holder, "container": container_name(holder["container"], everything)} for holder in holders],
-        "disk": {path: read("disk", lambda: disk(path)) for path in params["paths"]},
-        "rdma": read("rdma", lambda: _net.rdma_devices(sysfs_root), []),
-        "gpus": read("gpus", lambda: _gpu.query_gpus(params["nvidia_smi"], params["tool_timeout"]), []),
-    }
-    blind = ", ".join(sorted({entry["section"] for entry in sections.errors}))
-    return {**result, "errors": sections.errors, "msg": f"could not see: {blind}" if blind else "all was seen"}
+    look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]))
+    wanted = params["sections"] or SECTIONS
+    result = {section: getattr(look, section)() for section in SECTIONS if section in wanted}
+    errors = look.sections.errors
+    blind = ", ".join(sorted({entry["section"] for entry in errors}))
+    return {**result, "errors": errors, "msg": f"could not see: {blind}" if blind else "all was seen"}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "sections": {"type": "list", "elements": "str", "default": [], "choices": list(SECTIONS)},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},
+            "model_roots": {"type": "list", "elements": "path", "default": []},
             "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
             "tool_timeout": {"type": "int", "default": 30},
+            "kernel_log": {"type": "str", "default": "auto"},
+            "meminfo": {"type": "path"},
             "proc_root": {"type": "path", "default": "/proc"},
             "sysfs_root": {"type": "path", "default": "/sys"},
+            "etc_root": {"type": "path", "default": "/etc"},
+            "modules_root": {"type": "path", "default": "/lib/modules"},
+            "boot_root": {"type": "path", "default": "/boot"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },
