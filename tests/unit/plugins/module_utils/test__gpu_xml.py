@@ -268,14 +268,14 @@ def mutated(draw, texts):
     return text
 
 
-@hypothesis.settings(deadline=None, max_examples=150)
+@hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=150)
 @hypothesis.given(mutated([BUSY[:2000] + BUSY[-3000:], BUSY, GB10, small(processes=process(1, "C", "2 MiB"))]))
 def test_mutated_answers_are_read_or_unknown(text):
     only_unknown(_gpu_xml.parse_gpus, text)
     only_unknown(lambda answer: _gpu_xml.parse_gpus(answer, Noted()), text)
 
 
-@hypothesis.settings(deadline=None)
+@hypothesis.settings(deadline=None, derandomize=True, database=None)
 @hypothesis.given(mutated([f"{UUID}, 9, a, b, 12 MiB\n{UUID}, 7, python3, [N/A]\n", GPU_ROW]))
 def test_mutated_short_answers_are_read_or_unknown(text):
     only_unknown(_gpu_xml.parse_processes_by_gpu, text)

@@ -310,14 +310,14 @@ def mutated(draw):
     return text
 
 
-@hypothesis.settings(deadline=None)
+@hypothesis.settings(deadline=None, derandomize=True, database=None)
 @hypothesis.given(mutated(), st.one_of(st.none(), st.integers(0, 10**12)))
 def test_no_text_is_too_strange(text, boot):
     for event in _kernel_log.parse_log(text, boot).events():
         assert event["kind"] and event["count"] >= 1 and event["text"].isprintable()
 
 
-@hypothesis.settings(deadline=None)
+@hypothesis.settings(deadline=None, derandomize=True, database=None)
 @hypothesis.given(st.binary(max_size=2000))
 def test_no_bytes_are_too_strange(content):
     _kernel_log.parse_log(content.decode("utf-8", errors="replace"), BOOT)
