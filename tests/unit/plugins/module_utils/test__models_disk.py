@@ -10,6 +10,8 @@ import json
 import os
 import struct
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _models_disk
@@ -148,11 +150,21 @@ def test_a_file_that_may_not_be_read_leaves_complete_open(tmp_path, monkeypatch)
     assert found["complete"] is None and len(errors) == 1
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', "\0"])
+@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', "\0", "[" * 100_000])
 def test_an_index_that_cannot_be_read_is_incomplete(tmp_path, content):
     model(tmp_path, **{"model.safetensors.index.json": content.encode()})
     ((found,), errors) = look(tmp_path)
     assert found["complete"] is False and found["missing"] == ["model.safetensors.index.json"] and errors == []
+
+
+@hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(st.sampled_from(["config.json", "model.safetensors.index.json", "model.safetensors"]), st.integers(0, 120), st.binary(max_size=20))
+def test_no_file_is_too_strange(tmp_path_factory, name, start, put):
+    content = {"model.safetensors": tensors(), "config.json": b'{"architectures": ["X"], "text_config": {}}'}.get(name, b'{"weight_map": {"a": "model.safetensors"}}')
+    root = tmp_path_factory.mktemp("cache")
+    model(root, **{name: content[:start] + put + content[start + len(put):]})
+    ((found,), errors) = look(root)
+    assert found["complete"] in (True, False) or errors
 
 
 def test_an_index_that_leads_out_of_the_model_is_told(tmp_path):
