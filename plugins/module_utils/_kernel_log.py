@@ -61,7 +61,7 @@ _KINDS = (
 
 #: What a healthy machine says at every boot.
 _HARMLESS = re.compile(
-    r"NVRM: loading NVIDIA"
+    r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated"
     r"|AER: enabled with IRQ"
     # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
     r"|insufficient power on the PCIe slot"

@@ -263,7 +263,7 @@ def mutated(draw, texts):
     for _step in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
         end = draw(st.integers(start, min(len(text), start + 2000)))
-        piece = draw(st.one_of(st.text(max_size=20), st.sampled_from(["<", ">", "&", "&amp;", "&x;", "]]>", "<!--", "\0", "N/A", "-1", "9" * 400, "1e999 W", text[start:end] * 2])))
+        piece = draw(st.one_of(st.text(max_size=20), st.sampled_from(["<", ">", "&", "&amp;", "&x;", "]]>", "<!--", "\0", "N/A", "-1", "9" * 5000, "²", "1e999 W", text[start:end] * 2])))
         text = text[:start] + piece + text[end:]
     return text
 

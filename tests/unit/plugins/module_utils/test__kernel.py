@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _kernel
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures/modinfo"
 RELEASE, NEWER = "6.11.0-1016-nvidia", "6.17.0-1032-nvidia"
 MODULES_DEP = """kernel/drivers/net/ethernet/mellanox/mlx5/core/mlx5_core.ko.zst: kernel/drivers/net/vxlan/vxlan.ko.zst
 kernel/nvidia-580-open/nvidia.ko:
@@ -229,6 +230,12 @@ def test_releases_are_sorted_as_numbers():
 def test_the_version_of_a_module_without_one_is_its_kernels():
     assert _kernel.version_of(None, None, RELEASE) == RELEASE
     assert _kernel.version_of("", "AB", RELEASE) == "srcversion AB"
+
+
+def test_a_recorded_modinfo():
+    known = _kernel.parse_modinfo((FIXTURES / "recorded_mlx5_core.txt").read_text())
+    assert known["name"] == "mlx5_core" and known["vermagic"].split(" ")[0] == "6.1.0-56-cloud-amd64"
+    assert "version" not in known and "srcversion" not in known
 
 
 @FUZZ
