@@ -277,7 +277,9 @@ def test_reading_the_buffer_is_bounded(buffer, proc, monkeypatch):
     assert _kernel_log.kernel_log("auto", proc, timeout=-1.0, kmsg=buffer(records(KMSG)))["truncated"]
 
 
-@pytest.mark.parametrize("answer", [ToolResult(1, "", "No journal files were opened due to insufficient permissions."), ToolResult(0, "", ""), ToolResult(0, "\n", "")])
+@pytest.mark.parametrize(
+    "answer", [ToolResult(1, "", "No journal files were opened due to insufficient permissions."), ToolResult(0, "", ""), ToolResult(0, "\n", "")]
+)
 def test_a_user_who_may_read_neither_is_told(tmp_path, proc, monkeypatch, answer):
     monkeypatch.setattr(_kernel_log, "run_tool", lambda argv, timeout: answer)
     with pytest.raises(UnknownState, match="No such file.*journal") as caught:
