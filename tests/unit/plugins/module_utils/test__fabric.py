@@ -206,6 +206,7 @@ def side(name, address=None, port=None, switch=None, image=None):
     ("one", "two", "twins"),
     [
         (side("a", "0000:01:00.0"), side("b", "0002:01:00.0"), True),
+        (side("a", "0000:01:00.0"), side("b", "0000:01:00.0"), False),
         (side("a", "0000:01:00.0"), side("b", "0000:01:00.1"), False),
         (side("a", "0000:01:00.0"), side("b", "0002:01:00.1"), False),
         (side("a", "0000:01:00.0"), side("b", "0002:41:00.0"), False),

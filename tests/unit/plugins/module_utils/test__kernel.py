@@ -159,11 +159,13 @@ def test_what_cannot_be_read_is_noted_and_hides_nothing_else(tmp_path, modinfo, 
     assert len(noted.errors) == 1 and found["release"] == RELEASE and found["modules"]["nvidia"]["loaded"] == "580.95.05"
 
 
-def test_a_module_file_that_is_gone_is_noted(tmp_path, modinfo):
+@pytest.mark.parametrize(("name", "path"), [("nvidia", "nvidia-580-open/nvidia.ko"), ("mlx5_core", "drivers/net/ethernet/mellanox/mlx5/core/mlx5_core.ko.zst")])
+def test_a_module_file_that_is_gone_is_noted(tmp_path, modinfo, name, path):
     roots = tree(tmp_path)
-    os.unlink(tmp_path / f"modules/{RELEASE}/kernel/nvidia-580-open/nvidia.ko")
+    os.unlink(tmp_path / f"modules/{RELEASE}/kernel" / path)
     noted = Noted()
-    assert _kernel.kernel(**roots, part=noted)["modules"]["nvidia"]["installed"] is None and "nvidia.ko" in noted.errors[0]
+    assert _kernel.kernel(**roots, part=noted)["modules"][name]["installed"] is None
+    assert path in noted.errors[0] and "No such file" in noted.errors[0]
 
 
 @pytest.mark.parametrize(
