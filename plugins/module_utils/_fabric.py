@@ -53,7 +53,7 @@ def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict
     """
     if text == _EMPTY_GID:
         return None
-    if not _GID.match(text):
+    if not _GID.fullmatch(text):
         raise UnknownState(f"the kernel lists a GID that cannot be read: {text[:80]!r}", raw=text[:2000])
     address = ipaddress.IPv6Address(text)
     mapped = address.ipv4_mapped

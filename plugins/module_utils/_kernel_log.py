@@ -61,7 +61,7 @@ _KINDS = (
 
 #: What a healthy machine says at every boot.
 _HARMLESS = re.compile(
-    r"NVRM: loading NVIDIA"
+    r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated"
     r"|AER: enabled with IRQ"
     # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
     r"|insufficient power on the PCIe slot"
@@ -316,7 +316,9 @@ def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, 
         raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
     collector = parse_log(result.stdout, boot_time)
     if not collector.lines:
-        raise UnknownState("the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.raw[:4000])
+        raise UnknownState(
+            "the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.raw[:4000]
+        )
     return _section("journalctl", collector, since_boot=collector.since_boot, truncated=not collector.since_boot)
 
 
@@ -334,7 +336,8 @@ def kernel_log(
     buffer, and where that is not readable or no longer reaches back to the boot, the journal. ``timeout`` is in seconds. ``time`` and
     ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log does not tell); messages that differ in
     numbers alone are one event, told in the words of the first. ``since_boot``: whether the boot's first line is among what was read.
-    ``truncated``: whether something was left out. Without the time of the boot, which ``part`` notes, events count without their times. Raises OSError or :class:`UnknownState` when no source can be read.
+    ``truncated``: whether something was left out. Without the time of the boot, which ``part`` notes, events count without their times.
+    Raises OSError or :class:`UnknownState` when no source can be read.
     """
     boot_time = part(lambda: read_boot_time(proc_root))
     if source != "auto":

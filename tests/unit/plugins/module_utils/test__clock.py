@@ -64,7 +64,10 @@ def test_tracking(text, expected):
     assert (synchronized, round(offset, 9)) == expected
 
 
-@pytest.mark.parametrize("text", ["", "506 Cannot talk to daemon", TRACKING * 2, TRACKING.replace("0.000123456", "nan"), TRACKING.replace("0.000123456", "x"), TRACKING + "x"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "506 Cannot talk to daemon", TRACKING * 2, TRACKING.replace("0.000123456", "nan"), TRACKING.replace("0.000123456", "x"), TRACKING + "x"],
+)
 def test_tracking_in_another_shape_is_unknown(text):
     with pytest.raises(UnknownState) as caught:
         _clock.parse_tracking(text)

@@ -98,7 +98,8 @@ def test_a_process_counts_once(listed, expected):
 
 
 def test_what_the_tool_warns_of_around_the_document_is_left_out():
-    text = small(before="some line\n<?xml version='1.0' ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v13.dtd\">\n", after="\nWARNING: infoROM is corrupted at gpu 000F:01:00.0\n")
+    head = "some line\n<?xml version='1.0' ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v13.dtd\">\n"
+    text = small(before=head, after="\nWARNING: infoROM is corrupted at gpu 000F:01:00.0\n")
     assert _gpu_xml.parse_gpus(text)[0]["name"] == "NVIDIA GB10"
 
 
@@ -219,6 +220,13 @@ def test_half_an_answer_falls_back_to_the_short_ones(tool, answer):
     assert gpu["processes"] == [{"pid": 7, "type": "C", "name": "python3", "used_mib": None}, {"pid": 9, "type": "C", "name": "a, b", "used_mib": 12}]
 
 
+def test_a_tool_that_fails_and_yet_describes_everything_is_read_and_noted(tool):
+    asked = tool(q=ToolResult(14, GB10 + "WARNING: infoROM is corrupted at gpu 000F:01:00.0\n", ""))
+    noted = Noted()
+    assert _gpu_xml.gpus("nvidia-smi", 5, noted)[0]["source"] == "xml" and asked.asked == ["q"]
+    assert "status 14" in noted.errors[0]
+
+
 def test_short_processes_that_cannot_be_read_leave_the_gpu(tool):
     tool(q="rubbish", query_gpu=GPU_ROW, query_compute_apps="rubbish")
     noted = Noted()
@@ -263,7 +271,8 @@ def mutated(draw, texts):
     for _step in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
         end = draw(st.integers(start, min(len(text), start + 2000)))
-        piece = draw(st.one_of(st.text(max_size=20), st.sampled_from(["<", ">", "&", "&amp;", "&x;", "]]>", "<!--", "\0", "N/A", "-1", "9" * 400, "1e999 W", text[start:end] * 2])))
+        pieces = ["<", ">", "&", "&amp;", "&x;", "]]>", "<!--", "\0", "N/A", "-1", "9" * 5000, "²", "1e999 W", text[start:end] * 2]
+        piece = draw(st.one_of(st.text(max_size=20), st.sampled_from(pieces)))
         text = text[:start] + piece + text[end:]
     return text
 

@@ -172,7 +172,7 @@ def mutated(draw):
     text = draw(st.sampled_from([RECORDED, VMSTAT, PRESSURE, BUDDYINFO]))
     start = draw(st.integers(0, len(text)))
     end = draw(st.integers(start, min(len(text), start + 200)))
-    return text[:start] + draw(st.one_of(st.text(max_size=20), st.sampled_from(["9" * 5000, "\0", "-", "٣", text[start:end] * 3]))) + text[end:]
+    return text[:start] + draw(st.one_of(st.text(max_size=20), st.sampled_from(["9" * 5000, "\0", "-", "٣", "²", text[start:end] * 3]))) + text[end:]
 
 
 @hypothesis.settings(deadline=None, derandomize=True, database=None)
