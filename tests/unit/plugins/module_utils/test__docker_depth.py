@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures/cdi"
-YAML = (FIXTURES / "composed_nvidia.yaml").read_text()
+YAML = (FIXTURES / "composed_nvidia_yaml.txt").read_text()
 JSON = (FIXTURES / "composed_nvidia.json").read_text()
 
 VERSION = {"Version": "28.3.3", "ApiVersion": "1.51", "MinAPIVersion": "1.24"}
