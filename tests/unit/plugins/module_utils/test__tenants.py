@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import time
 
 import hypothesis
@@ -143,6 +144,13 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
         "rss_mb": 50,
     }
     assert "verysecret" not in str(found) and "--api-key <secret>" in found[2]["cmdline"]
+
+
+def test_a_recorded_process_that_holds_cuda_memory(tmp_path):
+    links = (pathlib.Path(__file__).parents[2] / "fixtures/proc/recorded_h100_cuda_open_files.txt").read_text().split()
+    opened(tmp_path, 425, *links)
+    opened(tmp_path, 426, *[link for link in links if link != "/dev/nvidia-uvm"])
+    assert _tenants.holds_cuda(425, str(tmp_path)) is True and _tenants.holds_cuda(426, str(tmp_path)) is False
 
 
 def test_a_quiet_node(tmp_path):

@@ -61,17 +61,23 @@ class Engine:
         return [entry("stranger"), OURS]
 
 
+class Declared(Exception):
+    """Ends ``main`` when it has said which options there are."""
+
+
 def defaults():
-    """Return the options as ``main`` declares them."""
-    (spec,) = [
-        keyword.value
-        for node in ast.walk(ast.parse(pathlib.Path(node_info.__file__).read_text()))
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "argument_spec"
-    ]
-    options = eval(compile(ast.Expression(spec), "argument_spec", "eval"), {"SECTIONS": node_info.SECTIONS, "list": list})
-    return options, {name: option.get("default") for name, option in options.items()}
+    """Return the options as ``main`` declares them, and their defaults."""
+    declared = {}
+
+    def module(argument_spec, **_more):
+        declared.update(argument_spec)
+        raise Declared
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_info, "AnsibleModule", module)
+        with pytest.raises(Declared):
+            node_info.main()
+    return declared, {name: option.get("default") for name, option in declared.items()}
 
 
 @pytest.fixture
