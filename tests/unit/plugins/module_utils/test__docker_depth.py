@@ -57,7 +57,9 @@ def test_an_old_engine_and_one_from_the_snap():
     assert found["snap"] is True and found["cdi_dirs"] == [] and found["default_runtime"] is None and found["warnings"] == ["WARNING: No swap limit support"]
 
 
-@pytest.mark.parametrize("info", [{}, {"DockerRootDir": "/", "Runtimes": 3}, {"DockerRootDir": "/", "CDISpecDirs": 1}, [], None, {"DockerRootDir": "/", "Warnings": 1}])
+@pytest.mark.parametrize(
+    "info", [{}, [], None, {"DockerRootDir": "/", "Runtimes": 3}, {"DockerRootDir": "/", "CDISpecDirs": 1}, {"DockerRootDir": "/", "Warnings": 1}]
+)
 def test_an_engine_that_answers_rubbish_is_unknown(info):
     with pytest.raises(UnknownState):
         _docker_depth.engine(VERSION, info)
@@ -240,7 +242,9 @@ def test_one_refusal_does_not_keep_the_others_from_being_asked():
     assert [container["gpu"] for container in found] == [None, True] and errors[0]["verdict"] == "block"
 
 
-@pytest.mark.parametrize("answer", [None, [], {}, {"HostConfig": None, "Config": {}}, {"HostConfig": {"DeviceRequests": [3]}, "Config": {}}, {"HostConfig": {}}])
+@pytest.mark.parametrize(
+    "answer", [None, [], {}, {"HostConfig": None, "Config": {}}, {"HostConfig": {"DeviceRequests": [3]}, "Config": {}}, {"HostConfig": {}}]
+)
 def test_a_container_described_in_another_shape_is_unknown_and_still_told(answer):
     found, errors = foreign([entry("a")], lambda _id: answer)
     assert [(container["name"], container["gpu"]) for container in found] == [("a", None)]
@@ -289,7 +293,11 @@ def test_mutated_specifications_are_read_or_unknown(text):
 
 
 #: JSON of any shape.
-ANYTHING = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)), lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)), max_leaves=5)
+ANYTHING = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=5,
+)
 
 
 @hypothesis.settings(deadline=None, derandomize=True, database=None)

@@ -167,7 +167,9 @@ def test_words_of_systemd(text, words):
     assert _environment.words(text) == words
 
 
-@pytest.mark.parametrize("name", ["VLLM_X", "NCCL_IB_HCA", "RAY_memory_monitor_refresh_ms", "HF_HOME", "HUGGING_FACE_HUB_TOKEN", "UCX_TLS", "GLOO_SOCKET_IFNAME"])
+@pytest.mark.parametrize(
+    "name", ["VLLM_X", "NCCL_IB_HCA", "RAY_memory_monitor_refresh_ms", "HF_HOME", "HUGGING_FACE_HUB_TOKEN", "UCX_TLS", "GLOO_SOCKET_IFNAME"]
+)
 def test_names_that_count(name):
     assert _environment.is_engine_name(name)
 

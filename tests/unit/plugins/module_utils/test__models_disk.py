@@ -160,7 +160,11 @@ def test_an_index_that_cannot_be_read_is_incomplete(tmp_path, content):
 @hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(st.sampled_from(["config.json", "model.safetensors.index.json", "model.safetensors"]), st.integers(0, 120), st.binary(max_size=20))
 def test_no_file_is_too_strange(tmp_path_factory, name, start, put):
-    content = {"model.safetensors": tensors(), "config.json": b'{"architectures": ["X"], "text_config": {}}'}.get(name, b'{"weight_map": {"a": "model.safetensors"}}')
+    content = {
+        "config.json": b'{"architectures": ["X"], "text_config": {}}',
+        "model.safetensors": tensors(),
+        "model.safetensors.index.json": b'{"weight_map": {"a": "model.safetensors"}}',
+    }[name]
     root = tmp_path_factory.mktemp("cache")
     model(root, **{name: content[:start] + put + content[start + len(put):]})
     ((found,), errors) = look(root)

@@ -43,7 +43,16 @@ def test_what_looks_like_a_secret_goes(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["max_tokens=2048", "generation_tokens_total 17", "--tokenizer=gb10/tiny", "hf_overrides", "--max-num-batched-tokens 2048", "--api-key --port 1", "http://h:80/a@b", "RAY_AUTH_TOKEN_PATH=/run/secrets/gb10/ray_token"],
+    [
+        "max_tokens=2048",
+        "generation_tokens_total 17",
+        "--tokenizer=gb10/tiny",
+        "hf_overrides",
+        "--max-num-batched-tokens 2048",
+        "--api-key --port 1",
+        "http://h:80/a@b",
+        "RAY_AUTH_TOKEN_PATH=/run/secrets/gb10/ray_token",
+    ],
 )
 def test_what_is_none_stays(text):
     assert redacted(text, {}) == text

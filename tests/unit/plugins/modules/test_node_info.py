@@ -93,7 +93,7 @@ def gb10(tmp_path):
 def call(tmp_path, monkeypatch):
     def call(engine=None, **params):
         monkeypatch.setattr(node_info, "EngineApi", lambda socket, timeout: engine or Engine())
-        mine = {"devices": ["/dev/null", "/dev/nonexistent"], "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "docker_socket": "", "docker_timeout": 1}
+        mine = {"devices": ["/dev/null", "/dev/nonexistent"], "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5}
         return node_info.work(types.SimpleNamespace(params={**defaults()[1], **mine, **params}, check_mode=False))
 
     return call
@@ -141,7 +141,9 @@ def node(tmp_path):
     (proc / "900").mkdir()
     etc.mkdir()
     (etc / "environment").write_text("VLLM_USE_V1=1\nHF_TOKEN=hf_abcdefghijklmnopqrstuv\n")
-    (tmp_path / "kernel.log").write_text("[    0.000000] Linux version 6.11.0-1016-nvidia\n[   60.000000] NVRM: Xid (PCI:000f:01:00): 43, pid=2211, name=VLLM\n")
+    (tmp_path / "kernel.log").write_text(
+        "[    0.000000] Linux version 6.11.0-1016-nvidia\n[   60.000000] NVRM: Xid (PCI:000f:01:00): 43, pid=2211, name=VLLM\n"
+    )
     (sys_root / "class/net").mkdir(parents=True)
     (tmp_path / "hub/models--org--x/blobs").mkdir(parents=True)
     (tmp_path / "hub/models--org--x/blobs/a.incomplete").write_text("x")
@@ -346,8 +348,11 @@ def test_through_ansible(node, gb10, tmp_path):
     arguments = {**node, "nvidia_smi": gb10, "docker_socket": str(tmp_path / "absent.sock"), "sections": ["memory", "docker", "limits", "tenants", "models"]}
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_STDOUT_CALLBACK": "json", "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1"}
     ansible = os.path.join(os.path.dirname(sys.executable), "ansible")
-    command = [ansible, "localhost", "-c", "local", "-m", "gb10.cluster.node_info", "-a", json.dumps(arguments), "-e", f"ansible_python_interpreter={sys.executable}"]
-    done = subprocess.run([*command, "--check", "-o", "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    interpreter = f"ansible_python_interpreter={sys.executable}"
+    command = [ansible, "localhost", "-c", "local", "-m", "gb10.cluster.node_info", "-a", json.dumps(arguments), "-e", interpreter, "--check"]
+    done = subprocess.run(
+        [*command, "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "results/localhost").read_text())
     assert result["changed"] is False and result["memory"]["anon_mb"] == 976 and "kernel" not in result
@@ -358,7 +363,8 @@ def test_through_ansible(node, gb10, tmp_path):
 def test_each_section_fails_by_itself(call, tmp_path):
     result = call(Engine(ClusterError("no Docker engine answers", remedy="start it")), proc_root=str(tmp_path))
     assert set(sections(result)) >= {"docker", "memory", "kernel", "gpus", "limits", "tenants"}
-    assert next(error for error in result["errors"] if error["section"] == "docker") == {"section": "docker", "verdict": "block", "error": "no Docker engine answers", "remedy": "start it"}
+    error = next(error for error in result["errors"] if error["section"] == "docker")
+    assert error == {"section": "docker", "verdict": "block", "error": "no Docker engine answers", "remedy": "start it"}
     assert not result["docker"]["reachable"] and result["docker"]["version"] is None and "python_docker" in result["docker"]
     assert result["containers"] == [] and result["memory"] is None and result["gpus"] == []
     assert "could not see: " in result["msg"] and "docker" in result["msg"]
