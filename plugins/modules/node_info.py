@@ -782,7 +782,7 @@ environment:
       sample: "0"
     path:
       description: The file.
-      type: path
+      type: str
       sample: /etc/environment
 limits:
   description: Limits that decide over RDMA, and over who dies first when memory ends. A part that could not be read is null.
@@ -978,7 +978,7 @@ models:
       sample: 80371298048
     path:
       description: Where it lies.
-      type: path
+      type: str
       sample: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 errors:
   description: What could not be seen, and why. Empty when all was seen.

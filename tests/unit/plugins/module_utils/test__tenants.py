@@ -187,7 +187,10 @@ def test_processes_that_may_not_be_asked_are_told(tmp_path, monkeypatch):
 def test_maps_tell_where_open_files_may_not_be_seen(tmp_path, monkeypatch):
     (tmp_path / "7").mkdir()
     (tmp_path / "7/maps").write_text("7f0000000000-7f0000001000 rw-s 00000000 00:06 512 /dev/nvidia-uvm\n")
-    monkeypatch.setattr(_tenants, "_links", lambda path: (_ for _ in ()).throw(PermissionError(13, "no", path)))
+    def refuse(path):
+        raise PermissionError(13, "no", path)
+
+    monkeypatch.setattr(_tenants, "_links", refuse)
     assert _tenants.holds_cuda(7, str(tmp_path)) is True
     (tmp_path / "7/maps").write_text("7f0000000000-7f0000001000 rw-s 00000000 00:06 512 /dev/nvidia-uvm-tools\n")
     assert _tenants.holds_cuda(7, str(tmp_path)) is False
