@@ -778,19 +778,25 @@ def look(params: Params) -> _zombies.Look:
     return _zombies.look(params["nvidia_smi"], params["tool_timeout"], params["proc_root"], _processes.scan)
 
 
-def look_until_settled(params: Params, *, again: bool) -> tuple[_zombies.Look, bool]:
-    """Look until no process that has ended is listed, at most for the time that such are given, but never once only.
+def again(params: Params) -> bool:
+    """Say whether an earlier call looked already, and this one goes on with waiting for memory."""
+    return "samples_mb" in params["earlier"]
+
+
+def look_until_settled(params: Params) -> tuple[_zombies.Look, bool]:
+    """Look until no process that has ended and no orphan is there, at most for the time that such are given, but never once only.
 
     Returns the last look, and whether any look showed a process that has ended. The driver lists a process for a moment after it was killed, and
-    one that ends between the driver's answer and the look at /proc seems to be a ghost; the second look clears both. With ``again`` they had
-    their time in an earlier call.
+    one that ends between the driver's answer and the look at /proc seems to be a ghost; an engine's core may outlive its server for a moment.
+    The second look clears all of these. In a later call they had their time.
     """
     found = look(params)
     ended = bool(found.of("defunct", "ghost"))
-    if ended:
-        for _waited in clock(params["wait_timeout"] if params["wait"] and not again else 0, params["wait_sleep"]):
+    if found.of("defunct", "ghost", "orphan"):
+        for _waited in clock(params["wait_timeout"] if params["wait"] and not again(params) else 0, params["wait_sleep"]):
             found = look(params)
-            if not found.of("defunct", "ghost"):
+            ended = ended or bool(found.of("defunct", "ghost"))
+            if not found.of("defunct", "ghost", "orphan"):
                 break
     return found, ended
 
@@ -823,9 +829,14 @@ def stopped_lately(params: Params, available: int) -> bool:
 
 
 def watch(params: Params, samples: list[int], meminfo: dict[str, int]) -> dict[str, int]:
-    """Take samples until two agree, at most for the time that memory is given; returns the last meminfo."""
-    for waited in clock(params["settle_timeout"], params["settle_sleep"]):
-        if waited >= params["settle_sleep"] or waited >= params["settle_timeout"]:
+    """Take samples until two agree, at most for the time that memory is given; returns the last meminfo.
+
+    The clock's last look may come early, and two samples that are closer than asked for agree too easily: it is left out then.
+    """
+    seconds, last = min(params["settle_timeout"], params["earlier"].get("seconds", params["settle_timeout"])), 0.0
+    for waited in clock(seconds, params["settle_sleep"]):
+        if waited - last >= params["settle_sleep"]:
+            last = waited
             meminfo = sample(params)
             samples.append(_accounting.available_mb(meminfo))
             if _accounting.settled(samples, params["settle_mb"]):
@@ -858,7 +869,7 @@ def account(params: Params, found: _zombies.Look, containers: Containers, ended:
     if not samples:
         samples.append(_accounting.available_mb(meminfo))
     why = list(params["earlier"].get("why", ended))
-    if not params["earlier"]:
+    if not again(params):
         if stopped_lately(params, samples[-1]):
             why.append("an engine was stopped a short time ago")
         if table_of(meminfo, "settled")["leak"] in ("proven", "suspected"):
@@ -892,14 +903,14 @@ def read_log(params: Params) -> dict[str, t.Any]:
 def gather(params: Params, check_mode: bool) -> Evidence:
     """Find out everything. Raises :class:`UnknownState` when the driver or the kernel gives no readable answer."""
     earlier, containers = params["earlier"], Containers(params)
-    found, some_ended = look_until_settled(params, again=bool(earlier))
+    found, some_ended = look_until_settled(params)
     why = ["a GPU process has ended"] if some_ended else []
     ended = list(earlier.get("ended", []))
-    if params["kill_orphans"] and not earlier:
+    if params["kill_orphans"] and not again(params):
         ended = end_orphans(params, found, check_mode)
         if ended and not check_mode:
             why.append("an engine process was ended")
-            found, _some = look_until_settled(params, again=False)
+            found, _some = look_until_settled(params)
     for process in found.processes:
         process["owner"] = containers.owner(process) if process["title"] else None
     try:
