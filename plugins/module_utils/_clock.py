@@ -101,7 +101,9 @@ def parse_tracking(text: str) -> tuple[bool, float]:
         if not -1e12 < offset < 1e12:
             raise ValueError(fields[4])
     except ValueError as error:
-        raise UnknownState(f"chronyc answers in a shape that cannot be read: {text[:200]!r}", remedy="Run by hand: chronyc tracking", raw=text[:4000]) from error
+        raise UnknownState(
+            f"chronyc answers in a shape that cannot be read: {text[:200]!r}", remedy="Run by hand: chronyc tracking", raw=text[:4000]
+        ) from error
     return fields[13] != "Not synchronised", offset * 1000
 
 

@@ -53,7 +53,7 @@ def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict
     """
     if text == _EMPTY_GID:
         return None
-    if not _GID.match(text):
+    if not _GID.fullmatch(text):
         raise UnknownState(f"the kernel lists a GID that cannot be read: {text[:80]!r}", raw=text[:2000])
     address = ipaddress.IPv6Address(text)
     mapped = address.ipv4_mapped
@@ -101,23 +101,32 @@ def pci_address(base: str) -> str | None:
 def pcie(base: str, part: Part = strict) -> dict[str, t.Any]:
     """Return ``{address, width, width_max, speed_gts, speed_max_gts}`` of the function below ``base/device``.
 
-    Widths are lanes, speeds GT/s a lane; all None where there is no PCIe link.
+    Widths are lanes, speeds GT/s a lane; the largest are what both ends of the link can: a chip for sixteen lanes in a place for four is
+    not slower than it can be. All None where there is no PCIe link.
     """
+    address = pci_address(base)
+    device = os.path.realpath(os.path.join(base, "device"))
+    bridge = os.path.dirname(device)
 
-    def lanes(name: str) -> int | None:
-        width = optional_number(os.path.join(base, "device", name))
+    def lanes(place: str, name: str) -> int | None:
+        width = optional_number(os.path.join(place, name))
         return width if width not in (0, 255) else None  # the two ways of saying "unknown"
 
-    def speed(name: str) -> float | None:
-        text = optional_text(os.path.join(base, "device", name))
+    def speed(place: str, name: str) -> float | None:
+        text = optional_text(os.path.join(place, name))
         return None if text is None else parse_link_speed(text)
 
+    def both(read: t.Callable[[str, str], t.Any], name: str) -> t.Any:
+        return min((value for value in (read(device, name), read(bridge, name)) if value is not None), default=None)
+
+    if address is None:
+        return {"address": None, "width": None, "width_max": None, "speed_gts": None, "speed_max_gts": None}
     return {
-        "address": pci_address(base),
-        "width": part(lambda: lanes("current_link_width")),
-        "width_max": part(lambda: lanes("max_link_width")),
-        "speed_gts": part(lambda: speed("current_link_speed")),
-        "speed_max_gts": part(lambda: speed("max_link_speed")),
+        "address": address,
+        "width": part(lambda: lanes(device, "current_link_width")),
+        "width_max": part(lambda: both(lanes, "max_link_width")),
+        "speed_gts": part(lambda: speed(device, "current_link_speed")),
+        "speed_max_gts": part(lambda: both(speed, "max_link_speed")),
     }
 
 
@@ -149,9 +158,12 @@ def twin_of(netdev: dict[str, t.Any], others: t.Iterable[dict[str, t.Any]]) -> s
 
 
 def _are_twins(one: dict[str, t.Any], two: dict[str, t.Any]) -> bool:
-    for key in ("port_name", "switch_id", "image_guid"):
-        if one[key] and two[key] and one[key] != two[key]:
-            return False
+    if one["port_name"] and two["port_name"] and one["port_name"] != two["port_name"]:
+        return False
+    # The chip by its image GUID; by its switch id only where the GUID is not known.
+    chip = "image_guid" if one["image_guid"] and two["image_guid"] else "switch_id"
+    if one[chip] and two[chip] and one[chip] != two[chip]:
+        return False
     first, second = _ADDRESS.match(one["address"] or ""), _ADDRESS.match(two["address"] or "")
     if first and second:
         return first["place"] == second["place"] and first["domain"] != second["domain"]
@@ -164,7 +176,7 @@ def _facts(name: str, sysfs_root: str, part: Part) -> dict[str, t.Any]:
     base = os.path.join(sysfs_root, "class", "net", name)
     guid = None
     for device in part(lambda: names(os.path.join(base, "device", "infiniband")), []):
-        guid = part(lambda: optional_text(os.path.join(base, "device", "infiniband", device, "sys_image_guid")))  # pylint: disable=cell-var-from-loop
+        guid = part(lambda device=device: optional_text(os.path.join(base, "device", "infiniband", device, "sys_image_guid")))
     return {
         "name": name,
         "address": pci_address(base),

@@ -28,7 +28,8 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP, errno.EN
 class Part(t.Protocol):
     """How one part of a section is read; see this module's text."""
 
-    def __call__(self, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any: ...
+    def __call__(self, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
+        """Return what ``reader()`` returns, or ``otherwise`` when it failed and that was noted."""
 
 
 def strict(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:

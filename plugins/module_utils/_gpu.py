@@ -24,7 +24,8 @@ HOST_PID_NAMESPACE = 4026531836
 
 #: How the driver's tool says that a figure does not exist: GB10 has no memory of the GPU's own to count.
 _ABSENT = re.compile(r"^\[?(N/A|Not Supported|Insufficient Permissions|Unknown Error|Not Found)\]?$", re.IGNORECASE)
-_MEMORY = re.compile(r"^(?P<mib>\d+)(?: MiB)?$")
+_MEMORY = re.compile(r"^(?P<mib>[0-9]{1,12})(?: MiB)?$")
+_NUMBER = re.compile(r"^[0-9]{1,10}$")
 
 _PS_STATE = re.compile(r"^\d+ \(.*\) (?P<state>\S) ", re.DOTALL)
 
@@ -63,7 +64,7 @@ def parse_processes(text: str) -> list[GpuProcess]:
     for line in filter(str.strip, text.splitlines()):
         pid_text, _comma, rest = line.strip().partition(", ")
         name, comma, used = rest.rpartition(", ")
-        if not comma or not pid_text.isdigit():
+        if not comma or not _NUMBER.match(pid_text):
             raise UnknownState(f"nvidia-smi lists a process in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         process = GpuProcess(int(pid_text), name, parse_figure(used))
         earlier = found.get(process.pid)
@@ -79,7 +80,7 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
     gpus = []
     for line in filter(str.strip, text.splitlines()):
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 6 or not fields[0].isdigit():
+        if len(fields) != 6 or not _NUMBER.match(fields[0]):
             raise UnknownState(f"nvidia-smi describes a GPU in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         index, name, uuid, driver, total, used = fields
         gpus.append(

@@ -18,7 +18,7 @@ from xml.parsers import expat
 from ansible_collections.gb10.cluster.plugins.module_utils import _gpu
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, strict
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 XML_QUERY = ("-q", "-x")
 #: The compute processes with the GPU that each is on, for the fall-back.
@@ -36,6 +36,14 @@ _ABSENT = re.compile(
 _QUANTITY = re.compile(r"^(?P<value>-?\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>[A-Za-z%]*)$", re.ASCII)
 _SWITCH = {"enabled": True, "disabled": False}
 _REASON_PREFIXES = ("clocks_event_reason_", "clocks_throttle_reason_")
+
+#: Where the power is told, in watts: the place and the name changed with drivers 535 and 545.
+_POWER = (
+    "gpu_power_readings/average_power_draw",
+    "gpu_power_readings/instant_power_draw",
+    "gpu_power_readings/power_draw",
+    "power_readings/power_draw",
+)
 
 #: What a GPU is said to be when only the short CSV answer is there.
 _UNTOLD: dict[str, t.Any] = {
@@ -138,8 +146,7 @@ def _switch(element: ET.Element, path: str) -> bool | None:
 
 
 def _power(gpu: ET.Element) -> float | None:
-    # The place and the name changed with drivers 535 and 545.
-    for path in ("gpu_power_readings/average_power_draw", "gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw"):
+    for path in _POWER:
         value = _quantity(gpu, path, "W")
         if value is not None:
             return value
@@ -248,7 +255,9 @@ def parse_processes_by_gpu(text: str) -> dict[str, list[dict[str, t.Any]]]:
     for line in filter(str.strip, text.splitlines()):
         uuid, comma, rest = line.strip().partition(", ")
         if not comma or not uuid.startswith(("GPU-", "MIG-")):
-            raise UnknownState(f"nvidia-smi lists a process without its GPU: {line[:200]!r}", reason="output not understood", remedy=_gpu.BY_HAND, raw=text[:4000])
+            raise UnknownState(
+                f"nvidia-smi lists a process without its GPU: {line[:200]!r}", reason="output not understood", remedy=_gpu.BY_HAND, raw=text[:4000]
+            )
         lines.setdefault(uuid, []).append(rest)
     return {
         uuid: [{"pid": entry.pid, "type": "C", "name": entry.name, "used_mib": entry.used_mib} for entry in _gpu.parse_processes("\n".join(rows))]
@@ -263,15 +272,26 @@ def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t
     """
     stranger = set(processes or {}) - {gpu["uuid"] for gpu in gpus}
     if stranger and len(gpus) != 1:
-        raise UnknownState(f"nvidia-smi lists processes on GPUs that it does not describe: {', '.join(sorted(stranger))}", remedy=_gpu.BY_HAND, raw=str(processes)[:4000])
+        named = ", ".join(sorted(stranger))
+        raise UnknownState(f"nvidia-smi lists processes on GPUs that it does not describe: {named}", remedy=_gpu.BY_HAND, raw=str(processes)[:4000])
     joined = []
     for gpu in gpus:
         mine = None
         if processes is not None:
             # On a machine with one GPU every process is on it, a MIG instance of it included.
-            mine = sorted((entry for uuid, rows in processes.items() if uuid == gpu["uuid"] or len(gpus) == 1 for entry in rows), key=lambda entry: entry["pid"])
+            here = [entry for uuid, rows in processes.items() if uuid == gpu["uuid"] or len(gpus) == 1 for entry in rows]
+            mine = sorted(here, key=lambda entry: entry["pid"])
         joined.append({**_UNTOLD, **gpu, "processes": mine, "source": "csv"})
     return joined
+
+
+def _whole_answer(result: ToolResult, part: Part) -> list[dict[str, t.Any]]:
+    """Return the GPUs of a run of the tool, which may fail and yet describe them all: status 14 is a corrupted infoROM, say."""
+    if result.rc != 0 and f"</{_ROOT}>" not in result.stdout:
+        _gpu.answer(result)
+    found = parse_gpus(result.stdout, part)
+    part(lambda: _gpu.answer(result))
+    return found
 
 
 def _ask(nvidia_smi: str, query: tuple[str, ...], timeout: float) -> str:
@@ -286,7 +306,7 @@ def gpus(nvidia_smi: str, timeout: float, part: Part = strict) -> list[dict[str,
     be read.
     """
     try:
-        return parse_gpus(_ask(nvidia_smi, XML_QUERY, timeout), part)
+        return _whole_answer(run_tool([nvidia_smi, *XML_QUERY], timeout), part)
     except UnknownState as error:
         if error.reason in ("tool missing", "tool hangs"):
             raise

@@ -14,6 +14,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, names, optional_text, required_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: The modules that a node of the cluster lives by.
@@ -262,7 +263,8 @@ def kernel(
     is loaded. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``part``.
     """
     release = required_text(os.path.join(proc_root, "sys", "kernel", "osrelease"))
-    cmdline = part(lambda: required_text(os.path.join(proc_root, "cmdline")))
+    # What the boot loader passes may hold a credential.
+    cmdline = part(lambda: redacted(required_text(os.path.join(proc_root, "cmdline")), {}))
     files: dict[str, str] | None = part(lambda: installed_modules(modules_root, release))
 
     modules = {}

@@ -20,14 +20,17 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import OUTPUT_LIMIT, run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Bytes of a log file that are read, from its end.
 FILE_LIMIT = 16 * 1024 * 1024
 #: Bytes that one read of /dev/kmsg is given; a record that does not fit makes the read fail (EINVAL).
 _RECORD_SIZE = 64 * 1024
-#: Records of /dev/kmsg, and lines of the journal, that are read.
+#: Records of /dev/kmsg that are read.
 RECORD_LIMIT = 50_000
+#: Lines of the journal that are read, the newest; as JSON they stay below what is read of a tool's output.
+JOURNAL_LIMIT = 12_000
 #: Different events that are told; the same one again only raises its count.
 EVENT_LIMIT = 200
 _TEXT_LIMIT = 400
@@ -42,7 +45,7 @@ _BANNER = re.compile(r"^(Linux version \d|Booting Linux on physical CPU )")
 _KMSG = re.compile(r"^(?P<prefix>\d{1,10}),(?P<sequence>\d{1,20}),(?P<us>\d{1,20}),[^;]*;(?P<text>.*)$", re.ASCII)
 _DMESG = re.compile(r"^(?:<(?P<prefix>\d{1,3})>)?\[ *(?P<seconds>\d{1,12})\.(?P<micro>\d{6})\](?:\[ *[TC]\d+\])? (?P<text>.*)$", re.ASCII)
 _STAMP = r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:?\d\d)"
-_ISO = re.compile(rf"^{_STAMP} (?:(?P<host>\S+) kernel: )?(?P<text>.*)$", re.ASCII)
+_ISO = re.compile(rf"^{_STAMP} (?:\S+ kernel: )?(?P<program>\S+ [\w.@-]+\[\d+\]: )?(?P<text>.*)$", re.ASCII)
 _WALL = re.compile(r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] (?P<text>.*)$", re.ASCII)
 _SHORT = re.compile(r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII)
 
@@ -58,7 +61,7 @@ _KINDS = (
 
 #: What a healthy machine says at every boot.
 _HARMLESS = re.compile(
-    r"NVRM: loading NVIDIA"
+    r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated"
     r"|AER: enabled with IRQ"
     # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
     r"|insufficient power on the PCIe slot"
@@ -140,7 +143,7 @@ def parse_line(text: str) -> Line | None:
         return None if facility else Line(match["text"], priority if match["prefix"] else None, int(match["seconds"]) * 1_000_000 + int(match["micro"]))
     match = _ISO.match(text)
     if match:
-        return Line(match["text"], None, None, _iso(match))
+        return None if match["program"] else Line(match["text"], None, None, _iso(match))
     match = _SHORT.match(text)
     if match:
         # "Nov 26 22:38:10" has neither a year nor a zone: no time is better than a guessed one.
@@ -308,20 +311,22 @@ def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, 
     A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
     """
     fields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_FACILITY,_TRANSPORT,_SOURCE_MONOTONIC_TIMESTAMP"
-    result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(RECORD_LIMIT)], timeout)
+    result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(JOURNAL_LIMIT)], timeout)
     if result.rc != 0:
         raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
     collector = parse_log(result.stdout, boot_time)
     if not collector.lines:
-        raise UnknownState("the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.raw[:4000])
-    cut = len(result.stdout) >= OUTPUT_LIMIT // 4 and not result.stdout.endswith("\n")
-    return _section("journalctl", collector, since_boot=collector.since_boot, truncated=cut or not collector.since_boot)
+        raise UnknownState(
+            "the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.raw[:4000]
+        )
+    return _section("journalctl", collector, since_boot=collector.since_boot, truncated=not collector.since_boot)
 
 
 def kernel_log(
     source: str = "auto",
     proc_root: str = "/proc",
     timeout: float = 20.0,
+    part: Part = strict,
     kmsg: str = "/dev/kmsg",
     journalctl: str = "journalctl",
 ) -> dict[str, t.Any]:
@@ -331,12 +336,10 @@ def kernel_log(
     buffer, and where that is not readable or no longer reaches back to the boot, the journal. ``timeout`` is in seconds. ``time`` and
     ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log does not tell); messages that differ in
     numbers alone are one event, told in the words of the first. ``since_boot``: whether the boot's first line is among what was read.
-    ``truncated``: whether something was left out. Raises OSError or :class:`UnknownState` when no source can be read.
+    ``truncated``: whether something was left out. Without the time of the boot, which ``part`` notes, events count without their times.
+    Raises OSError or :class:`UnknownState` when no source can be read.
     """
-    try:
-        boot_time: int | None = read_boot_time(proc_root)
-    except (OSError, UnknownState):
-        boot_time = None  # the events count without their times
+    boot_time = part(lambda: read_boot_time(proc_root))
     if source != "auto":
         return from_file(source, boot_time)
     buffer, failure = None, ""

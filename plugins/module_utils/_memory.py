@@ -41,7 +41,7 @@ MORE_FIGURES = {
     "committed_as_mb": "Committed_AS",
 }
 
-_LINE = re.compile(r"^(?P<name>[A-Za-z0-9_()]+):\s+(?P<value>\d+)(?: kB)?\s*$")
+_LINE = re.compile(r"^(?P<name>[A-Za-z0-9_()]+):\s+(?P<value>[0-9]{1,20})(?: kB)?\s*$")
 
 _VMSTAT = re.compile(r"^(?P<name>[A-Za-z0-9_]+) (?P<value>-?[0-9]{1,20})$")
 
@@ -51,7 +51,7 @@ _PRESSURE = re.compile(
     r" total=(?P<total_us>[0-9]{1,20})$"
 )
 
-_BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>\d+(?: +\d+)*)\s*$")
+_BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>[0-9]{1,20}(?: +[0-9]{1,20})*)\s*$")
 
 #: Without these nothing can be judged, so their absence is an unreadable answer and not a zero.
 _REQUIRED = ("MemTotal", "MemAvailable", "Cached", "Buffers")

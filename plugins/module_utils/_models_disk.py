@@ -98,8 +98,9 @@ def _holds_other_weights(snapshot: str) -> bool:
 
 
 def models(roots: t.Iterable[str], part: Part = strict) -> list[dict[str, t.Any]]:
-    """Return the section ``models`` of ``node_info``: every revision of every model in these caches: ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``.
+    """Return the section ``models`` of ``node_info``: every revision of every model in these caches.
 
+    ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``, by repository.
     ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
     repository that holds only such is told with revision None. What may not be read is noted by ``part``.
     """
@@ -126,9 +127,8 @@ def revisions(repo_path: str, part: Part = strict) -> list[dict[str, t.Any]]:
         if not _COMMIT.match(commit) or not os.path.isdir(path):
             continue
         complete, missing = part(functools.partial(judged, path), (None, []))
-        found.append(
-            {**common, "revision": commit, "refs": names.get(commit, []), "complete": complete, "missing": missing, "bytes": _models.size_bytes(path), "path": path}
-        )
+        told = {"complete": complete, "missing": missing, "bytes": _models.size_bytes(path), "path": path}
+        found.append({**common, "revision": commit, "refs": names.get(commit, []), **told})
     if not found and unfinished:
         found.append({**common, "revision": None, "refs": [], "complete": False, "missing": [], "bytes": _models.size_bytes(repo_path), "path": repo_path})
     return found

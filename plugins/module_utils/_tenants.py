@@ -21,11 +21,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._processes import CMD
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: CUDA opens it for every context; programs that only ask or draw (nvidia-smi, exporters, persistenced) do not.
+#: CUDA opens it as soon as it is initialised, before there is a context (seen on an H100 with driver 580); programs that only ask or draw do not.
 CUDA_DEVICE = "/dev/nvidia-uvm"
 
 #: Maps are read this far when a process's open files cannot be listed.
 MAPS_LIMIT = 4 * 1024 * 1024
+
+#: Processes that are told by name when they may not be asked.
+NAMED = 5
 
 #: Program → kind, by the last part of its path.
 PROGRAMS = {
@@ -171,7 +174,8 @@ def tenants(
     business.
     """
     listed = gpu_memory(gpu_processes)
-    found, unasked = [], 0
+    found: list[dict[str, t.Any]] = []
+    unasked: list[str] = []
     for process in seen.processes.values():
         if process.container in own or process.ended or not (process.argv or process.rss_kib):
             continue  # ours, gone, or a thread of the kernel
@@ -182,7 +186,8 @@ def tenants(
         kind = kind_of(process.argv, process.name)
         if cuda and kind is None:
             kind = kind_of(process.argv, process.name, working_directory(process.pid, root)) or "other"
-        unasked += cuda is None
+        if cuda is None:
+            unasked.append(f"{process.name} ({process.pid})")
         if kind is not None:
             found.append(_tenant(process, kind, cuda, listed.get(process.pid), names))
     part(lambda: require_all_asked(seen.hidden, unasked))
@@ -203,9 +208,10 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
     }
 
 
-def require_all_asked(hidden: int | None, unasked: int) -> None:
+def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:
     """Raise :class:`UnknownState` when processes could not be seen, or not be asked what they hold: a tenant among them would be missed."""
     if hidden is None:
         raise UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME)
-    if hidden + unasked:
-        raise UnknownState(f"{hidden + unasked} processes may not be asked whether they hold GPU memory", remedy=BECOME)
+    if hidden or unasked:
+        some = f": {', '.join(unasked[:NAMED])}{', …' if hidden or len(unasked) > NAMED else ''}" if unasked else ""
+        raise UnknownState(f"{hidden + len(unasked)} processes may not be asked whether they hold GPU memory{some}", remedy=BECOME)
