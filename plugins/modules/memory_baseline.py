@@ -17,8 +17,8 @@ description:
   - Refuses when a container of this collection or an engine runs, and when the boot was more than O(max_uptime) ago. What was leaked until then
     would count as normal. O(force=true) records all the same, and RV(baseline.doubts) says what spoke against it.
   - A baseline of this boot that is there already stays as it is.
-  - RV(baseline) holds no name, no address and no serial number. It may be sent to the authors of this collection, who need such figures to
-    calibrate the formula.
+  - RV(baseline) names no machine and no user, and holds no address and no serial number. It may be sent to the authors of this collection, who need
+    such figures to calibrate the formula.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -144,7 +144,7 @@ baseline:
       elements: dict
       sample: [{"name": NVIDIA GB10, "driver_version": 580.95.05, "memory_total_mb": null}]
     processes:
-      description: The GPU processes by type and memory, without their names.
+      description: The GPU processes by type and memory.
       type: list
       elements: dict
       sample: [{"type": G, "used_mib": 92}]
