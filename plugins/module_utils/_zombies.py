@@ -29,12 +29,13 @@ CLASSES = ("live", "defunct", "ghost", "orphan", "unknown")
 SERVER_TITLES = ("VLLM::APIServer",)
 #: Programs that own workers and are no engine.
 OWNERS = ("raylet",)
-#: What a title of an engine's core or worker looks like in the kernel's short name, which has 15 characters.
-_SHORT_TITLE = re.compile(r"^(VLLM::|ray::|sglang::)")
 
 #: Programs that hold a container open, or start others, and never an engine's core: below one of these it was adopted.
 INITS = frozenset(
-    "init systemd tini tini-static docker-init dumb-init catatonit s6-svscan s6-overlay-suexec runsvdir runit supervisord sleep tail pause bash sh dash ash zsh".split()
+    """
+    init systemd tini tini-static docker-init dumb-init catatonit s6-svscan s6-overlay-suexec runsvdir runit supervisord
+    sleep tail pause bash sh dash ash zsh
+    """.split()
 )
 #: A helper process of Python's that starts workers for somebody else.
 _HELPER = re.compile(r"multiprocessing\.(forkserver|resource_tracker|spawn)")
@@ -298,7 +299,8 @@ class _Target:
         except ProcessLookupError:
             return
         except OSError as error:
-            raise UnknownState(f"process {self.pid} cannot be held fast: {error.strerror}", remedy=f"End it by hand: kill {self.pid}", raw=str(error)) from error
+            remedy = f"End it by hand: sudo kill {self.pid}"
+            raise UnknownState(f"process {self.pid} cannot be held fast: {error.strerror}", remedy=remedy, raw=str(error)) from error
         now = _launcher.process(self.pid, self._proc_root)
         if now is not None and now.state not in "ZX":
             self.outcome = "remains" if self.is_judged() else "another"

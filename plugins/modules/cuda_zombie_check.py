@@ -23,7 +23,7 @@ description:
     samples agree. With C(leak) memory is missing that nothing explains. With C(suspect) the driver logged in this boot that it got no memory.
   - The account behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, since nobody has yet compared it with a known leak on a
     GB10, and it errs towards finding none. A leak blocks only when no container of this collection and no compute process runs, two samples agree,
-    and the playbook P(gb10.cluster.baseline#playbook) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
+    and the playbook C(gb10.cluster.baseline) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
   - A process that has ended only counts after it stayed for O(wait_timeout), since the driver takes a moment to clear up after it.
   - One process counts once, however often the driver lists it (as one that computes and one that draws).
   - The check is never passed by not knowing. A tool that is missing, hangs, fails or prints what cannot be read is the verdict V(unknown).
@@ -736,6 +736,17 @@ def not_known(error: UnknownState, node: str) -> dict[str, t.Any]:
 # -- looking ---------------------------------------------------------------------------------------------------------
 
 
+def tells_environment(one: _launcher.Process, proc_root: str) -> bool:
+    """Say whether a process that carries no mark of ours could be asked for it."""
+    if one.state in "DZX":
+        return False
+    try:
+        with open(os.path.join(proc_root, str(one.pid), "environ"), "rb"):
+            return True
+    except OSError:
+        return False
+
+
 class Containers:
     """Our containers on this node, asked for when they are needed first."""
 
@@ -761,13 +772,14 @@ class Containers:
 
     def owner(self, process: t.Mapping[str, t.Any]) -> str | None:
         """Return whose a process is."""
-        one = _launcher.process(process["pid"], self._params["proc_root"])
+        proc_root = self._params["proc_root"]
+        one = _launcher.process(process["pid"], proc_root)
         if one is None:
             return None
-        if _launcher.marked(one, RUN_TARGET, self._params["proc_root"]):
+        if _launcher.marked(one, RUN_TARGET, proc_root):
             return "ours"
         if not process["container"]:
-            return "foreign"
+            return "foreign" if tells_environment(one, proc_root) else None
         entries = self.entries()
         if entries is None:
             return None

@@ -49,7 +49,8 @@ os._exit(0)
 
 
 def process(pid, ppid, *argv, state="S", container="", name=""):
-    return Process(pid=pid, ppid=ppid, state=state, name=name or (os.path.basename(argv[0])[:15] if argv else "x"), argv=argv, container=container, uid=0, rss_kib=2048)
+    name = name or (os.path.basename(argv[0])[:15] if argv else "x")
+    return Process(pid=pid, ppid=ppid, state=state, name=name, argv=argv, container=container, uid=0, rss_kib=2048)
 
 
 def table(*processes):
@@ -69,7 +70,8 @@ SERVE = ("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "model")
 
 
 def gpu(*entries, total=None):
-    return {"index": 0, "memory_total_mb": total, "processes": [{"pid": pid, "type": kind, "name": name, "used_mib": used} for pid, kind, name, used in entries]}
+    processes = [{"pid": pid, "type": kind, "name": name, "used_mib": used} for pid, kind, name, used in entries]
+    return {"index": 0, "memory_total_mb": total, "processes": processes}
 
 
 def test_one_process_counts_once_on_a_gpu_and_adds_up_over_gpus():
@@ -131,7 +133,13 @@ def test_a_helper_of_python_is_looked_through():
 
 @pytest.mark.parametrize(
     "first",
-    [("sleep", "infinity"), ("/sbin/tini", "--"), ("/bin/bash",), ("python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "x"), ("/usr/bin/python3", "/usr/local/bin/ray", "start", "--block")],
+    [
+        ("sleep", "infinity"),
+        ("/sbin/tini", "--"),
+        ("/bin/bash",),
+        ("python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "x"),
+        ("/usr/bin/python3", "/usr/local/bin/ray", "start", "--block"),
+    ],
 )
 def test_in_a_container_the_first_process_adopts(first):
     processes = table(INIT, process(500, 400, *first, container="c"), process(511, 500, *CORE, container="c"))
@@ -174,7 +182,10 @@ def test_servers_and_parts_are_told_apart():
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 8), st.integers(0, 8), st.sampled_from([CORE, SERVE, ("sleep",), (), ("python3", "x.py"), ("raylet",), ("VLLM::Worker_TP0",)]), st.sampled_from("SZDX")
+            st.integers(0, 8),
+            st.integers(0, 8),
+            st.sampled_from([CORE, SERVE, ("sleep",), (), ("python3", "x.py"), ("raylet",), ("VLLM::Worker_TP0",)]),
+            st.sampled_from("SZDX"),
         ),
         min_size=1,
         max_size=9,
@@ -200,7 +211,8 @@ def entry(pid, name="x", used=100):
 
 
 def test_every_class():
-    processes = table(INIT, process(10, 1, "python3", "train.py"), process(11, 1, *CORE), process(12, 10, "python3", state="Z"), process(13, 1, "VLLM::Worker_TP0"))
+    script, ended = process(10, 1, "python3", "train.py"), process(12, 10, "python3", state="Z")
+    processes = table(INIT, script, process(11, 1, *CORE), ended, process(13, 1, "VLLM::Worker_TP0"))
     found = _zombies.classified(
         [entry(10), entry(11), entry(12, ""), entry(99), entry(98)], processes, {99: "ghost", 98: "unknown"}.__getitem__, lambda one: judged(one.pid, processes)
     )
@@ -228,7 +240,8 @@ def test_what_a_real_gpu_showed(tmp_path, situation, parent, kind):
         (tmp_path / str(pid) / file).write_bytes((folder / file).read_bytes())
     processes = table(_processes.read_process(pid, str(tmp_path)), process(ppid, 1, *parent) if parent else INIT)
     assert ppid == 1 if parent is None else ppid != 1
-    (found,) = _zombies.classified(_zombies.listed(_gpu_xml.parse_gpus((folder / "smi.xml").read_text())), processes, lambda _pid: "ghost", lambda one: judged(one.pid, processes))
+    entries = _zombies.listed(_gpu_xml.parse_gpus((folder / "smi.xml").read_text()))
+    (found,) = _zombies.classified(entries, processes, lambda _pid: "ghost", lambda one: judged(one.pid, processes))
     assert (found["pid"], found["used_mib"], found["class"], found["name"]) == (pid, 4614, kind, found["name"] or name)
     assert found["name"]
     assert _zombies.first_of_namespace(pid, str(tmp_path)) is (situation == "pidns")
@@ -273,7 +286,9 @@ def seen(pid):
 
 def judge_real(one):
     processes = _processes.scan().processes
-    return _zombies.parentage(one, processes, lambda pid: _zombies.first_of_namespace(pid, "/proc"), lambda pid: _zombies.session_lives(pid, processes, "/proc"))
+    return _zombies.parentage(
+        one, processes, lambda pid: _zombies.first_of_namespace(pid, "/proc"), lambda pid: _zombies.session_lives(pid, processes, "/proc")
+    )
 
 
 def of(pid):

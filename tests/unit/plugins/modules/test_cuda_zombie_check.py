@@ -238,6 +238,24 @@ def test_ours_are_known_by_the_mark_or_by_their_container(machine, monkeypatch):
     assert [(row["owner"], row["pids"], row["mib"]) for row in result["held"]] == [("foreign", [411, 603], 20), ("ours", [601, 602], 20)]
 
 
+def test_a_process_that_does_not_tell_is_nobodys(machine):
+    (machine.proc / "411/environ").unlink()
+    machine.answers(xml((411, "C", "python3", 10)))
+    result = call(machine)
+    assert result["processes"][0]["owner"] is None and result["held"][0]["owner"] is None and result["verdict"] == "pass"
+
+
+def test_thousands_of_processes(machine):
+    for pid in range(5000, 9000):
+        machine.process(pid, 1, "/usr/bin/python3", "worker.py")
+    machine.process(9500, 1, "VLLM::Worker_TP0")
+    machine.answers(xml((8999, "C", "python3", 10)))
+    began = time.monotonic()
+    result = call(machine)
+    assert result["classes"]["live"] == [8999] and result["classes"]["orphan"] == [9500]
+    assert time.monotonic() - began < 20
+
+
 # -- ending ----------------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +284,7 @@ def test_without_consent_nothing_is_ended(machine, ends):
 
 
 def test_with_consent_exactly_the_orphans_are_ended(machine, ends):
-    result = call(machine, kill_orphans=True, wait=True)
+    result = call(machine, kill_orphans=True, wait=True, wait_timeout=1)
     assert ends.asked == [500] and result["changed"] and result["verdict"] == "pass"
     assert result["actions"] == ["ended process 500 (VLLM::EngineCore)"] and ids(result) == ["cuda_zombie.orphan", "cuda_zombie.none"]
     assert result["diff"] == {"before": {"orphans": ["500 VLLM::EngineCore (104000 MiB)"]}, "after": {"orphans": []}}
@@ -479,21 +497,23 @@ def test_numbers_out_of_range_are_refused(machine, wrong):
 # -- through Ansible -------------------------------------------------------------------------------------------------
 
 
-def ansible(arguments, *options, prefix=()):
+ANSIBLE = {
+    "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+    "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+    "ANSIBLE_LOCALHOST_WARNING": "false",
+    "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+}
+
+
+def ansible(arguments):
     """Run the module by the ad-hoc command; returns (what was printed, the module's result)."""
     answer = subprocess.run(
-        [*prefix, sys.executable, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps(arguments), *options],
+        [sys.executable, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps(arguments)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-        },
+        env={**os.environ, **ANSIBLE},
     )
     assert "=> {" in answer.stdout, answer.stdout + answer.stderr
     return answer.stdout, json.loads(answer.stdout[answer.stdout.index("=> {") + 3:])
@@ -541,7 +561,8 @@ pid = int(made.stdout)
 text = open(tool).read().replace("@PID@", str(pid)).replace("@OTHER@", str(other.pid))
 open(tool, "w").write(text)
 for name, more in ((first, ["--check", "--diff"]), (second, [])):
-    done = subprocess.run([python, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.cuda_zombie_check", "-a", arguments, *more], capture_output=True, text=True)
+    command = [python, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.cuda_zombie_check", "-a", arguments, *more]
+    done = subprocess.run(command, capture_output=True, text=True)
     alive = os.path.exists(f"/proc/{pid}") and open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
     kept = other.poll() is None
     open(name, "w").write(json.dumps({"output": done.stdout, "errors": done.stderr, "alive": alive, "kept": kept, "pid": pid, "other": other.pid}))
@@ -567,9 +588,10 @@ def test_through_ansible_a_real_orphan_is_ended_and_nobody_else(machine, monkeyp
         "state = lambda pid: open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[0] if os.path.exists(f'/proc/{pid}') else 'X'\n"
         "print(re.sub(r'<process_info>.*?<pid>(\\d+)</pid>.*?</process_info>', lambda m: '' if state(m[1]) in 'ZX' else m[0], text))\n"
     )
-    arguments = plain(machine, proc_root="/proc", meminfo=str(machine.proc / "meminfo"), pid_namespace="host", kill_orphans=True, kill_grace=20, wait=True, wait_timeout=1, wait_sleep=1)
-    for name, value in {"ANSIBLE_COLLECTIONS_PATH": ROOT / "collections", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_PYTHON_INTERPRETER": sys.executable}.items():
-        monkeypatch.setenv(name, str(value))
+    consent = {"kill_orphans": True, "kill_grace": 20, "wait": True, "wait_timeout": 1, "wait_sleep": 1}
+    arguments = plain(machine, proc_root="/proc", meminfo=str(machine.proc / "meminfo"), pid_namespace="host", **consent)
+    for name, value in ANSIBLE.items():
+        monkeypatch.setenv(name, value)
     notes = [machine.root / name for name in ("check.json", "real.json")]
     script = [sys.executable, "-c", ORPHAN_AND_CHECK, abandon, titled, sys.executable, json.dumps(arguments), str(answer), *map(str, notes)]
     # The namespace's first process adopts orphans; the shell is that, so that the script's own child is nobody's orphan.

@@ -206,7 +206,9 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
             },
             "module_defaults": {
                 "gb10.cluster.memory_baseline": {
-                    name: value for name, value in options(node, settle_timeout=3).items() if value is not None and name not in ("state_dir", "max_uptime", "force")
+                    name: value
+                    for name, value in options(node, settle_timeout=3).items()
+                    if value is not None and name not in ("state_dir", "max_uptime", "force")
                 }
             },
             "tasks": [{"ansible.builtin.import_tasks": str(node.root / "tasks.yml")}],
