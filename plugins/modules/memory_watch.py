@@ -123,26 +123,16 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _launcher, _memory, _module
+from ansible_collections.gb10.cluster.plugins.module_utils import _accounting, _launcher, _memory, _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import read_note
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}
 
 
 def available_mb(proc_root: str) -> int:
-    return _memory.read_meminfo(proc_root)["MemAvailable"] // _memory.KIB_PER_MIB
-
-
-def boot_id(proc_root: str) -> str:
-    """Return the kernel's id of this boot. Raises :class:`UnknownState` when it cannot be read."""
-    path = os.path.join(proc_root, "sys", "kernel", "random", "boot_id")
-    try:
-        with open(path, encoding="ascii") as handle:
-            return handle.read().strip()
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
+    return _accounting.available_mb(_memory.read_meminfo(proc_root))
 
 
 def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
@@ -150,11 +140,6 @@ def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
     if note is None or note.get("boot_id") != boot:
         return None
     return int(note["available_mb"])
-
-
-def settled(samples: list[int], settle_mb: int) -> bool:
-    """Say whether the last two samples agree."""
-    return len(samples) > 1 and abs(samples[-1] - samples[-2]) < settle_mb
 
 
 def enough(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
@@ -186,7 +171,7 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
     seconds = 0.0
     for seconds in clock(0 if once else params["wait_timeout"], params["wait_sleep"]):
         samples.append(available_mb(params["proc_root"]))
-        if enough(samples, noted, params["tolerance_mb"]) or settled(samples, params["settle_mb"]):
+        if enough(samples, noted, params["tolerance_mb"]) or _accounting.settled(samples, params["settle_mb"]):
             break
     return samples, round(seconds, 1)
 
@@ -205,7 +190,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
-    boot = boot_id(params["proc_root"])
+    boot = _accounting.boot_id(params["proc_root"])
     if params["state"] == "noted":
         now = available_mb(params["proc_root"])
         if not module.check_mode:

@@ -42,7 +42,8 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 #: Ids that a user may put into gb10_silenced: all that can stop or warn. A unit test looks for ids that are missing here.
 KNOWN_IDS = frozenset(
     """
-    api.address cuda_zombie.defunct cuda_zombie.ghost cuda_zombie.unknown device.present disk.free
+    api.address cuda_zombie.defunct cuda_zombie.ghost cuda_zombie.kernel_log cuda_zombie.leak cuda_zombie.memory cuda_zombie.orphan
+    cuda_zombie.slow_reclaim cuda_zombie.suspect cuda_zombie.unknown device.present disk.free
     docker.reachable docker.sdk fabric.address image.present image.ray image.requires image.same
     input.address input.choice input.cluster_group input.cluster_name input.differs input.env input.env_per_host input.env_secret
     input.fabric_address input.fabric_fallback input.forks input.format input.head input.head_is_worker input.host_env input.limit

@@ -1,0 +1,344 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: memory_baseline
+short_description: Record what a node's memory looks like right after its boot
+version_added: 0.3.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Writes down how much memory is used that neither the kernel nor a GPU process explains, while nothing runs yet. M(gb10.cluster.cuda_zombie_check)
+    takes that off later, in the same boot, so that what is left was lost since.
+  - Waits until two samples of the available memory agree first.
+  - Refuses when a container of this collection or an engine runs, and when the boot was more than O(max_uptime) ago. What was leaked until then
+    would count as normal. O(force=true) records all the same, and RV(baseline.doubts) says what spoke against it.
+  - A baseline of this boot that is there already stays as it is.
+  - RV(baseline) names no machine and no user, and holds no address and no serial number. It may be sent to the authors of this collection, who need
+    such figures to calibrate the formula.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Looks, refuses and waits as otherwise, and writes nothing.
+  diff_mode:
+    support: full
+options:
+  state_dir:
+    description:
+      - Directory on the node that holds the state of this collection's clusters. The baseline is C(baseline.json) in it.
+    type: path
+    default: /var/lib/gb10
+  max_uptime:
+    description:
+      - Seconds since boot after which a baseline is no longer taken, 1 or more.
+    type: int
+    default: 1800
+  force:
+    description:
+      - Record although something speaks against it, also over a baseline of this boot.
+    type: bool
+    default: false
+  settle_mb:
+    description:
+      - Two samples of the available memory that differ by less than this many MiB agree, 1 or more.
+    type: int
+    default: 256
+  settle_sleep:
+    description:
+      - Seconds between two samples, 1 or more.
+    type: int
+    default: 5
+  settle_timeout:
+    description:
+      - Seconds to wait for that at most. Memory that does not settle speaks against a baseline.
+    type: int
+    default: 60
+  nvidia_smi:
+    description:
+      - The driver's tool, as a path or as a name to be found on C(PATH).
+    type: str
+    default: nvidia-smi
+  tool_timeout:
+    description:
+      - Seconds to wait for one answer of O(nvidia_smi).
+    type: int
+    default: 30
+  proc_root:
+    description:
+      - Where the proc file system is mounted.
+    type: path
+    default: /proc
+  meminfo:
+    description:
+      - A file to read in place of C(meminfo) below O(proc_root).
+    type: path
+seealso:
+  - module: gb10.cluster.cuda_zombie_check
+  - module: gb10.cluster.memory_watch
+"""
+
+EXAMPLES = r"""
+- name: Record what is normal, right after the boot
+  gb10.cluster.memory_baseline:
+  become: true
+  register: recorded
+
+- name: Keep it as a file
+  ansible.builtin.copy:
+    content: "{{ recorded.baseline | to_nice_json }}"
+    dest: "baseline-{{ inventory_hostname }}.json"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+path:
+  description: Where the baseline lies on the node.
+  returned: success
+  type: str
+  sample: /var/lib/gb10/baseline.json
+recorded:
+  description: Whether this call recorded it, or would have in check mode; false when this boot had one already.
+  returned: success
+  type: bool
+  sample: true
+baseline:
+  description: The baseline of this boot.
+  returned: success
+  type: dict
+  contains:
+    schema:
+      description: The version of this shape.
+      type: int
+      sample: 1
+    boot_id:
+      description: The kernel's id of the boot. It is random and names no machine.
+      type: str
+      sample: 2a5dc1f5-3983-4f96-a958-ebff58fa47ab
+    recorded_at:
+      description: When it was recorded, UTC.
+      type: str
+      sample: "2026-11-21T15:04:05Z"
+    uptime_s:
+      description: Seconds since the boot.
+      type: int
+      sample: 190
+    unexplained_mb:
+      description: What neither the kernel nor a GPU process explains, in MiB.
+      type: int
+      sample: 1480
+    kernel:
+      description: The kernel's release and the architecture.
+      type: dict
+      sample: {"release": 6.17.0-1032-nvidia, "arch": aarch64}
+    gpus:
+      description: The GPUs by name and driver.
+      type: list
+      elements: dict
+      sample: [{"name": NVIDIA GB10, "driver_version": 580.95.05, "memory_total_mb": null}]
+    processes:
+      description: The GPU processes by type and memory.
+      type: list
+      elements: dict
+      sample: [{"type": G, "used_mib": 92}]
+    accounting:
+      description: The account as M(gb10.cluster.cuda_zombie_check) makes it, without a baseline.
+      type: dict
+      sample: {"total_mb": 124610, "available_mb": 119000}
+    meminfo:
+      description: The whole of meminfo, in KiB.
+      type: dict
+      sample: {"MemTotal": 127600640, "MemAvailable": 121856000}
+    samples_mb:
+      description: The samples of the available memory, in MiB.
+      type: list
+      elements: int
+      sample: [118996, 119000]
+    doubts:
+      description: What spoke against recording it.
+      type: list
+      elements: str
+      sample: []
+"""
+
+import os
+import platform
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _accounting, _gpu_xml, _memory, _module, _page_cache, _zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+LEAST = {"max_uptime": 1, "settle_mb": 1, "settle_sleep": 1, "settle_timeout": 0, "tool_timeout": 1}
+
+Params = dict[str, t.Any]
+
+
+def running_containers(params: Params) -> list[str]:
+    """Return the names of our containers that run. Raises :class:`ClusterError` when the Docker engine does not tell."""
+    entries = EngineApi(params["docker_socket"], params["docker_timeout"]).containers({LABEL_OWNER: OWNER}, all=False)
+    return sorted((entry.get("Names") or [entry.get("Id", "")])[0].lstrip("/") for entry in entries)
+
+
+def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> list[str]:
+    """Return what speaks against a baseline now."""
+    found = []
+    if uptime > params["max_uptime"]:
+        found.append(f"the boot was {uptime} s ago, needed is {params['max_uptime']} s or less")
+    try:
+        names = running_containers(params)
+    except ClusterError as error:
+        found.append(f"nobody tells whether a container of this collection runs: {error}")
+    else:
+        if names:
+            found.append(f"containers of this collection run: {', '.join(names)}")
+    found += [f"an engine runs: {who}" for who in _page_cache.serving(params["state_dir"], params["proc_root"])]
+    compute = [process for process in _zombies.listed(gpus) if "C" in (process["type"] or "C")]
+    if compute:
+        found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")
+    if _zombies.unified(gpus) is not True:
+        found.append("the GPU has memory of its own, so nothing of it can be missing here" if gpus else "there is no GPU")
+    return found
+
+
+def watch(params: Params) -> tuple[dict[str, int], list[int]]:
+    """Return (the last meminfo in KiB, samples of the available memory in MiB), taken until two agree or the time is over."""
+    samples: list[int] = []
+    last = -float(params["settle_sleep"])
+    meminfo: dict[str, int] = {}
+    for waited in clock(params["settle_timeout"], params["settle_sleep"]):
+        if waited - last >= params["settle_sleep"]:
+            last = waited
+            meminfo = _memory.read_meminfo(params["proc_root"], params["meminfo"])
+            samples.append(_accounting.available_mb(meminfo))
+            if _accounting.settled(samples, params["settle_mb"]):
+                break
+    return meminfo, samples
+
+
+def take(params: Params, boot: str) -> dict[str, t.Any]:
+    """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not tell what it needs."""
+    gpus = _gpu_xml.gpus(params["nvidia_smi"], params["tool_timeout"])
+    uptime = _accounting.uptime(params["proc_root"])
+    doubts = objections(params, uptime, gpus)
+    if doubts and not params["force"]:
+        raise ClusterError(
+            f"no baseline: {'; '.join(doubts)}",
+            remedy="Reboot the node when nobody uses it and record the baseline right after, or record it all the same with force: true.",
+            reason="not at rest",
+        )
+    meminfo, samples = watch(params)
+    if not _accounting.settled(samples, params["settle_mb"]):
+        doubts.append("the available memory did not settle")
+        if not params["force"]:
+            raise ClusterError(
+                f"no baseline: the available memory did not settle within {params['settle_timeout']} s, samples in MiB: {samples}",
+                remedy="Wait until the node has finished its boot, or raise settle_timeout.",
+                reason="not at rest",
+            )
+    processes = _zombies.listed(gpus)
+    table = _accounting.account(meminfo, _zombies.sum_mib(processes), _zombies.unified(gpus), None)
+    if table["unexplained_mb"] is None:
+        raise UnknownState("no baseline: the driver does not tell what its processes hold", remedy="Stop the GPU processes.", reason="figures missing")
+    return {
+        "schema": _accounting.BASELINE_SCHEMA,
+        "boot_id": boot,
+        "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "uptime_s": uptime,
+        "unexplained_mb": table["unexplained_mb"],
+        "kernel": {"release": platform.release(), "arch": platform.machine()},
+        "gpus": [{key: gpu[key] for key in ("name", "driver_version", "memory_total_mb")} for gpu in gpus],
+        "processes": [{"type": process["type"], "used_mib": process["used_mib"]} for process in processes],
+        "accounting": table,
+        "meminfo": meminfo,
+        "samples_mb": samples,
+        "doubts": doubts,
+    }
+
+
+def told(content: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
+    """Return what the diff shows of a baseline."""
+    return {} if content is None else {key: content[key] for key in ("boot_id", "recorded_at", "unexplained_mb")}
+
+
+def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t.Any]]:
+    """Return (the baseline of this boot, None when there is none, what the diff shows of any that is there).
+
+    One that cannot be read as such counts as none: it is only good for being written anew. One that may not be read stops.
+    """
+    try:
+        found = _accounting.read_baseline(path)
+    except UnknownState as error:
+        if error.reason != "baseline broken":
+            raise
+        return None, {"broken": str(error)}
+    return (found if found and found["boot_id"] == boot else None), told(found)
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    for name, least in LEAST.items():
+        if params[name] < least:
+            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
+    path = _accounting.baseline_path(params["state_dir"])
+    boot = _accounting.boot_id(params["proc_root"])
+    current, before = existing(path, boot)
+    if current and not params["force"]:
+        return {
+            "msg": f"this boot has a baseline since {current['recorded_at']}: {current['unexplained_mb']} MiB",
+            "reason": "recorded already",
+            "path": path,
+            "recorded": False,
+            "baseline": current,
+        }
+    taken = take(params, boot)
+    if not module.check_mode:
+        _accounting.write_baseline(path, taken)
+    doubts = f"; against it speaks: {'; '.join(taken['doubts'])}" if taken["doubts"] else ""
+    return {
+        "changed": True,
+        "actions": [f"write {os.path.basename(path)}"],
+        "msg": f"{taken['unexplained_mb']} MiB are unexplained {taken['uptime_s']} s after the boot{doubts}",
+        "verdict": "warn" if taken["doubts"] else "pass",
+        "reason": "forced" if params["force"] else "this boot has none",
+        "path": path,
+        "recorded": True,
+        "baseline": taken,
+        "diff": {"before": before, "after": told(taken)},
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "max_uptime": {"type": "int", "default": 1800},
+            "force": {"type": "bool", "default": False},
+            "settle_mb": {"type": "int", "default": 256},
+            "settle_sleep": {"type": "int", "default": 5},
+            "settle_timeout": {"type": "int", "default": 60},
+            "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+            "tool_timeout": {"type": "int", "default": 30},
+            "proc_root": {"type": "path", "default": "/proc"},
+            "meminfo": {"type": "path"},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    _module.run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A baseline: taken at rest alone, once a boot, and used by cuda_zombie_check."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.modules import memory_baseline
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+IDLE = (FIXTURES / "nvidia_smi/composed_gb10_idle.xml").read_text()
+BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A node 100 s after its boot: one process, no container, a GPU without memory of its own that is idle."""
+    proc = tmp_path / "proc"
+    (proc / "sys/kernel/random").mkdir(parents=True)
+    (proc / "sys/kernel/random/boot_id").write_text(BOOT + "\n")
+    (proc / "uptime").write_text("100.55 399.11\n")
+    (proc / "meminfo").write_text((FIXTURES / "meminfo/x86_64.txt").read_text())
+    (proc / "1").mkdir()
+    (proc / "1/cmdline").write_text("/sbin/init\0")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat {tmp_path}/answer.xml\n")
+    tool.chmod(0o755)
+    (tmp_path / "answer.xml").write_text(IDLE)
+    engine = types.SimpleNamespace(containers=lambda labels, all=True: [])
+    monkeypatch.setattr(memory_baseline, "EngineApi", lambda socket, timeout: engine)
+    return types.SimpleNamespace(root=tmp_path, proc=proc, tool=tool, engine=engine, path=tmp_path / "state/baseline.json", answer=tmp_path / "answer.xml")
+
+
+def options(node, **params):
+    return {
+        "state_dir": str(node.root / "state"),
+        "max_uptime": 1800,
+        "force": False,
+        "settle_mb": 256,
+        "settle_sleep": 1,
+        "settle_timeout": 5,
+        "nvidia_smi": str(node.tool),
+        "tool_timeout": 10,
+        "proc_root": str(node.proc),
+        "meminfo": None,
+        "docker_socket": str(node.root / "docker.sock"),
+        "docker_timeout": 1,
+        **params,
+    }
+
+
+def call(node, *, check_mode=False, **params):
+    return memory_baseline.work(types.SimpleNamespace(params=options(node, **params), check_mode=check_mode))
+
+
+def test_recorded_once_a_boot(node):
+    result = call(node)
+    # See test__accounting.py: 2797604 - 2248724 KiB of the recorded meminfo.
+    assert result["changed"] and result["verdict"] == "pass" and result["baseline"]["unexplained_mb"] == 536
+    assert json.loads(node.path.read_text()) == result["baseline"] and result["baseline"]["uptime_s"] == 100
+    assert result["diff"] == {"before": {}, "after": {"boot_id": BOOT, "recorded_at": result["baseline"]["recorded_at"], "unexplained_mb": 536}}
+    (node.proc / "uptime").write_text("99999 1\n")
+    again = call(node)
+    assert not again.get("changed") and again["reason"] == "recorded already" and again["baseline"] == result["baseline"] and not again["recorded"]
+
+
+def test_a_new_boot_is_recorded_anew_and_a_broken_file_is_replaced(node):
+    call(node)
+    (node.proc / "sys/kernel/random/boot_id").write_text("another\n")
+    result = call(node)
+    assert result["changed"] and result["diff"]["before"]["boot_id"] == BOOT and result["baseline"]["boot_id"] == "another"
+    node.path.write_text("{")
+    result = call(node)
+    assert result["changed"] and "no JSON" in result["diff"]["before"]["broken"]
+
+
+def test_check_mode_tells_and_writes_nothing(node):
+    result = call(node, check_mode=True)
+    assert result["changed"] and result["recorded"] and not node.path.exists()
+
+
+def live(text):
+    entry = (
+        "<process_info><gpu_instance_id>N/A</gpu_instance_id><compute_instance_id>N/A</compute_instance_id>"
+        "<pid>7</pid><type>C</type><process_name>ollama</process_name><used_memory>5 MiB</used_memory></process_info>"
+    )
+    start = text.index("<processes>") + len("<processes>")
+    return text[:start] + entry + text[start:]
+
+
+def old_boot(node):
+    (node.proc / "uptime").write_text("1801.0 1\n")
+
+
+def container(node):
+    node.engine.containers = lambda labels, all=True: [{"Id": "a", "Names": ["/gb10-gb10-head"]}]
+
+
+def engine(node):
+    (node.proc / "50").mkdir()
+    (node.proc / "50/cmdline").write_text("VLLM::EngineCore\0")
+
+
+def no_docker(node):
+    def refuse(labels, all=True):
+        raise ClusterError("no Docker engine answers")
+
+    node.engine.containers = refuse
+
+
+def computing(node):
+    node.answer.write_text(live(IDLE))
+
+
+def own_memory(node):
+    node.answer.write_text((FIXTURES / "nvidia_smi/recorded_h200_idle.xml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arrange", "says"),
+    [
+        (old_boot, "1801 s ago"),
+        (container, "gb10-gb10-head"),
+        (engine, "an engine runs: VLLM::EngineCore"),
+        (no_docker, "nobody tells"),
+        (computing, "ollama"),
+        (own_memory, "memory of its own"),
+    ],
+)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_not_at_rest_is_refused_unless_told(node, arrange, says, check_mode):
+    arrange(node)
+    with pytest.raises(ClusterError, match=says) as caught:
+        call(node, check_mode=check_mode)
+    assert "force: true" in caught.value.remedy and not node.path.exists()
+    result = call(node, check_mode=check_mode, force=True)
+    assert result["verdict"] == "warn" and says in result["baseline"]["doubts"][0] and says in result["msg"]
+    assert node.path.exists() is not check_mode
+
+
+def test_memory_that_does_not_settle_is_refused(node, monkeypatch):
+    values = iter(range(10, 10000, 10))
+    monkeypatch.setattr(memory_baseline._memory, "read_meminfo", lambda root, path: {"MemTotal": 121 << 20, "MemAvailable": next(values) << 17})
+    with pytest.raises(ClusterError, match="did not settle"):
+        call(node, settle_timeout=2)
+    assert "did not settle" in call(node, settle_timeout=2, force=True)["msg"]
+
+
+def test_what_is_not_told_is_unknown(node):
+    node.answer.write_text("rubbish")
+    with pytest.raises(UnknownState):
+        call(node, force=True)
+    node.answer.write_text(live(IDLE).replace("<used_memory>5 MiB", "<used_memory>N/A"))
+    with pytest.raises(UnknownState, match="does not tell what"):
+        call(node, force=True)
+
+
+def test_nothing_in_it_names_the_machine(node):
+    computing(node)
+    baseline = call(node, force=True)["baseline"]
+    assert "GPU-" not in json.dumps(baseline)
+    assert set(baseline) == {
+        "schema", "boot_id", "recorded_at", "uptime_s", "unexplained_mb", "kernel", "gpus", "processes", "accounting", "meminfo", "samples_mb", "doubts"
+    }  # fmt: skip
+    assert baseline["processes"] == [{"type": "C", "used_mib": 5}] and set(baseline["gpus"][0]) == {"name", "driver_version", "memory_total_mb"}
+
+
+def test_a_number_out_of_range(node):
+    with pytest.raises(ClusterError, match="max_uptime"):
+        call(node, max_uptime=0)
+
+
+def ansible(arguments, *more):
+    return subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", "spark-1,spark-2,", str(arguments), *more],
+        capture_output=True, text=True, timeout=170, check=False,
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
+    )  # fmt: skip
+
+
+def test_the_roles_tasks_bring_a_file_to_the_controller(node):
+    """The role's own tasks with its own variables, without the role that needs a cluster."""
+    play = [
+        {
+            "hosts": "all",
+            "gather_facts": False,
+            "connection": "local",
+            "vars_files": [str(ROOT / "roles/baseline/vars/main.yml")],
+            "vars": {
+                "gb10_state_dir": str(node.root / "{{ inventory_hostname }}"),
+                "gb10_baseline_max_uptime": 2000,
+                "gb10_baseline_force": True,
+                "gb10_baseline_dir": str(node.root / "kept"),
+            },
+            "module_defaults": {
+                "gb10.cluster.memory_baseline": {
+                    name: value
+                    for name, value in options(node, settle_timeout=3).items()
+                    if value is not None and name not in ("state_dir", "max_uptime", "force")
+                }
+            },
+            "tasks": [{"ansible.builtin.import_tasks": str(node.root / "tasks.yml")}],
+        }
+    ]
+    # This very user may write where the test writes.
+    (node.root / "tasks.yml").write_text((ROOT / "roles/baseline/tasks/main.yml").read_text().replace("  become: true\n", ""))
+    book = node.root / "play.yml"
+    book.write_text(json.dumps(play))
+
+    checked = ansible(book, "--check", "--diff")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "would be written to" in checked.stdout and not (node.root / "spark-1").exists() and not (node.root / "kept").exists()
+    done = ansible(book)
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = sorted(path.name for path in (node.root / "kept").iterdir())
+    assert files == ["baseline-spark-1.json", "baseline-spark-2.json"]
+    content = json.loads((node.root / "kept/baseline-spark-1.json").read_text())
+    assert content == json.loads((node.root / "spark-1/baseline.json").read_text()) and content["unexplained_mb"] == 536
