@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -26,6 +28,8 @@ class ActionModule(ActionBase):
                 "findings": {"type": "list", "elements": "dict", "required": True},
                 "silenced": {"type": "list", "elements": "str", "default": []},
                 "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
+                "matrix": {"type": "dict"},
+                "fail_on_warn": {"type": "bool", "default": False},
             }
         )
         findings = [
@@ -33,14 +37,17 @@ class ActionModule(ActionBase):
             for finding in arguments["findings"]
         ]
         verdict = _table.worst(findings)
-        title = f"{arguments['title']}: {_table.counts(findings)}"
+        matrix = arguments["matrix"] or {}
+        title = f"{arguments['title']}: {_table.summary(_table.tally(findings, matrix))}"
         shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
-        display.display("\n".join([title, *(f"  {line}" for line in _table.render(shown))]))
-        stopped = verdict in _table.STOPPING
+        blocks = [block for block in (_table.grid(matrix), _table.render(shown)) if block]
+        display.display("\n".join([title, *(f"  {line}" for line in itertools.chain(*((*block, "") for block in blocks)))]).rstrip())
+        stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING
+        stopped = verdict in stopping
         return {
             "changed": False,
             "failed": stopped,
-            "msg": _table.reasons(findings) if stopped else title,
+            "msg": _table.reasons(findings, stopping) if stopped else title,
             "verdict": verdict,
             "findings": findings,
             "remedy": "",

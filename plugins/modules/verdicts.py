@@ -12,7 +12,7 @@ version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Every judgement of this collection is a finding of one shape. This action prints a list of them, the gravest first, each with its remedy.
-  - Fails when a finding's verdict is V(block) or V(unknown). What could not be found out is never taken for a pass.
+  - Fails when a finding's verdict is V(block) or V(unknown), and when O(fail_on_warn) says so with V(warn). What could not be found out is never taken for a pass.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -45,6 +45,19 @@ options:
     type: str
     choices: [all, problems]
     default: all
+  matrix:
+    description:
+      - Verdicts by rule and node, such as C(matrix) of what the filter P(gb10.cluster.preflight_rules#filter) returns. It is printed as a
+        table of the rules that did not pass everywhere, above the findings, and what passed in it is counted.
+      - C(.) stands for a pass, C(-) for a rule that was not judged. With more than eight columns the nodes are listed by verdict.
+    type: dict
+    version_added: 0.3.0
+  fail_on_warn:
+    description:
+      - Whether V(warn) fails, too.
+    type: bool
+    default: false
+    version_added: 0.3.0
 """
 
 EXAMPLES = r"""
