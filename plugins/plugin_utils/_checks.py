@@ -42,7 +42,8 @@ ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 #: ``NVRM: Xid (PCI:000f:01:00): 79, ...``
 _XID = re.compile(r"Xid \([^)]*\): (\d+)")
 
-#: What may stand between a field and an operand in ``where``. ``has``: the list or text holds one of the operands.
+#: What may stand between a field and an operand in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
+#: entry of the list does.
 RELATIONS: dict[str, t.Callable[[t.Any, t.Any], bool]] = {
     "is": operator.eq,
     "is_not": operator.ne,
@@ -53,7 +54,7 @@ RELATIONS: dict[str, t.Callable[[t.Any, t.Any], bool]] = {
     "one_of": lambda have, wanted: have in wanted,
     "none_of": lambda have, wanted: have not in wanted,
     "has": lambda have, wanted: any(one in have for one in wanted),
-    "has_none": lambda have, wanted: not any(one in have for one in wanted),
+    "mentions": lambda have, wanted: any(one in item for item in have for one in wanted),
 }
 
 CHECKS: dict[str, OfNode] = {}

@@ -346,7 +346,7 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
 def strays(name: str, zombies: dict[str, t.Any]) -> list[Finding]:
     """Return what the module for GPU processes found that no rule knows: it is passed on as it is."""
     return [
-        {**found, "node": name, "was": None, "compares": "requirement", "tags": ["memory"]}
+        {**found, "node": name, "remedy": found["remedy"] or "look at the node", "was": None, "compares": "requirement", "tags": ["memory"]}
         for found in zombies["findings"]
         if found["id"] not in known_ids() and found["verdict"] != "pass"
     ]

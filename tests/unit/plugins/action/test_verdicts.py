@@ -46,6 +46,8 @@ def judge(findings, **options):
         ([PASS, BLOCK], {}, True),
         ([BLOCK], {"silenced": ["d.four"]}, False),
         ([BLOCK, UNKNOWN], {"silenced": ["d.four"]}, True),
+        ([PASS, WARN], {"fail_on_warn": True}, True),
+        ([PASS, WARN], {"fail_on_warn": True, "silenced": ["b.two"]}, False),
     ],
 )
 def test_what_stops(findings, options, stops):
@@ -64,3 +66,17 @@ def test_show_problems_leaves_out_what_passed():
     dummy, output = judge([PASS, WARN], show="problems")
     assert "so so." in output
     assert "a.one" not in output.split("SUCCESS", maxsplit=1)[0]
+
+
+def test_a_matrix_is_a_table_of_rules_and_nodes_above_the_findings():
+    matrix = {"a.one": {"spark-1": "pass", "spark-2": "pass"}, "d.four": {"spark-1": "pass", "spark-2": "block"}}
+    dummy, output = judge([BLOCK], matrix=matrix)
+    lines = [line.rstrip() for line in output.splitlines()]
+    at = lines.index("Test: 1 block, 3 pass")
+    assert lines[at + 1 : at + 6] == ["          spark-1  spark-2", "  d.four  .        block", "", "  block  d.four  spark-2  no.", "                          → do this"]
+
+
+def test_a_warning_that_stops_says_so_with_its_remedy():
+    code, output = judge([WARN], fail_on_warn=True)
+    assert code != 0
+    assert "spark-1: so so. Remedy: look" in output
