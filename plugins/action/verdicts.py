@@ -41,7 +41,8 @@ class ActionModule(ActionBase):
         title = f"{arguments['title']}: {_table.summary(_table.tally(findings, matrix))}"
         shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
         blocks = [block for block in (_table.grid(matrix), _table.render(shown)) if block]
-        display.display("\n".join([title, *(f"  {line}" for line in itertools.chain(*((*block, "") for block in blocks)))]).rstrip())
+        lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
+        display.display("\n".join([title, *lines]).rstrip())
         stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING
         stopped = verdict in stopping
         return {

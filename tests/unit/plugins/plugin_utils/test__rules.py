@@ -496,7 +496,7 @@ def test_what_a_live_engine_of_this_cluster_holds_is_ours():
 
 def test_memory_that_others_hold_is_not():
     full = {"memory__available_mb": 11000, "containers": [], "listeners": [listener(port=8000, container="someone")]}
-    assert ids(judged(asked(node(**full)))) == {"memory.available", "memory.available_alike", "port.free"}
+    assert ids(judged(asked(node(**full)))) == {"memory.available", "port.free"}
 
 
 def test_a_foreigner_beside_a_stale_head_is_named_with_it():
