@@ -106,6 +106,10 @@ def listed(values: t.Mapping[str, t.Any], unit: str = "") -> str:
     return ", ".join(f"{name} {value}{unit}" for name, value in values.items())
 
 
+def _named_like(name: str, patterns: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
 # --- of any value -----------------------------------------------------------------------------------------------------------
 
 
@@ -524,7 +528,7 @@ def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     if not of_entry(firewall, "default_deny", "firewall"):
         return
     holder = _holder_of(node, node.needs["address"])
-    if holder is not None and holder["name"] in of_entry(firewall, "interfaces", "firewall"):
+    if holder is not None and _named_like(holder["name"], of_entry(firewall, "interfaces", "firewall")):
         return
     trusted = [ipaddress.ip_network(network, strict=False) for network in of_entry(firewall, "networks", "firewall")]
     closed = [peer for peer in node.needs["peers"] if not any(ipaddress.ip_address(peer) in network for network in trusted)]
@@ -651,10 +655,6 @@ def other_clusters(node: Node, arguments: Arguments, limits: Arguments) -> Fault
     for container in node.get("containers"):
         if container["cluster"] != node.needs["cluster"] and container["state"] == "running":
             yield Fault(container["name"], node.needs["cluster"], container)
-
-
-def _named_like(name: str, patterns: t.Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @check
