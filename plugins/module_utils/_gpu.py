@@ -24,7 +24,8 @@ HOST_PID_NAMESPACE = 4026531836
 
 #: How the driver's tool says that a figure does not exist: GB10 has no memory of the GPU's own to count.
 _ABSENT = re.compile(r"^\[?(N/A|Not Supported|Insufficient Permissions|Unknown Error|Not Found)\]?$", re.IGNORECASE)
-_MEMORY = re.compile(r"^(?P<mib>\d+)(?: MiB)?$")
+_MEMORY = re.compile(r"^(?P<mib>[0-9]{1,12})(?: MiB)?$")
+_NUMBER = re.compile(r"^[0-9]{1,10}$")
 
 _PS_STATE = re.compile(r"^\d+ \(.*\) (?P<state>\S) ", re.DOTALL)
 
@@ -63,7 +64,7 @@ def parse_processes(text: str) -> list[GpuProcess]:
     for line in filter(str.strip, text.splitlines()):
         pid_text, _comma, rest = line.strip().partition(", ")
         name, comma, used = rest.rpartition(", ")
-        if not comma or not pid_text.isdigit():
+        if not comma or not _NUMBER.match(pid_text):
             raise UnknownState(f"nvidia-smi lists a process in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         process = GpuProcess(int(pid_text), name, parse_figure(used))
         earlier = found.get(process.pid)
@@ -79,7 +80,7 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
     gpus = []
     for line in filter(str.strip, text.splitlines()):
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 6 or not fields[0].isdigit():
+        if len(fields) != 6 or not _NUMBER.match(fields[0]):
             raise UnknownState(f"nvidia-smi describes a GPU in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         index, name, uuid, driver, total, used = fields
         gpus.append(
@@ -95,7 +96,8 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
     return gpus
 
 
-def _answer(result: ToolResult) -> str:
+def answer(result: ToolResult) -> str:
+    """Return what the driver's tool printed. Raises :class:`UnknownState` with its words when it failed."""
     if result.rc != 0:
         raise UnknownState(
             f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
@@ -113,12 +115,12 @@ def first_line(text: str) -> str:
 
 def query_processes(nvidia_smi: str, timeout: float) -> list[GpuProcess]:
     """Ask the driver's tool for the processes that compute. Raises :class:`UnknownState` when it gives no readable answer."""
-    return parse_processes(_answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))
+    return parse_processes(answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))
 
 
 def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
     """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when it gives no readable answer."""
-    return parse_gpus(_answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
+    return parse_gpus(answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
 
 
 def process_state(stat: str) -> str:

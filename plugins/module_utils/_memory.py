@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, optional_number, optional_text, required_text, strict
 
 KIB_PER_MIB = 1024
 
@@ -29,9 +31,27 @@ FIGURES = {
     "swap_free_mb": "SwapFree",
 }
 
-_LINE = re.compile(r"^(?P<name>[A-Za-z0-9_()]+):\s+(?P<value>\d+)(?: kB)?\s*$")
+#: The same for what memory is accounted to beyond the page cache; ``node_info`` shows them as well.
+MORE_FIGURES = {
+    "anon_mb": "AnonPages",
+    "sunreclaim_mb": "SUnreclaim",
+    "kernel_stack_mb": "KernelStack",
+    "page_tables_mb": "PageTables",
+    "hugetlb_mb": "Hugetlb",
+    "committed_as_mb": "Committed_AS",
+}
 
-_BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>\d+(?: +\d+)*)\s*$")
+_LINE = re.compile(r"^(?P<name>[A-Za-z0-9_()]+):\s+(?P<value>[0-9]{1,20})(?: kB)?\s*$")
+
+_VMSTAT = re.compile(r"^(?P<name>[A-Za-z0-9_]+) (?P<value>-?[0-9]{1,20})$")
+
+#: One line of a pressure file: percent of the time, then microseconds since boot (the kernel's ``Documentation/accounting/psi.rst``).
+_PRESSURE = re.compile(
+    r"^(?P<kind>some|full) avg10=(?P<avg10>[0-9]{1,3}\.[0-9]{2}) avg60=(?P<avg60>[0-9]{1,3}\.[0-9]{2}) avg300=(?P<avg300>[0-9]{1,3}\.[0-9]{2})"
+    r" total=(?P<total_us>[0-9]{1,20})$"
+)
+
+_BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>[0-9]{1,20}(?: +[0-9]{1,20})*)\s*$")
 
 #: Without these nothing can be judged, so their absence is an unreadable answer and not a zero.
 _REQUIRED = ("MemTotal", "MemAvailable", "Cached", "Buffers")
@@ -54,9 +74,9 @@ def parse_meminfo(text: str) -> dict[str, int]:
     return found
 
 
-def read_meminfo(proc_root: str = "/proc") -> dict[str, int]:
-    """Return the meminfo of this node, in KiB. Raises :class:`UnknownState` when it cannot be read."""
-    path = os.path.join(proc_root, "meminfo")
+def read_meminfo(proc_root: str = "/proc", path: str | None = None) -> dict[str, int]:
+    """Return the meminfo of this node, in KiB, from ``path`` where one is given. Raises :class:`UnknownState` when it cannot be read."""
+    path = path or os.path.join(proc_root, "meminfo")
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             return parse_meminfo(stream.read())
@@ -115,3 +135,62 @@ def huge_free_mb(zones: list[list[int]], huge_kib: int, page_kib: int) -> int:
     order = max(huge_kib // page_kib, 1).bit_length() - 1
     pages = sum(count << n for counts in zones for n, count in enumerate(counts) if n >= order)
     return pages * page_kib // KIB_PER_MIB
+
+
+def parse_vmstat(text: str) -> dict[str, int]:
+    """Return the counters of a ``/proc/vmstat`` text by name. Raises :class:`UnknownState` for a line of another shape, or when there is none."""
+    found = {}
+    for line in filter(str.strip, text.splitlines()):
+        match = _VMSTAT.match(line)
+        if not match:
+            raise UnknownState(f"vmstat has a line that cannot be read: {line[:200]!r}", raw=text[:4000])
+        found[match["name"]] = int(match["value"])
+    if not found:
+        raise UnknownState("vmstat counts nothing", raw=text[:4000])
+    return found
+
+
+def parse_pressure(text: str) -> dict[str, dict[str, float | int]]:
+    """Return a pressure file as ``{some|full: {avg10, avg60, avg300, total_us}}``: percent of the last seconds, and microseconds since boot.
+
+    Raises :class:`UnknownState` for a line of another shape, or when ``some`` is missing. ``full`` is not there for every resource.
+    """
+    found: dict[str, dict[str, float | int]] = {}
+    for line in filter(str.strip, text.splitlines()):
+        match = _PRESSURE.match(line)
+        if not match:
+            raise UnknownState(f"the kernel tells pressure in a shape that cannot be read: {line[:200]!r}", raw=text[:4000])
+        found[match["kind"]] = {**{name: float(match[name]) for name in ("avg10", "avg60", "avg300")}, "total_us": int(match["total_us"])}
+    if "some" not in found:
+        raise UnknownState("the kernel tells no pressure", raw=text[:4000])
+    return found
+
+
+def _swap_activity(proc_root: str) -> dict[str, int]:
+    counters = parse_vmstat(required_text(os.path.join(proc_root, "vmstat")))
+    # A kernel built without swap counts neither, and has moved nothing.
+    return {"swap_in_pages": counters.get("pswpin", 0), "swap_out_pages": counters.get("pswpout", 0)}
+
+
+def _pressure(proc_root: str) -> dict[str, dict[str, float | int]] | None:
+    text = optional_text(os.path.join(proc_root, "pressure", "memory"))
+    return None if text is None else parse_pressure(text)
+
+
+def memory(proc_root: str = "/proc", meminfo: str | None = None, part: Part = strict) -> dict[str, t.Any]:
+    """Return the section ``memory`` of ``node_info``.
+
+    :data:`FIGURES` and :data:`MORE_FIGURES` in MiB from meminfo; ``swap_in_pages`` and ``swap_out_pages``, pages since boot, from
+    ``vmstat``; ``swappiness`` (0 to 200); ``pressure`` as :func:`parse_pressure`, None where the kernel has no PSI. Raises
+    :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``part``.
+    """
+    known = read_meminfo(proc_root, meminfo)
+    more = {key: known.get(name, 0) // KIB_PER_MIB for key, name in MORE_FIGURES.items()}
+    swap = part(lambda: _swap_activity(proc_root), {"swap_in_pages": None, "swap_out_pages": None})
+    return {
+        **figures(known),
+        **more,
+        **swap,
+        "swappiness": part(lambda: optional_number(os.path.join(proc_root, "sys", "vm", "swappiness"))),
+        "pressure": part(lambda: _pressure(proc_root)),
+    }

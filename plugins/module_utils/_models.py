@@ -98,7 +98,10 @@ def unreadable(path: str, error: OSError) -> UnknownState:
 
 def tensors_end(header: bytes) -> int:
     """Return where the tensors of a safetensors file end, in bytes after its header. Raises ValueError when the header is none."""
-    entries = json.loads(header)
+    try:
+        entries = json.loads(header)
+    except RecursionError as error:
+        raise ValueError("the header is nested too deep") from error
     if not isinstance(entries, dict):
         raise ValueError("the header is no JSON object")
     try:
@@ -157,7 +160,7 @@ def _json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | None]:
     try:
         with open(path, encoding="utf-8") as stream:
             content = json.load(stream)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return {}, Problem("not_json", relative, f"{relative} cannot be parsed: {error}")
     except OSError as error:
         raise unreadable(path, error) from error

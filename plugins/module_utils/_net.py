@@ -14,6 +14,7 @@ import array
 import fcntl
 import ipaddress
 import os
+import re
 import socket
 import struct
 import typing as t
@@ -29,6 +30,8 @@ _NAME_SIZE = 16
 #: Room for the addresses of a node with very many interfaces.
 _IFCONF_ENTRIES = 4096
 
+_NUMBER = re.compile(r"^-?[0-9]{1,20}$")
+
 _INET6_SCOPES = {0x00: "global", 0x10: "host", 0x20: "link", 0x40: "site"}
 
 
@@ -43,7 +46,7 @@ def _text(path: str) -> str | None:
 
 def _number(path: str) -> int | None:
     text = _text(path)
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+    return int(text) if text is not None and _NUMBER.match(text) else None
 
 
 def _names(path: str) -> list[str]:

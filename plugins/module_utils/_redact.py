@@ -17,9 +17,19 @@ SHORTEST_SECRET = 8
 #: What a secret looks like whose value is not known here: a hub token, a header, a variable whose name says it.
 _PATTERNS = (
     re.compile(r"\b(?P<kept>hf_)[A-Za-z0-9]{16,}"),
+    re.compile(r"\b(?P<kept>nvapi-|sk-)[A-Za-z0-9_-]{16,}"),
     re.compile(r"(?i)(?P<kept>\bbearer\s+)[^\s\"',]{8,}"),
     re.compile(r"(?P<kept>\b[A-Z0-9_]*(?:TOKEN|API_KEY|SECRET|PASSWORD)=)[^\s\"',]+"),
+    # An option of a command line (--api-key VALUE), and the password within an address.
+    re.compile(r"(?i)(?P<kept>(?<![\w-])--?[a-z0-9_-]*(?:token|api[_-]?key|secret|password)(?:=|\s+|[\"'],\s*[\"']))[^\s\"',-][^\s\"',]*"),
+    re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://[^\s/:@]+:)[^\s/@]+(?=@)"),
 )
+
+#: How the name of a variable ends that holds a secret.
+_SECRET_NAME = re.compile(r"(?i)(?:TOKEN|API_?KEY|SECRET|SECRET_KEY|ACCESS_KEY|PASSWORD|PASSWD|CREDENTIALS?)$")
+
+#: What stands where a secret stood.
+HIDDEN = "<secret>"
 
 
 def known_secrets(directory: str) -> dict[str, str]:
@@ -50,3 +60,8 @@ def redacted(text: str, secrets: dict[str, str]) -> str:
     for pattern in _PATTERNS:
         text = pattern.sub(r"\g<kept><secret>", text)
     return text
+
+
+def shown_value(name: str, value: str) -> str:
+    """Return the value of a variable as it may leave a node: :data:`HIDDEN` when its name says secret, else without what looks like one."""
+    return HIDDEN if value and _SECRET_NAME.search(name) else redacted(value, {})

@@ -11,16 +11,43 @@ short_description: Read what a cluster needs to know about a node
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Reads memory, kernel, Docker engine, our containers, network interfaces with their addresses, devices, listeners, disk space, RDMA devices
-    and GPUs of a node, from the thing itself.
-  - It also runs unprivileged. What it could not see is in RV(errors), each section for itself. A list that is empty because of that
-    must not pass for "nothing there".
-  - It needs Python's standard library alone. Neither iproute2 nor the Docker SDK has to be installed.
+  - Reads what decides over a cluster's fate from the node itself, in one call. That is memory, kernel and its log, GPUs, Docker engine and containers,
+    network, RDMA devices and fabric, listeners, disk space, variables set for everybody, limits, other users of the GPU, and models on disk.
+  - Each section can fail by itself. What could not be seen is in RV(errors), and the section is null or empty then, in whole or in part. A list that is
+    empty because of that must not pass for "nothing there".
+  - It also runs unprivileged, and tells what it could not see. Who wants all of it uses C(become).
+  - It only reads, and needs Python's standard library alone. Neither iproute2 nor the Docker SDK has to be installed.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
 options:
+  sections:
+    description:
+      - What to read, by the names of the results. When empty, everything.
+      - A section that was not asked for is not in the result.
+    type: list
+    elements: str
+    choices:
+      - memory
+      - kernel
+      - docker
+      - containers
+      - foreign_containers
+      - interfaces
+      - fabric
+      - rdma
+      - devices
+      - listeners
+      - disk
+      - gpus
+      - environment
+      - limits
+      - kernel_log
+      - tenants
+      - models
+    default: []
+    version_added: 0.3.0
   devices:
     description:
       - Device nodes, or directories of them, to look for.
@@ -39,6 +66,13 @@ options:
     type: list
     elements: path
     default: []
+  model_roots:
+    description:
+      - Caches of the Hugging Face hub to look for models in. Each is the directory that holds C(hub/), or C(hub/) itself. One that does not exist holds none.
+    type: list
+    elements: path
+    default: []
+    version_added: 0.3.0
   nvidia_smi:
     description:
       - The NVIDIA driver's tool, as a path or as a name to be found on C(PATH).
@@ -46,9 +80,22 @@ options:
     default: nvidia-smi
   tool_timeout:
     description:
-      - Seconds to wait for one answer of O(nvidia_smi).
+      - Seconds to wait for one answer of O(nvidia_smi), and for the kernel's log.
     type: int
     default: 30
+  kernel_log:
+    description:
+      - Where the kernel's log is read. V(auto) is the kernel's own buffer, and the journal where that may not be read or no longer reaches back to the
+        boot.
+      - Otherwise a file, which may hold what C(dmesg), C(journalctl -k) or C(/dev/kmsg) print.
+    type: str
+    default: auto
+    version_added: 0.3.0
+  meminfo:
+    description:
+      - A file to read memory figures from, in place of C(meminfo) below O(proc_root).
+    type: path
+    version_added: 0.3.0
   proc_root:
     description:
       - Where the proc file system is mounted.
@@ -59,6 +106,24 @@ options:
       - Where the sys file system is mounted.
     type: path
     default: /sys
+  etc_root:
+    description:
+      - The directory that is read as C(/etc).
+    type: path
+    default: /etc
+    version_added: 0.3.0
+  modules_root:
+    description:
+      - Where the kernels' modules are installed.
+    type: path
+    default: /lib/modules
+    version_added: 0.3.0
+  boot_root:
+    description:
+      - Where the kernels themselves lie.
+    type: path
+    default: /boot
+    version_added: 0.3.0
 """
 
 EXAMPLES = r"""
@@ -68,6 +133,13 @@ EXAMPLES = r"""
     paths: [/var/lib/gb10, /home/spark/.cache/huggingface]
   register: node
 
+- name: Look only at what else uses the GPU, and at the models on disk
+  gb10.cluster.node_info:
+    sections: [gpus, tenants, foreign_containers, models]
+    model_roots: [/home/spark/.cache/huggingface]
+  become: true
+  register: others
+
 - name: Say what could not be seen
   ansible.builtin.debug:
     var: node.errors
@@ -75,22 +147,171 @@ EXAMPLES = r"""
 
 RETURN = r"""
 memory:
-  description: Memory figures in MiB, null when they could not be read.
-  returned: always
+  description:
+    - Memory in MiB, null when it could not be read. A figure that this kernel does not have is 0.
+    - CPU and GPU of a GB10 share it, and what CUDA holds is in none of the kernel's figures but RV(memory.available_mb).
+  returned: when asked for
   type: dict
-  sample:
-    {"total_mb": 122536, "free_mb": 9120, "available_mb": 108870, "cached_mb": 97204, "buffers_mb": 412, "slab_reclaimable_mb": 1290,
-     "dirty_mb": 3, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
+  contains:
+    total_mb:
+      description: All memory that the kernel has.
+      type: int
+      sample: 122536
+    free_mb:
+      description: Memory that nobody uses.
+      type: int
+      sample: 9120
+    available_mb:
+      description: Memory that can be had without swapping.
+      type: int
+      sample: 108870
+    cached_mb:
+      description: The page cache, shared memory included.
+      type: int
+      sample: 97204
+    buffers_mb:
+      description: Cached blocks of file systems.
+      type: int
+      sample: 412
+    slab_reclaimable_mb:
+      description: Memory of the kernel that it can give back.
+      type: int
+      sample: 1290
+    dirty_mb:
+      description: Pages that wait to be written to disk.
+      type: int
+      sample: 3
+    writeback_mb:
+      description: Pages that are being written to disk.
+      type: int
+      sample: 0
+    mapped_mb:
+      description: Pages of files that processes have mapped.
+      type: int
+      sample: 611
+    shmem_mb:
+      description: Shared memory and files in memory.
+      type: int
+      sample: 44
+    swap_total_mb:
+      description: Swap space.
+      type: int
+      sample: 0
+    swap_free_mb:
+      description: Swap space that is not used.
+      type: int
+      sample: 0
+    anon_mb:
+      description: Memory of processes that no file is behind.
+      type: int
+      version_added: 0.3.0
+      sample: 2210
+    sunreclaim_mb:
+      description: Memory of the kernel that it cannot give back.
+      type: int
+      version_added: 0.3.0
+      sample: 388
+    kernel_stack_mb:
+      description: Stacks of threads.
+      type: int
+      version_added: 0.3.0
+      sample: 18
+    page_tables_mb:
+      description: Tables that map memory.
+      type: int
+      version_added: 0.3.0
+      sample: 29
+    hugetlb_mb:
+      description: Huge pages that were set aside.
+      type: int
+      version_added: 0.3.0
+      sample: 0
+    committed_as_mb:
+      description: What all processes were promised.
+      type: int
+      version_added: 0.3.0
+      sample: 9411
+    swap_in_pages:
+      description: Pages read from swap since boot, null when the kernel does not tell.
+      type: int
+      version_added: 0.3.0
+      sample: 0
+    swap_out_pages:
+      description: Pages written to swap since boot, null when the kernel does not tell.
+      type: int
+      version_added: 0.3.0
+      sample: 0
+    swappiness:
+      description: The setting vm.swappiness, 0 to 200.
+      type: int
+      version_added: 0.3.0
+      sample: 60
+    pressure:
+      description:
+        - How long tasks waited for memory, some of them or all, in percent of the last 10, 60 and 300 seconds and in microseconds since boot.
+        - Null where the kernel does not measure it.
+      type: dict
+      version_added: 0.3.0
+      sample: {"some": {"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_us": 4711}, "full": {"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_us": 4200}}
 kernel:
-  description: The kernel's release, the architecture, and an id that changes at every boot.
-  returned: always
+  description: The running kernel, null when not even its release could be read.
+  returned: when asked for
   type: dict
-  sample: {"release": 6.11.0-1016-nvidia, "arch": aarch64, "boot_id": 2a5dc1f5-3983-4f96-a958-ebff58fa47ab}
+  contains:
+    release:
+      description: Its release.
+      type: str
+      sample: 6.11.0-1016-nvidia
+    arch:
+      description: The architecture.
+      type: str
+      sample: aarch64
+    boot_id:
+      description: An id that changes at every boot.
+      type: str
+      sample: 2a5dc1f5-3983-4f96-a958-ebff58fa47ab
+    cmdline:
+      description: What it was started with.
+      type: str
+      version_added: 0.3.0
+      sample: "BOOT_IMAGE=/boot/vmlinuz-6.11.0-1016-nvidia root=UUID=4f1c ro quiet"
+    uptime_s:
+      description: Seconds since boot.
+      type: float
+      version_added: 0.3.0
+      sample: 86412.7
+    modules:
+      description:
+        - The modules that a node lives by and that are loaded or installed.
+        - Each has the version that is C(loaded) and the one that is C(installed) for this kernel, null for not at all.
+        - A module without a version of its own goes by the checksum of its sources, or by the kernel it was built for.
+      type: dict
+      version_added: 0.3.0
+      sample: {"nvidia": {"loaded": 580.95.05, "installed": 580.95.05}, "mlx5_core": {"loaded": 6.11.0-1016-nvidia, "installed": 6.11.0-1016-nvidia}}
+    next_boot:
+      description: The kernel that the next boot would take, and whether it has NVIDIA's driver. Both are null where no kernel lies below O(boot_root).
+      type: dict
+      version_added: 0.3.0
+      sample: {"release": 6.11.0-1016-nvidia, "has_nvidia_driver": true}
+    parameters:
+      description: Parameters of loaded modules as the driver tells them.
+      type: dict
+      version_added: 0.3.0
+      sample: {"nvidia_drm.modeset": "Y"}
+    clock:
+      description:
+        - The clock.
+        - C(source) is what the kernel counts by, C(offset_ms) what is left to be corrected, positive when the clock is behind, and C(daemon) what keeps
+          the time.
+        - Two nodes are compared by whoever asks both.
+      type: dict
+      version_added: 0.3.0
+      sample: {"source": arch_sys_counter, "synchronized": true, "offset_ms": 0.021, "daemon": chrony}
 docker:
   description:
     - The Docker engine. RV(docker.reachable) tells whether it answered, the other keys of the engine are null when it did not.
     - RV(docker.python_docker) is the version of the Docker SDK that the node's Python would import, null when there is none.
-  returned: always
+  returned: when asked for
   type: dict
   contains:
     reachable:
@@ -134,13 +355,56 @@ docker:
       description: The free disk space there, null when it cannot be told.
       type: int
       sample: 851479363584
+    default_runtime:
+      description: The runtime of a container that asks for none.
+      type: str
+      version_added: 0.3.0
+      sample: runc
+    cdi_dirs:
+      description: Where it looks for specifications of devices (CDI). Empty where that is switched off or not known to it.
+      type: list
+      elements: str
+      version_added: 0.3.0
+      sample: [/etc/cdi, /var/run/cdi]
+    cdi_devices:
+      description: The devices that those specify.
+      type: list
+      elements: str
+      version_added: 0.3.0
+      sample: ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
+    nvidia:
+      description: How it can give a GPU to a container. V(runtime) is through NVIDIA's runtime, V(cdi) through a specified device, V(both) or V(none).
+      type: str
+      version_added: 0.3.0
+      sample: both
+    snap:
+      description: Whether it is the confined one of the snap package.
+      type: bool
+      version_added: 0.3.0
+      sample: false
+    memlock_bytes:
+      description: How much memory its daemon may lock, -1 for no limit, null when that may not be seen or the daemon is not on this node.
+      type: int
+      version_added: 0.3.0
+      sample: -1
+    live_restore:
+      description: Whether containers outlive a restart of the daemon.
+      type: bool
+      version_added: 0.3.0
+      sample: false
+    warnings:
+      description: What it warns of.
+      type: list
+      elements: str
+      version_added: 0.3.0
+      sample: []
     python_docker:
       description: The version of the Docker SDK for Python on this node.
       type: str
       sample: 5.0.3
 containers:
   description: The containers of this collection on the node, of any cluster.
-  returned: always
+  returned: when asked for
   type: list
   elements: dict
   contains:
@@ -176,9 +440,63 @@ containers:
       description: Its state in the engine's words.
       type: str
       sample: Up 3 hours
+foreign_containers:
+  description: The containers on the node that are not of this collection, by name, whether they run or not.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.3.0
+  contains:
+    id:
+      description: The container's id.
+      type: str
+      sample: 9f1d1b8e52b0f1c1
+    name:
+      description: Its name.
+      type: str
+      sample: open-webui
+    image:
+      description: The image it was made of.
+      type: str
+      sample: "ghcr.io/open-webui/open-webui:ollama"
+    state:
+      description: Its state.
+      type: str
+      sample: running
+    command:
+      description: What it runs, without what looks like a secret.
+      type: str
+      sample: bash start.sh
+    created:
+      description: When it was made, in UTC.
+      type: str
+      sample: "2026-11-02T08:11:40Z"
+    gpu:
+      description: Whether it was given an NVIDIA GPU, by a request, a device file, or NVIDIA's runtime. Null when the engine did not tell.
+      type: bool
+      sample: true
+    pids:
+      description: Its processes, by their numbers on the node. Empty when it does not run.
+      type: list
+      elements: int
+      sample: [40121, 40188]
+    host_network:
+      description: Whether it shares the node's network. Null when the engine did not tell.
+      type: bool
+      sample: false
+    env_names:
+      description: The names of its variables that concern engine, Ray, NCCL, CUDA and their kin. Null when the engine did not tell.
+      type: list
+      elements: str
+      sample: [CUDA_VERSION, NVIDIA_VISIBLE_DEVICES]
+    ports:
+      description: The ports that it publishes.
+      type: list
+      elements: dict
+      sample: [{"address": 0.0.0.0, "port": 3000, "container_port": 8080, "protocol": tcp}]
 interfaces:
   description: The network interfaces by name.
-  returned: always
+  returned: when asked for
   type: list
   elements: dict
   contains:
@@ -220,14 +538,101 @@ interfaces:
       type: list
       elements: dict
       sample: [{"family": ipv4, "address": 192.168.100.10, "prefix": 24, "network": 192.168.100.0/24, "scope": global}]
+fabric:
+  description:
+    - One entry for each RDMA device, then one for each interface of the driver mlx5_core that has none.
+    - What could not be read is null.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.3.0
+  contains:
+    device:
+      description: The RDMA device, null for an interface without one.
+      type: str
+      sample: rocep1s0f0
+    netdev:
+      description: Its interface.
+      type: str
+      sample: enp1s0f0np0
+    twin:
+      description: The interface that is the other PCIe half of the same cage, null when there is not exactly one.
+      type: str
+      sample: enP2p1s0f0np0
+    cage:
+      description: The cage, by the name of its port.
+      type: str
+      sample: p0
+    bond:
+      description: The bond that the interface is part of, null when it is in none.
+      type: str
+    carrier:
+      description: Whether the other end is there, null while the interface is down.
+      type: bool
+      sample: true
+    operstate:
+      description: The state of the interface.
+      type: str
+      sample: up
+    speed_mbps:
+      description: Its speed in Mbit/s, null when it does not tell.
+      type: int
+      sample: 200000
+    mtu:
+      description: Its largest packet in bytes.
+      type: int
+      sample: 9000
+    addresses:
+      description: Its own addresses. Those of a bond are the bond's.
+      type: list
+      elements: str
+      sample: [192.168.100.10]
+    networks:
+      description: The same with what belongs to them.
+      type: list
+      elements: dict
+      sample: [{"family": ipv4, "address": 192.168.100.10, "prefix": 24, "network": 192.168.100.0/24, "scope": global}]
+    driver:
+      description: Its driver.
+      type: str
+      sample: mlx5_core
+    firmware:
+      description: The firmware of the RDMA device.
+      type: str
+      sample: 28.45.4028
+    port_state:
+      description: The state of its port.
+      type: str
+      sample: ACTIVE
+    physical_state:
+      description: The physical state of its port.
+      type: str
+      sample: LinkUp
+    rate:
+      description: The rate of its port in the words of the kernel.
+      type: str
+      sample: 200 Gb/sec (4X HDR)
+    pcie:
+      description: Its PCIe link, with lanes and GT/s a lane as they are and at most.
+      type: dict
+      sample: {"address": "0000:01:00.0", "width": 4, "width_max": 4, "speed_gts": 32.0, "speed_max_gts": 32.0}
+    gids:
+      description: The GIDs of its port that are not empty. Index and content may change at every boot.
+      type: list
+      elements: dict
+      sample: [{"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c0a8:640a", "type": RoCE v2, "ndev": enp1s0f0np0, "family": ipv4, "address": 192.168.100.10}]
+    counters:
+      description: The counters of device and port by name. C(port_xmit_data) and C(port_rcv_data) count four bytes at a time.
+      type: dict
+      sample: {"port_xmit_data": 4820114, "out_of_sequence": 0}
 devices:
   description: Whether each of O(devices) is there, null when that may not be seen.
-  returned: always
+  returned: when asked for
   type: dict
   sample: {"/dev/infiniband": true}
 listeners:
   description: Who listens on O(ports). The process is null or empty when it may not be seen, the container is the name of the one it runs in.
-  returned: always
+  returned: when asked for
   type: list
   elements: dict
   sample:
@@ -240,12 +645,12 @@ listeners:
       container: ""
 disk:
   description: The disk space for each of O(paths), with the existing directory that was measured; null when that may not be seen.
-  returned: always
+  returned: when asked for
   type: dict
   sample: {"/var/lib/gb10": {"measured_at": /var/lib, "total_bytes": 3936358408192, "free_bytes": 851479363584}}
 rdma:
   description: The RDMA devices with the interfaces on top of them.
-  returned: always
+  returned: when asked for
   type: list
   elements: dict
   sample:
@@ -253,17 +658,328 @@ rdma:
       netdevs: [enp1s0f0np0]
       ports: [{"port": 1, "state": ACTIVE, "physical_state": LinkUp, "link_layer": Ethernet, "rate": 200 Gb/sec (4X HDR)}]
 gpus:
-  description: The GPUs, with null for memory figures that the driver does not tell (GB10).
-  returned: always
+  description: The GPUs. Null stands for what the driver does not tell, such as the memory figures of a GB10.
+  returned: when asked for
   type: list
   elements: dict
-  sample:
-    - index: 0
-      name: NVIDIA GB10
-      uuid: GPU-4f1c2d3e-0000-0000-0000-000000000000
-      driver_version: 580.95.05
-      memory_total_mb:
-      memory_used_mb:
+  contains:
+    index:
+      description: The number of the GPU.
+      type: int
+      sample: 0
+    name:
+      description: Its name.
+      type: str
+      sample: NVIDIA GB10
+    uuid:
+      description: Its id.
+      type: str
+      sample: GPU-4f1c2d3e-0000-0000-0000-000000000000
+    driver_version:
+      description: The version of the driver.
+      type: str
+      sample: 580.95.05
+    memory_total_mb:
+      description: Its own memory in MiB.
+      type: int
+    memory_used_mb:
+      description: What is used of its own memory in MiB.
+      type: int
+    bus_id:
+      description: Its place on the PCI bus.
+      type: str
+      version_added: 0.3.0
+      sample: "0000000F:01:00.0"
+    cuda_version:
+      description: The newest CUDA that the driver supports.
+      type: str
+      version_added: 0.3.0
+      sample: "13.0"
+    vbios:
+      description: The version of its firmware.
+      type: str
+      version_added: 0.3.0
+      sample: 9A.0B.12.00.00
+    utilisation_percent:
+      description: Percent of the time that it was busy.
+      type: int
+      version_added: 0.3.0
+      sample: 0
+    sm_clock_mhz:
+      description: The clock of its processors now, in MHz.
+      type: int
+      version_added: 0.3.0
+      sample: 208
+    sm_clock_max_mhz:
+      description: Their highest clock, in MHz.
+      type: int
+      version_added: 0.3.0
+      sample: 3003
+    power_w:
+      description: What it draws, in W.
+      type: float
+      version_added: 0.3.0
+      sample: 4.1
+    temperature_c:
+      description: Its temperature in degrees Celsius.
+      type: int
+      version_added: 0.3.0
+      sample: 38
+    pstate:
+      description: Its performance state, from P0 (highest) to P12.
+      type: str
+      version_added: 0.3.0
+      sample: P8
+    throttle:
+      description: Why its clock is not higher, by the names of the driver. Null when the driver does not tell.
+      type: list
+      elements: str
+      version_added: 0.3.0
+      sample: [gpu_idle]
+    persistence:
+      description: Whether the driver stays loaded without users.
+      type: bool
+      version_added: 0.3.0
+      sample: true
+    mig:
+      description: Whether it is split into instances.
+      type: bool
+      version_added: 0.3.0
+    processes:
+      description:
+        - The processes that use it, each once.
+        - C(type) is C for one that computes, G for one that draws, C+G for both, C(used_mib) its memory in MiB.
+        - Null when the list could not be read.
+      type: list
+      elements: dict
+      version_added: 0.3.0
+      sample: [{"pid": 40188, "type": C, "name": /usr/local/bin/ollama, "used_mib": 6220}]
+    source:
+      description: V(xml) for the full answer of O(nvidia_smi), V(csv) for the short one that it fell back to.
+      type: str
+      version_added: 0.3.0
+      sample: xml
+environment:
+  description: Variables for engine, Ray, NCCL, UCX, Gloo, CUDA, the hub and their kin that the node sets for everybody.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.3.0
+  contains:
+    where:
+      description:
+        - What sets it.
+        - C(/etc/environment), C(environment.d:FILE), C(profile.d:FILE), C(shell:FILE), C(systemd:UNIT), C(systemd:system.conf) or C(systemd:user.conf).
+      type: str
+      sample: /etc/environment
+    name:
+      description: The variable.
+      type: str
+      sample: VLLM_USE_FLASHINFER_MOE_FP4
+    value:
+      description: Its value as it is written, V(<secret>) in place of one that looks like a secret.
+      type: str
+      sample: "0"
+    path:
+      description: The file.
+      type: path
+      sample: /etc/environment
+limits:
+  description: Limits that decide over RDMA, and over who dies first when memory ends. A part that could not be read is null.
+  returned: when asked for
+  type: dict
+  version_added: 0.3.0
+  contains:
+    docker_memlock_bytes:
+      description: How much memory the daemon of Docker may lock, -1 for no limit, null when it does not run.
+      type: int
+      sample: -1
+    containerd_memlock_bytes:
+      description: The same for containerd, whose limit a container without one of its own inherits where containerd is a service of its own.
+      type: int
+      sample: -1
+    sshd:
+      description: The daemon that takes logins. Both are null when none runs, as where systemd starts one for each login.
+      type: dict
+      contains:
+        pid:
+          description: Its process.
+          type: int
+          sample: 1204
+        oom_score_adj:
+          description: How it is weighed when memory ends, from -1000 (never killed) to 1000.
+          type: int
+          sample: -1000
+    earlyoom:
+      description: The daemon that ends processes before memory does.
+      type: dict
+      contains:
+        running:
+          description: Whether it runs on the node, outside of containers.
+          type: bool
+          sample: true
+        args:
+          description: What it was started with, null when it does not run.
+          type: str
+          sample: -r 3600 -m 4,2 -s 100,100
+        mem_percent:
+          description: The percentage of available memory at which it begins to act.
+          type: float
+          sample: 4.0
+        swap_percent:
+          description: The percentage of free swap at which it begins to act. Both have to be reached.
+          type: float
+          sample: 100.0
+        acts_below_mb:
+          description:
+            - MiB of available memory at which its memory threshold is reached now, by the two ways its versions count.
+            - C(of_total) is of all memory, before 1.8.
+            - C(of_user) is of available memory and that of processes, from 1.8 on, where memory that CUDA holds does not count.
+          type: dict
+          sample: {"of_total": 4901, "of_user": 92}
+        effective:
+          description:
+            - Whether it can take effect with the swap there is.
+            - False also when it does not run.
+            - Null when that depends on how much will be swapped.
+          type: bool
+          sample: true
+        why:
+          description: Why, with the figures.
+          type: str
+          sample: "its swap threshold (100 %) always holds: it acts at 4 % of available memory"
+kernel_log:
+  description: What the kernel logged since boot about GPU, PCIe, fabric and lack of memory. Null when no source could be read.
+  returned: when asked for
+  type: dict
+  version_added: 0.3.0
+  contains:
+    since_boot:
+      description: Whether the first line of this boot was among what was read.
+      type: bool
+      sample: true
+    source:
+      description: Where it was read.
+      type: str
+      sample: /dev/kmsg
+    events:
+      description: What it said. Messages that differ in numbers alone are one event, in the words of the first.
+      type: list
+      elements: dict
+      contains:
+        time:
+          description: When it was first said, in UTC, null when the log does not tell.
+          type: str
+          sample: "2026-11-21T01:52:59Z"
+        last:
+          description: When it was last said.
+          type: str
+          sample: "2026-11-21T01:52:59Z"
+        kind:
+          description: V(nv_no_memory), V(xid), V(nvrm), V(aer), V(oom) or V(mlx5).
+          type: str
+          sample: xid
+        text:
+          description: The message.
+          type: str
+          sample: "NVRM: Xid (PCI:000f:01:00): 43, pid=2211, name=VLLM::EngineCor, Ch 00000008"
+        count:
+          description: How often it was said.
+          type: int
+          sample: 1
+    truncated:
+      description: Whether something was left out.
+      type: bool
+      sample: false
+tenants:
+  description:
+    - Processes outside this collection's containers that hold CUDA memory, or that are known to take some as soon as they are asked. Those with most memory
+      come first.
+    - A process that has ended but still holds memory is found by M(gb10.cluster.cuda_zombie_check).
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.3.0
+  contains:
+    pid:
+      description: The process.
+      type: int
+      sample: 40188
+    name:
+      description: Its program, or the title that it gave itself.
+      type: str
+      sample: ollama
+    cmdline:
+      description: Its command line, without what looks like a secret, cut after 500 characters.
+      type: str
+      sample: /usr/local/bin/ollama runner --model /usr/share/ollama/blobs/sha256-7121
+    user:
+      description: Whose it is.
+      type: str
+      sample: ollama
+    kind:
+      description: V(ollama), V(tts) and V(asr) for speech, V(desktop), V(vllm), V(ray), V(comfyui) or V(other).
+      type: str
+      sample: ollama
+    container:
+      description: The name of the container that it runs in, empty outside of any.
+      type: str
+      sample: ""
+    cuda:
+      description: Whether it holds CUDA's device now. Null when that may not be seen.
+      type: bool
+      sample: true
+    gpu_mib:
+      description: Its GPU memory in MiB, null where the driver does not list it or does not tell.
+      type: int
+      sample: 6220
+    rss_mb:
+      description: Its ordinary memory in MiB.
+      type: int
+      sample: 811
+models:
+  description: The models in O(model_roots), one entry a revision.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.3.0
+  contains:
+    repo:
+      description: The repository.
+      type: str
+      sample: nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
+    revision:
+      description: The commit, null when there are unfinished downloads alone.
+      type: str
+      sample: 2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+    refs:
+      description: The branches and tags that the cache knows it by.
+      type: list
+      elements: str
+      sample: [main]
+    complete:
+      description:
+        - Whether it can be served, told from names, sizes and headers as by M(gb10.cluster.model_info).
+        - Null for what is no checkpoint in safetensors, which cannot be told without reading it.
+      type: bool
+      sample: true
+    missing:
+      description: The files that are absent or cannot be used.
+      type: list
+      elements: str
+      sample: []
+    unfinished:
+      description: Downloads of the repository that did not end, or still run.
+      type: int
+      sample: 0
+    bytes:
+      description: The bytes of its files.
+      type: int
+      sample: 80371298048
+    path:
+      description: Where it lies.
+      type: path
+      sample: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -271,7 +987,9 @@ errors:
   elements: dict
   contains:
     section:
-      description: The result that is empty or null, in whole or in part, because of it.
+      description:
+        - The result that is empty or null, in whole or in part, because of it.
+        - A part of RV(docker) goes by its whole name, such as C(docker.cdi_devices).
       type: str
       sample: gpus
     verdict:
@@ -290,23 +1008,53 @@ errors:
 
 import importlib.metadata
 import os
-import platform
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _gpu, _memory, _net
+from ansible_collections.gb10.cluster.plugins.module_utils import (
+    _clock,
+    _docker_depth,
+    _environment,
+    _fabric,
+    _gpu_xml,
+    _kernel,
+    _kernel_log,
+    _limits,
+    _memory,
+    _models_disk,
+    _net,
+    _processes,
+    _tenants,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, LABEL_SPEC, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once
 
-
-def kernel(proc_root: str) -> dict[str, t.Any]:
-    """Return the kernel's release, the architecture and the boot's id."""
-    with open(os.path.join(proc_root, "sys/kernel/random/boot_id"), encoding="ascii") as stream:
-        return {"release": platform.release(), "arch": platform.machine(), "boot_id": stream.read().strip()}
+#: What can be read, in the order of the result. Each is a method of :class:`Look`.
+SECTIONS = (
+    "memory",
+    "kernel",
+    "docker",
+    "containers",
+    "foreign_containers",
+    "interfaces",
+    "fabric",
+    "rdma",
+    "devices",
+    "listeners",
+    "disk",
+    "gpus",
+    "environment",
+    "limits",
+    "kernel_log",
+    "tenants",
+    "models",
+)
 
 
 def sdk_version() -> str | None:
@@ -335,71 +1083,6 @@ def disk(path: str) -> dict[str, t.Any]:
     }
 
 
-#: What is known about the engine when it does not answer.
-NO_ENGINE: dict[str, t.Any] = {
-    "reachable": False,
-    "version": None,
-    "api_version": None,
-    "min_api_version": None,
-    "cgroup_driver": None,
-    "cgroup_version": None,
-    "runtimes": None,
-    "storage_driver": None,
-    "root_dir": None,
-    "root_free_bytes": None,
-}
-
-
-def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the engine's answers to ``/version`` and ``/info`` say. Raises :class:`UnknownState` when they lack what they must have."""
-    try:
-        return {
-            **NO_ENGINE,
-            "reachable": True,
-            "version": version["Version"],
-            "api_version": version["ApiVersion"],
-            "min_api_version": version.get("MinAPIVersion"),
-            "cgroup_driver": info.get("CgroupDriver"),
-            "cgroup_version": info.get("CgroupVersion"),
-            "runtimes": sorted(info.get("Runtimes") or {}),
-            "storage_driver": info.get("Driver"),
-            "root_dir": info["DockerRootDir"],
-        }
-    except (KeyError, TypeError) as error:
-        raise UnknownState(f"the Docker engine does not tell {error}", raw=str({"version": version, "info": info})[:2000]) from error
-
-
-def name_of(entry: dict[str, t.Any]) -> str:
-    """Return the name of a container in the engine's list."""
-    return entry["Names"][0].lstrip("/") if entry.get("Names") else ""
-
-
-def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return this collection's containers of the engine's list, in our words and by name."""
-    found = []
-    for entry in entries:
-        labels = entry["Labels"] or {}
-        if labels.get(LABEL_OWNER) == OWNER:
-            found.append(
-                {
-                    "id": entry["Id"],
-                    "name": name_of(entry),
-                    "image": entry["Image"],
-                    "cluster": labels.get(LABEL_CLUSTER),
-                    "role": labels.get(LABEL_ROLE),
-                    "spec": labels.get(LABEL_SPEC),
-                    "state": entry["State"],
-                    "status": entry["Status"],
-                }
-            )
-    return sorted(found, key=lambda container: container["name"])
-
-
-def container_name(container_id: str, entries: t.Iterable[dict[str, t.Any]]) -> str:
-    """Return the name that belongs to a container's id; the id itself when the engine does not list it."""
-    return next((name_of(entry) for entry in entries if entry["Id"] == container_id), container_id)
-
-
 def with_addresses(interface: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return an interface with its addresses alone beside its networks."""
     return {**interface, "addresses": [network["address"] for network in interface["networks"]]}
@@ -409,69 +1092,150 @@ def require_seen(found: t.Iterable[dict[str, t.Any]]) -> None:
     """Raise :class:`UnknownState` when a listener's process may not be seen: it could be anybody's."""
     hidden = sorted({entry["port"] for entry in found if entry["pid"] is None})
     if hidden:
-        raise UnknownState(f"nobody tells whose process listens on port {', '.join(map(str, hidden))}", remedy="Run the task with become: true.")
+        raise UnknownState(f"nobody tells whose process listens on port {', '.join(map(str, hidden))}", remedy=BECOME)
 
 
-class Sections:
-    """Reads one section after the other; one that fails is told in ``errors`` and does not keep the others from being read."""
+class Look:
+    """One look at a node. What several sections need is read once, and fails for each of them."""
 
-    def __init__(self) -> None:
-        self.errors: list[dict[str, str]] = []
+    def __init__(self, params: dict[str, t.Any], api: EngineApi) -> None:
+        self.params = params
+        self.api = api
+        self.proc, self.sysfs = params["proc_root"], params["sysfs_root"]
+        self.sections = Sections()
+        self.answers = once(lambda: (api.get("/version"), api.get("/info")))
+        self.entries = once(self._entries)
+        self.processes = once(lambda: _processes.scan(self.proc))
+        self.links = once(lambda: _net.interfaces(self.sysfs, self.proc))
+        self.rdma_devices = once(lambda: _net.rdma_devices(self.sysfs))
+        self.cards = once(lambda: _gpu_xml.gpus(params["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
 
-    def read(self, section: str, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-        try:
-            return reader()
-        except ClusterError as error:
-            self._note(section, error.verdict, str(error), error.remedy)
-        except OSError as error:
-            remedy = "Run the task with become: true." if isinstance(error, PermissionError) else ""
-            self._note(section, "unknown", f"{error.filename or section}: {error.strerror or error}", remedy)
-        return otherwise
+    def _entries(self) -> list[dict[str, t.Any]]:
+        self.answers()  # an engine that does not answer is not waited for twice
+        return _docker_depth.entries_of(self.api.containers({}))
 
-    def _note(self, section: str, verdict: str, error: str, remedy: str) -> None:
-        self.errors.append({"section": section, "verdict": verdict, "error": error, "remedy": remedy})
+    def _meminfo(self) -> dict[str, int]:
+        return _memory.read_meminfo(self.proc, self.params["meminfo"])
+
+    # -- the sections, by name -----------------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, t.Any] | None:
+        return self.sections.read("memory", lambda: _memory.memory(self.proc, self.params["meminfo"], self.sections.part("memory")))
+
+    def kernel(self) -> dict[str, t.Any] | None:
+        part = self.sections.part("kernel")
+        found = part(lambda: _kernel.kernel(self.proc, self.sysfs, self.params["modules_root"], self.params["boot_root"], part))
+        return found and {**found, "clock": part(lambda: _clock.clock(self.proc, self.sysfs, part))}
+
+    def docker(self) -> dict[str, t.Any]:
+        part = self.sections.part("docker")
+        found = part(lambda: _docker_depth.engine(*self.answers()), _docker_depth.NO_ENGINE)
+        if found["reachable"]:
+            found = _docker_depth.depth(found, self.answers()[1], self.params["etc_root"], self.sections.part("docker.cdi_devices"))
+            # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
+            found["root_free_bytes"] = part(lambda: disk(found["root_dir"])["free_bytes"])
+            found["memlock_bytes"] = self.sections.read(
+                "docker.memlock_bytes", lambda: _limits.memlock(self.processes().processes.values(), "dockerd", self.proc)
+            )
+        return {**found, "python_docker": sdk_version()}
+
+    def containers(self) -> list[dict[str, t.Any]]:
+        return self.sections.read("containers", lambda: _docker_depth.ours(self.entries()), [])
+
+    def foreign_containers(self) -> list[dict[str, t.Any]]:
+        part = self.sections.part("foreign_containers")
+
+        def found() -> list[dict[str, t.Any]]:
+            pids = _processes.by_container(part(lambda: self.processes().processes, {}).values())
+            return _docker_depth.foreign(self.entries(), self.api.inspect, pids, part)
+
+        return part(found, [])
+
+    def interfaces(self) -> list[dict[str, t.Any]]:
+        return [with_addresses(interface) for interface in self.sections.read("interfaces", self.links, [])]
+
+    def fabric(self) -> list[dict[str, t.Any]]:
+        part = self.sections.part("fabric")
+        return part(lambda: _fabric.fabric(self.sysfs, self.proc, part, self.links(), self.rdma_devices()), [])
+
+    def rdma(self) -> list[dict[str, t.Any]]:
+        return self.sections.read("rdma", self.rdma_devices, [])
+
+    def devices(self) -> dict[str, bool | None]:
+        return {path: self.sections.read("devices", lambda path=path: has_device(path)) for path in self.params["devices"]}
+
+    def listeners(self) -> list[dict[str, t.Any]]:
+        found = self.sections.read("listeners", lambda: listeners(self.params["ports"], self.proc), [])
+        self.sections.read("listeners", lambda: require_seen(found))
+        # Without an engine a container goes by its id.
+        entries = self.sections.read("containers", self.entries, []) if any(entry["container"] for entry in found) else []
+        return [
+            {**entry, "cmdline": redacted(entry["cmdline"], {}), "container": _docker_depth.container_name(entry["container"], entries)} for entry in found
+        ]
+
+    def disk(self) -> dict[str, t.Any]:
+        return {path: self.sections.read("disk", lambda path=path: disk(path)) for path in self.params["paths"]}
+
+    def gpus(self) -> list[dict[str, t.Any]]:
+        return self.sections.read("gpus", self.cards, [])
+
+    def environment(self) -> list[dict[str, str]]:
+        part = self.sections.part("environment")
+        return part(lambda: _environment.environment(self.params["etc_root"], part), [])
+
+    def limits(self) -> dict[str, t.Any] | None:
+        part = self.sections.part("limits")
+        return part(lambda: _limits.limits(self.processes().processes.values(), self._meminfo, self.proc, part))
+
+    def kernel_log(self) -> dict[str, t.Any] | None:
+        return self.sections.read("kernel_log", lambda: _kernel_log.kernel_log(self.params["kernel_log"], self.proc, self.params["tool_timeout"]))
+
+    def tenants(self) -> list[dict[str, t.Any]]:
+        part = self.sections.part("tenants")
+
+        def found() -> list[dict[str, t.Any]]:
+            seen = self.processes()
+            cards = part(self.cards, [])
+            listed = [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
+            in_containers = any(process.container for process in seen.processes.values())
+            entries = part(self.entries, []) if in_containers else []
+            own = {entry["Id"] for entry in entries if _docker_depth.is_ours(entry)}
+            names = {entry["Id"]: _docker_depth.name_of(entry) for entry in entries}
+            return _tenants.tenants(seen, listed, own, names, self.proc, part)
+
+        return part(found, [])
+
+    def models(self) -> list[dict[str, t.Any]]:
+        return _models_disk.models(self.params["model_roots"], self.sections.part("models"))
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    proc_root, sysfs_root = params["proc_root"], params["sysfs_root"]
-    api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    sections = Sections()
-    read = sections.read
-
-    docker = read("docker", lambda: engine(api.get("/version"), api.get("/info")), NO_ENGINE)
-    if docker["root_dir"]:
-        # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
-        docker["root_free_bytes"] = read("docker", lambda: disk(docker["root_dir"])["free_bytes"])
-    everything = read("containers", lambda: api.containers({}), []) if docker["reachable"] else []
-    holders = read("listeners", lambda: listeners(params["ports"], proc_root), [])
-    read("listeners", lambda: require_seen(holders))
-    result = {
-        "memory": read("memory", lambda: _memory.figures(_memory.read_meminfo(proc_root))),
-        "kernel": read("kernel", lambda: kernel(proc_root)),
-        "docker": {**docker, "python_docker": sdk_version()},
-        "containers": ours(everything),
-        "interfaces": [with_addresses(interface) for interface in read("interfaces", lambda: _net.interfaces(sysfs_root, proc_root), [])],
-        "devices": {path: read("devices", lambda: has_device(path)) for path in params["devices"]},
-        "listeners": [{**holder, "container": container_name(holder["container"], everything)} for holder in holders],
-        "disk": {path: read("disk", lambda: disk(path)) for path in params["paths"]},
-        "rdma": read("rdma", lambda: _net.rdma_devices(sysfs_root), []),
-        "gpus": read("gpus", lambda: _gpu.query_gpus(params["nvidia_smi"], params["tool_timeout"]), []),
-    }
-    blind = ", ".join(sorted({entry["section"] for entry in sections.errors}))
-    return {**result, "errors": sections.errors, "msg": f"could not see: {blind}" if blind else "all was seen"}
+    look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]))
+    wanted = params["sections"] or SECTIONS
+    result = {section: getattr(look, section)() for section in SECTIONS if section in wanted}
+    errors = look.sections.errors
+    blind = ", ".join(sorted({entry["section"] for entry in errors}))
+    return {**result, "errors": errors, "msg": f"could not see: {blind}" if blind else "all was seen"}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "sections": {"type": "list", "elements": "str", "default": [], "choices": list(SECTIONS)},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},
+            "model_roots": {"type": "list", "elements": "path", "default": []},
             "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
             "tool_timeout": {"type": "int", "default": 30},
+            "kernel_log": {"type": "str", "default": "auto"},
+            "meminfo": {"type": "path"},
             "proc_root": {"type": "path", "default": "/proc"},
             "sysfs_root": {"type": "path", "default": "/sys"},
+            "etc_root": {"type": "path", "default": "/etc"},
+            "modules_root": {"type": "path", "default": "/lib/modules"},
+            "boot_root": {"type": "path", "default": "/boot"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

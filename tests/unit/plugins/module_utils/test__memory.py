@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pathlib
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _memory
@@ -90,3 +92,94 @@ def test_what_is_free_in_huge_blocks(huge_kib, page_kib, mib):
     counts[5], counts[9], counts[10] = 7, 3, 5
     assert _memory.huge_free_mb([counts], huge_kib, page_kib) == mib
     assert _memory.huge_free_mb([counts, counts], huge_kib, page_kib) >= 2 * mib
+
+
+VMSTAT = (FIXTURES / "vmstat_x86_64.txt").read_text()
+PRESSURE = (FIXTURES / "composed_pressure_memory.txt").read_text()
+
+
+def proc(root: pathlib.Path, **files: str) -> str:
+    for name, content in {"meminfo": RECORDED, "vmstat": VMSTAT, "sys__vm__swappiness": "60\n", "pressure__memory": PRESSURE, **files}.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return str(root)
+
+
+def test_a_recorded_vmstat_is_read_whole():
+    counters = _memory.parse_vmstat(VMSTAT)
+    assert len(counters) == len(VMSTAT.splitlines()) and counters["pswpin"] == counters["pswpout"] == 0 and counters["pgfault"] > 0
+
+
+@pytest.mark.parametrize("text", ["", "pswpin\n", "pswpin x\n", VMSTAT + "garbage\n", "pswpin " + "9" * 30])
+def test_a_vmstat_of_another_shape_is_unknown(text):
+    with pytest.raises(UnknownState):
+        _memory.parse_vmstat(text)
+
+
+def test_pressure():
+    assert _memory.parse_pressure(PRESSURE) == {
+        "some": {"avg10": 12.34, "avg60": 5.6, "avg300": 1.07, "total_us": 987654321},
+        "full": {"avg10": 10.0, "avg60": 4.44, "avg300": 0.9, "total_us": 876543210},
+    }
+
+
+@pytest.mark.parametrize("text", ["", PRESSURE.splitlines()[1], PRESSURE.replace("total", "sum"), PRESSURE.replace("5.60", "nan"), PRESSURE + "x\n"])
+def test_pressure_of_another_shape_is_unknown(text):
+    with pytest.raises(UnknownState):
+        _memory.parse_pressure(text)
+
+
+def test_the_section(tmp_path):
+    found = _memory.memory(proc(tmp_path, vmstat="pswpin 12\npswpout 345\n"))
+    assert found.keys() == {*_memory.FIGURES, *_memory.MORE_FIGURES, "swap_in_pages", "swap_out_pages", "swappiness", "pressure"}
+    assert (found["anon_mb"], found["sunreclaim_mb"], found["page_tables_mb"]) == (2110072 // 1024, 92252 // 1024, 22304 // 1024)
+    assert (found["swap_in_pages"], found["swap_out_pages"], found["swappiness"]) == (12, 345, 60)
+    assert found["pressure"]["some"]["avg10"] == 12.34
+
+
+def test_meminfo_from_another_place(tmp_path):
+    other = tmp_path / "other"
+    other.write_text(RECORDED.replace("24684092", "128000000"))
+    assert _memory.memory(proc(tmp_path / "proc"), str(other))["total_mb"] == 125000
+
+
+def test_a_kernel_without_pressure(tmp_path):
+    root = proc(tmp_path)
+    (tmp_path / "pressure/memory").unlink()
+    assert _memory.memory(root)["pressure"] is None
+
+
+def test_what_cannot_be_read_of_a_section_hides_nothing_else(tmp_path):
+    errors = []
+
+    def part(reader, otherwise=None):
+        try:
+            return reader()
+        except (UnknownState, OSError) as error:
+            errors.append(error)
+            return otherwise
+
+    found = _memory.memory(proc(tmp_path, vmstat="x", sys__vm__swappiness="x", pressure__memory="x"), None, part)
+    assert found["total_mb"] and found["swap_in_pages"] is None and found["swappiness"] is None and found["pressure"] is None and len(errors) == 3
+    with pytest.raises(UnknownState):
+        _memory.memory(proc(tmp_path, meminfo="x"), None, part)
+
+
+@st.composite
+def mutated(draw):
+    """A real text with a piece replaced."""
+    text = draw(st.sampled_from([RECORDED, VMSTAT, PRESSURE, BUDDYINFO]))
+    start = draw(st.integers(0, len(text)))
+    end = draw(st.integers(start, min(len(text), start + 200)))
+    return text[:start] + draw(st.one_of(st.text(max_size=20), st.sampled_from(["9" * 5000, "\0", "-", "٣", "²", text[start:end] * 3]))) + text[end:]
+
+
+@hypothesis.settings(deadline=None, derandomize=True, database=None)
+@hypothesis.given(mutated())
+def test_mutated_texts_are_read_or_unknown(text):
+    for parse in (_memory.parse_meminfo, _memory.parse_vmstat, _memory.parse_pressure, _memory.parse_buddyinfo):
+        try:
+            parse(text)
+        except UnknownState:
+            pass

@@ -6,20 +6,33 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import pathlib
+import subprocess
+import sys
+import time
 import types
 
 import pytest
+import yaml
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import node_info
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+GB10 = FIXTURES / "nvidia_smi/composed_gb10_idle.xml"
 
 VERSION = {"Version": "28.3.3", "ApiVersion": "1.51", "MinAPIVersion": "1.24"}
 INFO = {"CgroupDriver": "systemd", "CgroupVersion": "2", "Runtimes": {"runc": {}, "nvidia": {}}, "Driver": "overlay2", "DockerRootDir": "/"}
 
 
 def entry(name, **labels):
-    return {"Id": f"id-{name}", "Names": [f"/{name}"], "Image": "e:1", "Labels": labels, "State": "running", "Status": "Up 3 hours"}
+    shape = {"Id": f"id-{name}", "Names": [f"/{name}"], "Image": "e:1", "Labels": labels, "State": "running", "Status": "Up 3 hours"}
+    return {**shape, "Created": 1793600000, "Command": "run", "Ports": []}
 
 
 OURS = entry("gb10-gb10-head", **{"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head", "io.gb10.spec": "1:ab"})
@@ -30,32 +43,58 @@ class Engine:
 
     def __init__(self, error=None, info=None):
         self.error, self.info = error, INFO if info is None else info
+        self.asked = []
+
+    def inspect(self, container_id):
+        self.asked.append(container_id)
+        request = {"Driver": "", "DeviceIDs": None, "Capabilities": [["gpu"]]}
+        return {"HostConfig": {"NetworkMode": "host", "DeviceRequests": [request]}, "Config": {"Env": ["VLLM_PORT=1"]}}
 
     def get(self, path):
+        self.asked.append(path)
         if self.error:
             raise self.error
         return {"/version": VERSION, "/info": self.info}[path]
 
     def containers(self, labels):
+        self.asked.append("/containers")
         return [entry("stranger"), OURS]
+
+
+class Declared(Exception):
+    """Ends ``main`` when it has said which options there are."""
+
+
+def defaults():
+    """Return the options as ``main`` declares them, and their defaults."""
+    declared = {}
+
+    def module(argument_spec, **_more):
+        declared.update(argument_spec)
+        raise Declared
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_info, "AnsibleModule", module)
+        with pytest.raises(Declared):
+            node_info.main()
+    return declared, {name: option.get("default") for name, option in declared.items()}
+
+
+@pytest.fixture
+def gb10(tmp_path):
+    """A driver's tool that describes an idle GB10."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat {GB10}\n")
+    tool.chmod(0o755)
+    return str(tool)
 
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     def call(engine=None, **params):
         monkeypatch.setattr(node_info, "EngineApi", lambda socket, timeout: engine or Engine())
-        defaults = {
-            "devices": ["/dev/null", "/dev/nonexistent"],
-            "ports": [],
-            "paths": [],
-            "nvidia_smi": str(tmp_path / "nvidia-smi"),
-            "tool_timeout": 5,
-            "proc_root": "/proc",
-            "sysfs_root": "/sys",
-            "docker_socket": "",
-            "docker_timeout": 1,
-        }
-        return node_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
+        mine = {"devices": ["/dev/null", "/dev/nonexistent"], "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "docker_socket": "", "docker_timeout": 1}
+        return node_info.work(types.SimpleNamespace(params={**defaults()[1], **mine, **params}, check_mode=False))
 
     return call
 
@@ -64,34 +103,269 @@ def sections(result):
     return [error["section"] for error in result["errors"]]
 
 
-def test_this_node(call, tmp_path):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho '0, NVIDIA GB10, GPU-1, 580.95.05, [N/A], [N/A]'\n")
-    tool.chmod(0o755)
-    result = call()
+def add_process(root, pid, *argv, ppid=1, cgroup="0::/\n", **files):
+    """Put a process into a proc tree."""
+    base = root / str(pid)
+    (base / "fd").mkdir(parents=True)
+    (base / "stat").write_text(f"{pid} ({os.path.basename(argv[0])[:15]}) S {ppid} " + "0 " * 19 + "256 0 0\n")
+    (base / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in argv))
+    (base / "cgroup").write_text(cgroup)
+    for name, text in files.items():
+        (base / name).write_text(text)
+
+
+@pytest.fixture
+def node(tmp_path):
+    """The trees of a node with 64 GB, stock earlyoom, Ollama and leftover variables: what each section reads, and nothing of this machine."""
+    proc, etc, sys_root = tmp_path / "proc", tmp_path / "etc", tmp_path / "sys"
+    for directory in ("sys/kernel/random", "sys/vm", "net", "pressure"):
+        (proc / directory).mkdir(parents=True)
+    (proc / "sys/kernel/osrelease").write_text("6.11.0-1016-nvidia\n")
+    (proc / "sys/kernel/random/boot_id").write_text("2a5dc1f5-3983-4f96-a958-ebff58fa47ab\n")
+    (proc / "sys/vm/swappiness").write_text("60\n")
+    (proc / "cmdline").write_text("quiet\n")
+    (proc / "uptime").write_text("100.00 200.00\n")
+    (proc / "stat").write_text("btime 1793600000\n")
+    (proc / "vmstat").write_text("pswpin 1\npswpout 2\n")
+    (proc / "meminfo").write_text(
+        "MemTotal: 65000000 kB\nMemFree: 1 kB\nMemAvailable: 60000000 kB\nBuffers: 1 kB\nCached: 1 kB\nAnonPages: 1000000 kB\n"
+        "SwapTotal: 16777216 kB\nSwapFree: 16777216 kB\n"
+    )
+    limits = (FIXTURES / "proc/recorded_dockerd_limits.txt").read_text()
+    add_process(proc, 1, "/sbin/init", ppid=0)
+    add_process(proc, 700, "/usr/bin/dockerd", "-H", "fd://", limits=limits)
+    add_process(proc, 710, "/usr/bin/earlyoom", "-r", "3600")
+    add_process(proc, 720, "sshd", oom_score_adj="-1000\n")
+    add_process(proc, 800, "/usr/local/bin/ollama", "serve")
+    (proc / "800/fd/3").symlink_to("/dev/nvidia-uvm")
+    (proc / "900").mkdir()
+    etc.mkdir()
+    (etc / "environment").write_text("VLLM_USE_V1=1\nHF_TOKEN=hf_abcdefghijklmnopqrstuv\n")
+    (tmp_path / "kernel.log").write_text("[    0.000000] Linux version 6.11.0-1016-nvidia\n[   60.000000] NVRM: Xid (PCI:000f:01:00): 43, pid=2211, name=VLLM\n")
+    (sys_root / "class/net").mkdir(parents=True)
+    (tmp_path / "hub/models--org--x/blobs").mkdir(parents=True)
+    (tmp_path / "hub/models--org--x/blobs/a.incomplete").write_text("x")
+    (tmp_path / "empty").mkdir()
+    return {
+        "proc_root": str(proc),
+        "sysfs_root": str(sys_root),
+        "etc_root": str(etc),
+        "modules_root": str(tmp_path / "empty"),
+        "boot_root": str(tmp_path / "empty"),
+        "kernel_log": str(tmp_path / "kernel.log"),
+        "model_roots": [str(tmp_path / "hub")],
+    }
+
+
+def test_this_node(call, gb10):
+    started = time.monotonic()
+    wanted = [section for section in node_info.SECTIONS if section not in ("kernel", "kernel_log", "tenants", "environment", "limits", "fabric")]
+    result = call(nvidia_smi=gb10, sections=wanted)
     assert result["errors"] == [] and result["msg"] == "all was seen"
-    assert result["memory"]["total_mb"] > 0 and len(result["kernel"]["boot_id"]) == 36
+    assert result["memory"]["total_mb"] > 0
     assert result["devices"] == {"/dev/null": True, "/dev/nonexistent": False}
     assert result["gpus"][0]["name"] == "NVIDIA GB10" and result["gpus"][0]["memory_total_mb"] is None
     (loopback,) = [interface for interface in result["interfaces"] if interface["name"] == "lo"]
     assert "127.0.0.1" in loopback["addresses"] and loopback["networks"][0]["prefix"] == 8
     assert result["docker"]["reachable"] and result["docker"]["runtimes"] == ["nvidia", "runc"] and result["docker"]["root_free_bytes"] > 0
+    assert result["docker"]["nvidia"] == "runtime" and result["docker"]["python_docker"]
     assert [(container["name"], container["cluster"], container["role"], container["spec"]) for container in result["containers"]] == [
         ("gb10-gb10-head", "gb10", "head", "1:ab")
     ]
+    assert time.monotonic() - started < 20
+
+
+def test_what_depends_on_this_machines_rights_never_crashes(call, gb10):
+    result = call(nvidia_smi=gb10)
+    assert len(result["kernel"]["boot_id"]) == 36 and result["kernel"]["release"] and result["kernel"]["clock"]
+    assert set(result) == {*node_info.SECTIONS, "errors", "msg"}
+
+
+def test_a_node_in_depth(call, gb10, node):
+    result = call(nvidia_smi=gb10, **node)
+    assert result["errors"] == []
+    assert result["memory"]["anon_mb"] == 976 and result["memory"]["swap_out_pages"] == 2 and result["memory"]["swappiness"] == 60
+    assert result["kernel"]["release"] == "6.11.0-1016-nvidia" and result["kernel"]["cmdline"] == "quiet"
+    assert result["docker"]["memlock_bytes"] == result["limits"]["docker_memlock_bytes"] == 8388608 and result["limits"]["containerd_memlock_bytes"] is None
+    assert result["limits"]["sshd"] == {"pid": 720, "oom_score_adj": -1000}
+    assert result["limits"]["earlyoom"]["effective"] is False and result["limits"]["earlyoom"]["args"] == "-r 3600"
+    assert [(tenant["pid"], tenant["kind"], tenant["cuda"], tenant["container"]) for tenant in result["tenants"]] == [(800, "ollama", True, "")]
+    assert [(entry["where"], entry["name"], entry["value"]) for entry in result["environment"]] == [
+        ("/etc/environment", "VLLM_USE_V1", "1"),
+        ("/etc/environment", "HF_TOKEN", "<secret>"),
+    ]
+    assert [(container["name"], container["gpu"], container["env_names"]) for container in result["foreign_containers"]] == [("stranger", True, ["VLLM_PORT"])]
+    assert [(model["repo"], model["complete"], model["unfinished"]) for model in result["models"]] == [("org/x", False, 1)]
+    assert [event["kind"] for event in result["kernel_log"]["events"]] == ["xid"] and result["kernel_log"]["since_boot"]
+    assert result["fabric"] == [] and result["rdma"] == []
+    json.dumps(result)
+
+
+def test_only_what_was_asked_for_is_read(call, node):
+    engine = Engine()
+    result = call(engine, sections=["memory", "limits"], **node)
+    assert set(result) == {"memory", "limits", "errors", "msg"} and engine.asked == [] and result["errors"] == []
+
+
+def test_the_engine_is_asked_once_for_all_sections(call, node, gb10):
+    engine = Engine()
+    call(engine, nvidia_smi=gb10, **node)
+    assert sorted(engine.asked) == ["/containers", "/info", "/version", "id-stranger"]
+
+
+def test_an_engine_that_hangs_is_waited_for_once(call, node, gb10):
+    engine = Engine(UnknownState("the Docker engine did not answer"))
+    result = call(engine, nvidia_smi=gb10, **node)
+    assert engine.asked == ["/version"] and set(sections(result)) == {"docker", "containers", "foreign_containers"}
+
+
+def test_our_engine_is_no_tenant_and_a_foreign_one_has_the_name_of_its_container(call, node, gb10):
+    proc = pathlib.Path(node["proc_root"])
+    ours, theirs = "ab" * 32, "cd" * 32
+    add_process(proc, 1000, "VLLM::EngineCore", cgroup=f"0::/system.slice/docker-{ours}.scope\n")
+    add_process(proc, 1001, "VLLM::EngineCore", cgroup=f"0::/system.slice/docker-{theirs}.scope\n")
+    engine = Engine()
+    engine.containers = lambda labels: [{**OURS, "Id": ours}, {**entry("eugr"), "Id": theirs}]
+    result = call(engine, nvidia_smi=gb10, **node)
+    assert [(tenant["pid"], tenant["container"]) for tenant in result["tenants"]] == [(800, ""), (1001, "eugr")]
+    assert result["foreign_containers"][0]["pids"] == [1001]
+
+    result = call(Engine(ClusterError("no Docker engine answers")), nvidia_smi=gb10, **node)
+    assert {tenant["pid"] for tenant in result["tenants"]} == {800, 1000, 1001} and "tenants" in sections(result)
+
+
+def test_a_foreign_container_that_goes_meanwhile(call, node, gb10):
+    engine = Engine()
+
+    def gone(_id):
+        raise NotFound("no such container")
+
+    engine.inspect = gone
+    result = call(engine, nvidia_smi=gb10, **node)
+    assert result["foreign_containers"] == [] and result["errors"] == []
+
+
+def test_secrets_in_command_lines_stay_on_the_node(call, monkeypatch):
+    shape = {"port": 1, "address": "0.0.0.0", "pid": 5, "process": "x", "since": "", "container": ""}
+    monkeypatch.setattr(node_info, "listeners", lambda ports, root: [{**shape, "cmdline": "vllm serve --api-key topsecret1"}])
+    (listener,) = call(sections=["listeners"], ports=[1])["listeners"]
+    assert listener["cmdline"] == "vllm serve --api-key <secret>"
+
+
+def test_meminfo_from_a_file(call, tmp_path, node):
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal: 4096 kB\nMemAvailable: 2048 kB\nBuffers: 0 kB\nCached: 0 kB\n")
+    result = call(sections=["memory", "limits"], meminfo=str(path), **node)
+    assert result["memory"]["total_mb"] == 4 and result["limits"]["earlyoom"]["why"].startswith("there is no swap")
+
+
+@pytest.mark.parametrize("answer", ["", "<?xml", "rubbish", "Nvidia-SMI ist fehlgeschlagen"])
+def test_a_driver_that_cannot_be_understood_leaves_the_rest(call, node, tmp_path, answer):
+    tool = tmp_path / "smi"
+    tool.write_text(f"#!/bin/sh\necho '{answer}'\nexit 9\n")
+    tool.chmod(0o755)
+    result = call(nvidia_smi=str(tool), **node)
+    assert result["gpus"] == [] and {"gpus", "tenants"} == set(sections(result))
+    assert [tenant["pid"] for tenant in result["tenants"]] == [800], "its open files tell all the same"
+
+
+def test_every_result_and_option_is_documented():
+    documented = {}
+    for node in ast.parse(pathlib.Path(node_info.__file__).read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id in ("DOCUMENTATION", "RETURN"):
+            documented[node.targets[0].id] = yaml.safe_load(node.value.value)
+    options, _defaults = defaults()
+    described = documented["DOCUMENTATION"]["options"]
+    assert set(options) - {"docker_socket", "docker_timeout"} == set(described)
+    assert described["sections"]["choices"] == list(node_info.SECTIONS)
+    assert set(documented["RETURN"]) == {*node_info.SECTIONS, "errors"}
+
+
+def keys_of(value, described, path=""):
+    """Give the keys of a result that its documentation does not know."""
+    if isinstance(value, list):
+        for entry_ in value:
+            yield from keys_of(entry_, described, path)
+    elif isinstance(value, dict) and "contains" in described:
+        for key, inner in value.items():
+            if key not in described["contains"]:
+                yield f"{path}.{key}"
+            else:
+                yield from keys_of(inner, described["contains"][key], f"{path}.{key}")
+
+
+def test_every_key_of_a_result_is_documented(call, node, gb10):
+    (text,) = [
+        statement.value.value
+        for statement in ast.parse(pathlib.Path(node_info.__file__).read_text()).body
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == "RETURN"
+    ]
+    documented = yaml.safe_load(text)
+    result = call(nvidia_smi=gb10, **node)
+    assert [key for section in node_info.SECTIONS for key in keys_of(result[section], documented[section], section)] == []
+    # And the other way round, where the node has something to show.
+    for section in ("memory", "kernel", "docker", "limits", "kernel_log"):
+        assert set(documented[section]["contains"]) == set(result[section]), section
+    for section in ("containers", "foreign_containers", "gpus", "tenants", "environment", "models"):
+        assert set(documented[section]["contains"]) == set(result[section][0]), section
+
+
+def as_nobody(function, path):
+    """Return what ``function`` returns in a process of the user nobody; it goes through the file ``path``."""
+    with open(path, "w", encoding="utf-8") as stream:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                json.dump(function(), stream)
+                stream.flush()
+                status = 0
+            finally:
+                os._exit(status)
+    _pid, status = os.waitpid(pid, 0)
+    assert status == 0, "the module crashed"
+    return json.loads(path.read_text())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+def test_an_unprivileged_user_gets_what_it_may_see_and_is_told_the_rest(tmp_path):
+    params = {**defaults()[1], "nvidia_smi": "/nonexistent/nvidia-smi", "docker_socket": "/nonexistent.sock", "ports": [1], "model_roots": ["/root"]}
+    result = as_nobody(lambda: node_info.work(types.SimpleNamespace(params=params, check_mode=False)), tmp_path / "result")
+    unseen = {error["section"]: error for error in result["errors"]}
+    asked = [error for error in result["errors"] if "processes may not be asked" in error["error"]]
+    assert asked and asked[0]["section"] == "tenants" and "become" in asked[0]["remedy"]
+    assert result["memory"]["total_mb"] > 0 and result["kernel"]["boot_id"] and result["interfaces"] and result["limits"]["earlyoom"]
+    assert result["models"] == [] and "become" in unseen["models"]["remedy"]
+    assert not {"memory", "interfaces", "rdma", "disk", "devices", "environment"} & set(unseen)
+
+
+def test_through_ansible(node, gb10, tmp_path):
+    arguments = {**node, "nvidia_smi": gb10, "docker_socket": str(tmp_path / "absent.sock"), "sections": ["memory", "docker", "limits", "tenants", "models"]}
+    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_STDOUT_CALLBACK": "json", "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1"}
+    ansible = os.path.join(os.path.dirname(sys.executable), "ansible")
+    command = [ansible, "localhost", "-c", "local", "-m", "gb10.cluster.node_info", "-a", json.dumps(arguments), "-e", f"ansible_python_interpreter={sys.executable}"]
+    done = subprocess.run([*command, "--check", "-o", "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "results/localhost").read_text())
+    assert result["changed"] is False and result["memory"]["anon_mb"] == 976 and "kernel" not in result
+    assert result["docker"]["reachable"] is False and "docker" in sections(result)
+    assert result["tenants"][0]["kind"] == "ollama" and result["models"][0]["repo"] == "org/x"
 
 
 def test_each_section_fails_by_itself(call, tmp_path):
     result = call(Engine(ClusterError("no Docker engine answers", remedy="start it")), proc_root=str(tmp_path))
-    assert set(sections(result)) >= {"docker", "memory", "kernel", "gpus"}
-    assert result["errors"][0] == {"section": "docker", "verdict": "block", "error": "no Docker engine answers", "remedy": "start it"}
+    assert set(sections(result)) >= {"docker", "memory", "kernel", "gpus", "limits", "tenants"}
+    assert next(error for error in result["errors"] if error["section"] == "docker") == {"section": "docker", "verdict": "block", "error": "no Docker engine answers", "remedy": "start it"}
     assert not result["docker"]["reachable"] and result["docker"]["version"] is None and "python_docker" in result["docker"]
     assert result["containers"] == [] and result["memory"] is None and result["gpus"] == []
-    assert "could not see: docker" in result["msg"]
+    assert "could not see: " in result["msg"] and "docker" in result["msg"]
 
 
 def test_an_engine_that_answers_rubbish_is_unknown(call):
-    result = call(Engine(info={}))
+    result = call(Engine(info={}), sections=["docker"])
     assert result["errors"][0]["verdict"] == "unknown" and not result["docker"]["reachable"]
 
 
@@ -101,7 +375,7 @@ def test_listeners_carry_the_name_of_their_container(call, monkeypatch):
         return [{"port": 1, "pid": 5, "container": "id-gb10-gb10-head", **shape}, {"port": 2, "pid": None, "container": "", **shape}]
 
     monkeypatch.setattr(node_info, "listeners", listening)
-    result = call(ports=[1, 2])
+    result = call(ports=[1, 2], sections=["listeners"])
     assert [listener["container"] for listener in result["listeners"]] == ["gb10-gb10-head", ""]
     (error,) = [error for error in result["errors"] if error["section"] == "listeners"]
     assert "port 2" in error["error"] and "become" in error["remedy"]
@@ -109,7 +383,7 @@ def test_listeners_carry_the_name_of_their_container(call, monkeypatch):
 
 def test_disk_space_of_a_path_that_does_not_exist_yet(call, tmp_path):
     path = str(tmp_path / "a/b/c")
-    result = call(paths=[path])
+    result = call(paths=[path], sections=["disk"])
     assert result["disk"][path]["measured_at"] == str(tmp_path) and 0 < result["disk"][path]["free_bytes"] <= result["disk"][path]["total_bytes"]
 
 
@@ -118,15 +392,9 @@ def test_a_device_that_may_not_be_looked_at_is_not_missing(call, monkeypatch):
         raise PermissionError(13, "Permission denied", "/dev/infiniband")
 
     monkeypatch.setattr(node_info, "has_device", denied)
-    result = call(devices=["/dev/infiniband"])
+    result = call(devices=["/dev/infiniband"], sections=["devices"])
     assert result["devices"] == {"/dev/infiniband": None} and "devices" in sections(result)
     assert result["errors"][0]["error"] == "/dev/infiniband: Permission denied"
-
-
-def test_names_of_containers():
-    assert node_info.container_name("id-a", [entry("a")]) == "a"
-    assert node_info.container_name("id-b", [entry("a")]) == "id-b"
-    assert node_info.ours([{**entry("x"), "Labels": None, "Names": None}]) == []
 
 
 def test_nearest_existing(tmp_path):
@@ -140,9 +408,3 @@ def test_sdk_version(monkeypatch):
 
     monkeypatch.setattr(node_info.importlib.metadata, "version", absent)
     assert node_info.sdk_version() is None
-
-
-def test_an_engine_must_tell_its_version():
-    with pytest.raises(UnknownState):
-        node_info.engine({}, INFO)
-    assert node_info.engine({"Version": "1", "ApiVersion": "2"}, {"DockerRootDir": os.sep})["runtimes"] == []

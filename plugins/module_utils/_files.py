@@ -1,0 +1,76 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Small files of procfs and sysfs, told apart: not there, not readable, not understood. This module util is PRIVATE to the collection.
+
+A section of ``node_info`` is read in parts. Each reader here takes ``part``, which is asked to run one of them:
+``part(reader, otherwise)`` returns what ``reader()`` returns, or notes what went wrong and returns ``otherwise``. :func:`strict` notes
+nothing: the first failure is the section's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+
+#: Bytes of one file that are read; what procfs and sysfs say about one thing is far shorter.
+SIZE_LIMIT = 1024 * 1024
+
+#: How the kernel says that an attribute does not exist here, or has no value now: ``carrier`` of an interface that is down and the type
+#: of an empty GID answer EINVAL, the pressure files of a kernel with PSI switched off EOPNOTSUPP.
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENODATA}
+
+
+class Part(t.Protocol):
+    """How one part of a section is read; see this module's text."""
+
+    def __call__(self, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
+        """Return what ``reader()`` returns, or ``otherwise`` when it failed and that was noted."""
+
+
+def strict(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
+    """Return what ``reader()`` returns and let its failure through; ``otherwise`` is not used."""
+    return reader()
+
+
+def required_text(path: str) -> str:
+    """Return a file's text without the white space around it. Raises OSError; bytes that are no UTF-8 are replaced."""
+    with open(path, "rb") as stream:
+        return stream.read(SIZE_LIMIT).decode("utf-8", errors="replace").strip()
+
+
+def optional_text(path: str) -> str | None:
+    """Return a file's text, None when it is absent or has no value now. Raises OSError when it is there and may not be read."""
+    try:
+        return required_text(path)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise
+
+
+def number(text: str, path: str) -> int:
+    """Return a decimal number as the kernel prints it. Raises :class:`UnknownState` with the raw text for anything else."""
+    if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 20:
+        raise UnknownState(f"{path} does not hold a number: {text[:80]!r}", raw=text[:2000])
+    return int(text)
+
+
+def optional_number(path: str) -> int | None:
+    """Return a file's number, None when it is absent. Raises OSError or :class:`UnknownState` when it cannot be read."""
+    text = optional_text(path)
+    return None if text is None else number(text, path)
+
+
+def names(path: str) -> list[str]:
+    """Return what is in a directory, sorted; nothing when it is not there. Raises OSError when it may not be looked at."""
+    try:
+        return sorted(os.listdir(path))
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return []
+        raise

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reads a node section by section, so that what fails does not hide the rest. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files import Part
+
+BECOME = "Run the task with become: true."
+
+
+def fail(error: Exception) -> t.NoReturn:
+    """Raise ``error``: for ``part`` to note what was found out some other way than by a reader that failed."""
+    raise error
+
+
+def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
+    """Return a function that calls ``reader`` at its first call alone, and then always returns what it returned or raises what it raised."""
+    outcome: list[tuple[t.Any, Exception | None]] = []
+
+    def again() -> t.Any:
+        if not outcome:
+            try:
+                outcome.append((reader(), None))
+            except (ClusterError, OSError) as error:
+                outcome.append((None, error))
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value
+
+    return again
+
+
+class Sections:
+    """Reads one section after the other; one that fails is told in ``errors`` and does not keep the others from being read."""
+
+    def __init__(self) -> None:
+        self.errors: list[dict[str, str]] = []
+
+    def read(self, section: str, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
+        """Return what ``reader`` returns, ``otherwise`` when it raises :class:`ClusterError` or OSError."""
+        try:
+            return reader()
+        except (ClusterError, OSError) as error:
+            self._note(section, error)
+        return otherwise
+
+    def part(self, section: str) -> Part:
+        """Return what reads the parts of one section, each of which may fail by itself; see ``_files``."""
+        return functools.partial(self.read, section)
+
+    def _note(self, section: str, error: ClusterError | OSError) -> None:
+        """Tell in ``errors`` that a section is empty, in whole or in part, because of ``error``; the same is told once."""
+        if isinstance(error, ClusterError):
+            entry = {"section": section, "verdict": error.verdict, "error": str(error), "remedy": error.remedy}
+        else:
+            remedy = BECOME if isinstance(error, PermissionError) else ""
+            entry = {"section": section, "verdict": "unknown", "error": f"{error.filename or section}: {error.strerror or error}", "remedy": remedy}
+        if entry not in self.errors:
+            self.errors.append(entry)
