@@ -630,14 +630,29 @@ def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 
 @check
-def tenants(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Nobody else holds GPU memory (``holding``), or is known to take some when asked (without it)."""
+def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Nobody else holds more GPU memory than ``held_mib``."""
     for tenant in node.get("tenants"):
-        held = tenant["gpu_mib"] or 0
-        if (held >= limits["held_mib"]) is arguments["holding"]:
-            where = f" in container {tenant['container']}" if tenant["container"] else ""
-            words = {**tenant, "where": where, "held": f"{held} MiB" if tenant["gpu_mib"] is not None else "an unknown amount"}
-            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", words)
+        if (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
+            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": _inside(tenant)})
+
+
+@check
+def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are told together."""
+    idle: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
+    for tenant in node.get("tenants"):
+        if (tenant["gpu_mib"] or 0) < limits["held_mib"]:
+            idle[tenant["container"], tenant["kind"]].append(tenant)
+    for (_container, kind), members in idle.items():
+        first, others = members[0], len(members) - 1
+        held = sum(tenant["gpu_mib"] or 0 for tenant in members)
+        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {others} more' if others else ''}{_inside(first)}"
+        yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
+
+
+def _inside(tenant: Entry) -> str:
+    return f" in container {tenant['container']}" if tenant["container"] else ""
 
 
 @check
@@ -683,6 +698,9 @@ def no_mps(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The kernel ends sshd last when memory is short."""
     sshd = node.get("limits.sshd")
+    if sshd["pid"] is None and node.error("limits.sshd") is None:
+        # None runs: whoever reached this node came another way.
+        return
     score = of_entry(sshd, "oom_score_adj", "limits.sshd")
     if score > limits["most"]:
         yield Fault(score, limits["most"], {"pid": sshd["pid"], "score": score})
@@ -719,9 +737,15 @@ def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
 
 @comparison
 def same_of_gpus(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The GPUs of all nodes have the same ``field``."""
-    field = arguments["field"]
-    values = {node.name: "/".join(sorted({str(of_entry(gpu, field, f"gpus[{gpu['index']}]")) for gpu in node.get("gpus")})) for node in nodes}
+    """The GPUs of all nodes have the same ``field``. With ``if_told`` a node whose driver does not tell it is left out."""
+    values = {}
+    for node in nodes:
+        told = {gpu["index"]: gpu[arguments["field"]] for gpu in node.get("gpus")}
+        if None in told.values():
+            if arguments.get("if_told"):
+                continue
+            raise Unseen(f"gpus.{arguments['field']} of {node.name}")
+        values[node.name] = "/".join(sorted(set(map(str, told.values()))))
     yield from _differing(values)
 
 
