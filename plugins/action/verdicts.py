@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -25,22 +28,28 @@ class ActionModule(ActionBase):
         dummy, arguments = self.validate_argument_spec(
             argument_spec={
                 "title": {"type": "str", "required": True},
-                "findings": {"type": "list", "elements": "dict", "required": True},
+                "findings": {"type": "list", "elements": "dict"},
+                "record": {"type": "dict"},
+                "record_path": {"type": "path"},
                 "silenced": {"type": "list", "elements": "str", "default": []},
                 "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
-                "matrix": {"type": "dict"},
                 "fail_on_warn": {"type": "bool", "default": False},
-            }
+            },
+            required_one_of=[["findings", "record"]],
+            mutually_exclusive=[["findings", "record"]],
+            required_by={"record_path": ["record"]},
         )
+        record = arguments["record"] or {"findings": arguments["findings"], "matrix": {}}
         findings = [
             {**finding, "verdict": "silenced"} if finding["id"] in arguments["silenced"] and finding["verdict"] != "pass" else finding
-            for finding in arguments["findings"]
+            for finding in record["findings"]
         ]
+        if arguments["record_path"] and not self._task.check_mode:
+            write(arguments["record_path"], record)
         verdict = _table.worst(findings)
-        matrix = arguments["matrix"] or {}
-        title = f"{arguments['title']}: {_table.summary(_table.tally(findings, matrix))}"
+        title = f"{arguments['title']}: {_table.summary(_table.tally(findings, record['matrix']))}"
         shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
-        blocks = [block for block in (_table.grid(matrix), _table.render(shown)) if block]
+        blocks = [block for block in (_table.grid(record["matrix"]), _table.render(shown)) if block]
         lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
         display.display("\n".join([title, *lines]).rstrip())
         stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING
@@ -55,3 +64,15 @@ class ActionModule(ActionBase):
             "reason": title,
             "actions": [],
         }
+
+
+def write(path, record):
+    """Write a record as JSON on the controller, whole or not at all. Raises :class:`AnsibleActionFail` naming the path."""
+    place = Path(path)
+    beside = place.with_name(f"{place.name}.new")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(f"{json.dumps(record, indent=2, ensure_ascii=False)}\n", encoding="utf-8")
+        beside.replace(place)
+    except OSError as error:
+        raise AnsibleActionFail(f"the verdicts can't be written to {path} on the controller: {error.strerror}") from error

@@ -30,9 +30,9 @@ options:
   findings:
     description:
       - The findings, each with C(id), C(node), C(verdict), C(message) and, where there are any, C(measured), C(needed), C(remedy) and C(source).
+      - Mutually exclusive with O(record), and one of the two is required.
     type: list
     elements: dict
-    required: true
   silenced:
     description:
       - Ids of findings that shall not stop anything. They are still listed and counted, as V(silenced).
@@ -45,12 +45,18 @@ options:
     type: str
     choices: [all, problems]
     default: all
-  matrix:
+  record:
     description:
-      - Verdicts by rule and node, such as C(matrix) of what the filter P(gb10.cluster.preflight_rules#filter) returns. It is printed as a
-        table of the rules that did not pass everywhere, above the findings, and what passed in it is counted.
-      - C(.) stands for a pass, C(-) for a rule that was not judged. With more than eight columns the nodes are listed by verdict.
+      - The verdict about all nodes, as the filter P(gb10.cluster.preflight_rules#filter) returns it. Its findings are printed, below a table
+        of the rules that did not pass everywhere, and what passed is counted. C(.) stands for a pass, C(-) for a rule that was not judged;
+        with more than eight columns the nodes are listed by verdict.
+      - Mutually exclusive with O(findings), and one of the two is required.
     type: dict
+    version_added: 0.3.0
+  record_path:
+    description:
+      - File on the controller that O(record) is written to as JSON, not in check mode. It is a record and no state - nothing is V(changed) by it.
+    type: path
     version_added: 0.3.0
   fail_on_warn:
     description:
