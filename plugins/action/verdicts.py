@@ -4,6 +4,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -23,27 +28,51 @@ class ActionModule(ActionBase):
         dummy, arguments = self.validate_argument_spec(
             argument_spec={
                 "title": {"type": "str", "required": True},
-                "findings": {"type": "list", "elements": "dict", "required": True},
+                "findings": {"type": "list", "elements": "dict"},
+                "record": {"type": "dict"},
+                "record_path": {"type": "path"},
                 "silenced": {"type": "list", "elements": "str", "default": []},
                 "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
-            }
+                "fail_on_warn": {"type": "bool", "default": False},
+            },
+            required_one_of=[["findings", "record"]],
+            mutually_exclusive=[["findings", "record"]],
+            required_by={"record_path": ["record"]},
         )
+        record = arguments["record"] or {"findings": arguments["findings"], "matrix": {}}
         findings = [
             {**finding, "verdict": "silenced"} if finding["id"] in arguments["silenced"] and finding["verdict"] != "pass" else finding
-            for finding in arguments["findings"]
+            for finding in record["findings"]
         ]
+        if arguments["record_path"] and not self._task.check_mode:
+            write(arguments["record_path"], record)
         verdict = _table.worst(findings)
-        title = f"{arguments['title']}: {_table.counts(findings)}"
+        title = f"{arguments['title']}: {_table.summary(_table.tally(findings, record['matrix']))}"
         shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
-        display.display("\n".join([title, *(f"  {line}" for line in _table.render(shown))]))
-        stopped = verdict in _table.STOPPING
+        blocks = [block for block in (_table.grid(record["matrix"]), _table.render(shown)) if block]
+        lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
+        display.display("\n".join([title, *lines]).rstrip())
+        stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING
+        stopped = verdict in stopping
         return {
             "changed": False,
             "failed": stopped,
-            "msg": _table.reasons(findings) if stopped else title,
+            "msg": _table.reasons(findings, stopping) if stopped else title,
             "verdict": verdict,
             "findings": findings,
             "remedy": "",
             "reason": title,
             "actions": [],
         }
+
+
+def write(path, record):
+    """Write a record as JSON on the controller, whole or not at all. Raises :class:`AnsibleActionFail` naming the path."""
+    place = Path(path)
+    beside = place.with_name(f"{place.name}.new")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(f"{json.dumps(record, indent=2, ensure_ascii=False)}\n", encoding="utf-8")
+        beside.replace(place)
+    except OSError as error:
+        raise AnsibleActionFail(f"the verdicts can't be written to {path} on the controller: {error.strerror}") from error

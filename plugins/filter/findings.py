@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _inputs, _rules
 
 
 class FilterModule:
@@ -18,9 +18,8 @@ class FilterModule:
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,
             "input_findings": _inputs.judge_cluster,
-            "memory_alike_findings": _findings.memory_alike,
             "model_findings": _findings.models,
-            "preflight_findings": _findings.preflight,
+            "preflight_rules": _rules.judge,
             "proof_findings": _findings.proof,
             "stage_seconds": _findings.stage_seconds,
             "teardown_findings": _findings.teardown,

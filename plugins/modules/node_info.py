@@ -34,6 +34,8 @@ options:
       - docker
       - containers
       - foreign_containers
+      - images
+      - firewall
       - interfaces
       - fabric
       - rdma
@@ -66,6 +68,19 @@ options:
     type: list
     elements: path
     default: []
+  images:
+    description:
+      - Images to look for on the node.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.3.0
+  nft:
+    description:
+      - The tool that shows the rules of the firewall, as a path or as a name to be found on C(PATH). A node without it has no firewall.
+    type: str
+    default: nft
+    version_added: 0.3.0
   model_roots:
     description:
       - Caches of the Hugging Face hub to look for models in. Each is the directory that holds C(hub/), or C(hub/) itself. One that does not exist holds none.
@@ -494,6 +509,28 @@ foreign_containers:
       type: list
       elements: dict
       sample: [{"address": 0.0.0.0, "port": 3000, "container_port": 8080, "protocol": tcp}]
+images:
+  description: What the engine knows of each of O(images), null for one that the node does not have.
+  returned: always
+  type: dict
+  sample:
+    "gb10/engine:ray":
+      id: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+      architecture: arm64
+      os: linux
+      created: "2026-11-20T18:02:11Z"
+      size_bytes: 18853210112
+      repo_digests: []
+      labels: {"io.gb10.base": "sha256:fc5d6037a455", "io.gb10.recipe": "1f0c3f3d"}
+  version_added: 0.3.0
+firewall:
+  description:
+    - Whether a firewall refuses incoming packets by default, and the interfaces and networks that it lets in whole all the same; null when
+      that could not be told.
+  returned: always
+  type: dict
+  sample: {"source": nft, "default_deny": true, "interfaces": [lo, enp1s0f0np0], "networks": [10.0.0.0/24]}
+  version_added: 0.3.0
 interfaces:
   description: The network interfaces by name.
   returned: when asked for
@@ -1017,7 +1054,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _docker_depth,
     _environment,
     _fabric,
+    _firewall,
     _gpu_xml,
+    _images,
     _kernel,
     _kernel_log,
     _limits,
@@ -1042,6 +1081,8 @@ SECTIONS = (
     "docker",
     "containers",
     "foreign_containers",
+    "images",
+    "firewall",
     "interfaces",
     "fabric",
     "rdma",
@@ -1151,6 +1192,17 @@ class Look:
 
         return part(found, [])
 
+    def images(self) -> dict[str, dict[str, t.Any] | None] | None:
+        def found() -> dict[str, dict[str, t.Any] | None]:
+            if self.params["images"]:
+                self.answers()  # an engine that does not answer is not waited for twice
+            return _images.images(self.api, self.params["images"])
+
+        return self.sections.read("images", found)
+
+    def firewall(self) -> dict[str, t.Any] | None:
+        return self.sections.read("firewall", lambda: _firewall.firewall(self.params["nft"], self.params["tool_timeout"], self.params["etc_root"]))
+
     def interfaces(self) -> list[dict[str, t.Any]]:
         return [with_addresses(interface) for interface in self.sections.read("interfaces", self.links, [])]
 
@@ -1226,6 +1278,8 @@ def main() -> None:
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},
+            "images": {"type": "list", "elements": "str", "default": []},
+            "nft": {"type": "str", "default": "nft"},
             "model_roots": {"type": "list", "elements": "path", "default": []},
             "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
             "tool_timeout": {"type": "int", "default": 30},

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the stages judge, as pure functions from what nodes answered to findings. This plugin util is PRIVATE to the collection."""
+"""What the stages judge, as pure functions from what nodes answered to findings. This plugin util is PRIVATE to the collection.
+
+What preflight judges is data, and stands in rules.yml.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 import typing as t
 
 try:
@@ -19,18 +21,9 @@ else:
     HAS_PACKAGING = True
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._checks import CLUSTER, holder
 
 Finding = dict[str, t.Any]
-GIB = 1024**3
-GIB_IN_MIB = 1024
-
-#: Least part of a memory class that a node's kernel shows: a Spark of 128 GB shows about 121.7 GiB, firmware and GPU keep the rest.
-CLASS_SHOWN = 0.85
-#: By how much the memory of nodes of one kind may differ, as a part of the largest.
-ALIKE_WITHIN = 0.03
-
-#: Ray's program that holds the head's port.
-GCS_PROGRAM = "gcs_server"
 
 #: What to do when the ranks do not sit where they should, by the stage that makes the node containers.
 SPREAD_REMEDIES = {
@@ -38,230 +31,10 @@ SPREAD_REMEDIES = {
     "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
 }
 
-#: Stands where a finding concerns the whole cluster.
-CLUSTER = "cluster"
-
 
 def on_node(findings: list[Finding], node: str) -> list[Finding]:
     """Findings that a module made on a node, under the name the inventory has for it instead of the machine's own."""
     return [{**found, "node": node} for found in findings]
-
-
-# --- preflight --------------------------------------------------------------------------------------------------------------
-
-
-def preflight(info: dict[str, t.Any], node: str, zombies: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
-    """Judge one node by what ``node_info`` and ``cuda_zombie_check`` answered.
-
-    ``needs`` has ``address``, ``devices`` (paths), ``ports`` (variable to port this node must have free), ``cluster``,
-    ``disk_gib`` (GiB that must be free wherever images and models lie), ``replace_stale`` (consent to remove another run's head),
-    ``api_address`` (what the API shall listen on; empty on nodes without it), ``memory_class_gb`` (what the profile was made for;
-    None when it does not say).
-    """
-    unseen = {error["section"]: error for error in info["errors"]}
-    return [
-        *_docker(node, info["docker"], unseen, needs["disk_gib"]),
-        *_devices(node, info["devices"], needs["devices"]),
-        _not_seen("fabric.address", node, unseen["interfaces"]) if "interfaces" in unseen else _address(node, info["interfaces"], needs["address"]),
-        *_api_address(node, info["interfaces"], needs["api_address"]),
-        *_memory_class(node, info["memory"], needs["memory_class_gb"]),
-        *([_not_seen("port.free", node, unseen["listeners"])] if "listeners" in unseen else _listeners(node, info, needs)),
-        *(_space(node, path, disk and disk["free_bytes"], needs["disk_gib"]) for path, disk in info["disk"].items()),
-        *on_node(zombies["findings"], node),
-    ]
-
-
-def _not_seen(id: str, node: str, error: dict[str, t.Any]) -> Finding:
-    """A section that could not be read stops what depends on it."""
-    return finding(id, node, "unknown", f"{error['section']}: {error['error']}", remedy=error.get("remedy") or "look at the node")
-
-
-def _docker(node: str, docker: dict[str, t.Any], unseen: dict[str, dict[str, t.Any]], floor: float) -> list[Finding]:
-    if not docker["reachable"]:
-        error = unseen.get("docker", {})
-        return [
-            finding(
-                "docker.reachable",
-                node,
-                "block",
-                f"the Docker engine does not answer: {error.get('error', 'no answer')}",
-                remedy=error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket",
-            )
-        ]
-    sdk = docker["python_docker"]
-    return [
-        finding("docker.reachable", node, "pass", f"Docker {docker['version']} answers (API {docker['api_version']}).", measured=docker["version"]),
-        finding(
-            "docker.sdk",
-            node,
-            "pass" if sdk else "block",
-            f"the Docker SDK for Python is there ({sdk})." if sdk else "the Docker SDK for Python is missing.",
-            measured=sdk,
-            remedy="" if sdk else "apt-get install python3-docker",
-        ),
-        _space(node, docker["root_dir"], docker["root_free_bytes"], floor),
-    ]
-
-
-def _devices(node: str, devices: dict[str, bool | None], needed: list[str]) -> list[Finding]:
-    """Without the InfiniBand devices in its container NCCL falls back to TCP without a word."""
-    return [
-        finding(
-            "device.present",
-            node,
-            "pass" if devices.get(path) else "block",
-            f"{path} is there." if devices.get(path) else f"{path} is missing; without it NCCL would fall back to TCP without a word.",
-            needed=path,
-            remedy="" if devices.get(path) else "load the mlx5_ib and ib_uverbs modules (DGX OS does), or correct gb10_container_devices",
-        )
-        for path in needed
-    ]
-
-
-def _address(node: str, interfaces: list[dict[str, t.Any]], address: str) -> Finding:
-    """The fabric address must sit on an interface with carrier."""
-    holder = next((interface for interface in interfaces if address in interface["addresses"]), None)
-    if holder is None:
-        held = {interface["name"]: interface["addresses"] for interface in interfaces}
-        found = ", ".join(f"{name} {'/'.join(addresses) or 'none'}" for name, addresses in held.items())
-        return finding(
-            "fabric.address",
-            node,
-            "block",
-            f"gb10_fabric_address {address} is on no interface of this node.",
-            measured=held,
-            needed=address,
-            remedy=f"configure it, or correct gb10_fabric_address; found: {found}",
-        )
-    return finding(
-        "fabric.address",
-        node,
-        "pass" if holder["carrier"] else "block",
-        f"{address} is on {holder['name']}, which has {'carrier' if holder['carrier'] else 'no carrier'}.",
-        measured=holder["name"],
-        remedy="" if holder["carrier"] else f"check the cable and the peer of {holder['name']}",
-    )
-
-
-def _api_address(node: str, interfaces: list[dict[str, t.Any]], address: str) -> list[Finding]:
-    """The API can only listen on an address that the head has. Interfaces that could not be read are told with the fabric address."""
-    if not address or not interfaces:
-        return []
-    try:
-        wanted = ipaddress.ip_address(address)
-    except ValueError:
-        message = f"gb10_api_address: '{address}' is no IP address."
-        return [finding("api.address", node, "block", message, measured=address, remedy="set gb10_api_address to an IP address of the head")]
-    held = {interface["name"]: interface["addresses"] for interface in interfaces}
-    # A link-local address of IPv6 comes with its interface's name.
-    here = any(ipaddress.ip_address(one.partition("%")[0]) == wanted for addresses in held.values() for one in addresses)
-    if here or wanted.is_unspecified or wanted.is_loopback:
-        return [finding("api.address", node, "pass", f"the API can listen on {address}.", measured=address)]
-    found = ", ".join(f"{name} {'/'.join(addresses)}" for name, addresses in held.items() if addresses)
-    return [
-        finding(
-            "api.address",
-            node,
-            "block",
-            f"gb10_api_address {address} is on no interface of the head.",
-            measured=held,
-            needed=address,
-            remedy=f"set gb10_api_address to one of the head's; found: {found}",
-        )
-    ]
-
-
-def _memory_class(node: str, memory: dict[str, t.Any] | None, class_gb: int | None) -> list[Finding]:
-    """A profile made for Sparks of one size fills those of the other to the last byte, and a full machine is lost."""
-    if class_gb is None:
-        return []
-    if memory is None:
-        return [finding("memory.class", node, "unknown", "the size of the node's memory could not be read.", needed=class_gb, remedy="look at /proc/meminfo")]
-    total, floor = round(memory["total_mb"] / GIB_IN_MIB, 1), round(class_gb * CLASS_SHOWN, 1)
-    fits = total >= floor
-    return [
-        finding(
-            "memory.class",
-            node,
-            "pass" if fits else "block",
-            f"{total} GiB of memory; the profile is for Sparks of {class_gb} GB" + ("." if fits else f", which show {floor} GiB or more."),
-            measured=total,
-            needed=floor,
-            remedy="" if fits else f"choose a profile for this size, or use Sparks of {class_gb} GB",
-        )
-    ]
-
-
-def memory_alike(answers: dict[str, dict[str, t.Any]]) -> list[Finding]:
-    """Judge that all nodes have the same memory: ranks get equal parts of a model, so the smallest node would fill up first.
-
-    ``answers`` maps a node to what ``node_info`` answered there.
-    """
-    unseen = [node for node, answer in answers.items() if answer["memory"] is None]
-    if unseen:
-        return [
-            finding("memory.alike", node, "unknown", "the size of the node's memory could not be read.", remedy="look at /proc/meminfo") for node in unseen
-        ]
-    totals = {node: round(answer["memory"]["total_mb"] / GIB_IN_MIB, 1) for node, answer in answers.items()}
-    if len(totals) < 2:
-        return []
-    alike = max(totals.values()) - min(totals.values()) <= ALIKE_WITHIN * max(totals.values())
-    listed = ", ".join(f"{node} {total} GiB" for node, total in totals.items())
-    return [
-        finding(
-            "memory.alike",
-            CLUSTER,
-            "pass" if alike else "block",
-            f"all nodes have the same memory: {listed}." if alike else f"the nodes differ in memory: {listed}; the smallest would fill up first.",
-            measured=totals,
-            needed="the same on every node",
-            remedy="" if alike else "take nodes of one size",
-        )
-    ]
-
-
-def _listeners(node: str, info: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
-    """A port is free, or held by a container of this cluster. The Ray head of another run goes with consent, in stage ray."""
-    ours = {container["name"] for container in info["containers"] if container["cluster"] == needs["cluster"]}
-    found = []
-    for name, port in needs["ports"].items():
-        holders = [listener for listener in info["listeners"] if listener["port"] == port]
-        foreign = [listener for listener in holders if listener["container"] not in ours]
-        who = "; ".join(_holder(listener) for listener in foreign)
-        stale = all(listener["process"] == GCS_PROGRAM and listener["container"] for listener in foreign)
-        if not foreign:
-            verdict, message, remedy = "pass", f"port {port} ({name}) is {'ours' if holders else 'free'}.", ""
-        elif stale and needs["replace_stale"]:
-            verdict, message, remedy = "warn", f"port {port} ({name}) is taken by the Ray head of another run: {who}.", "stage ray will stop and remove it"
-        elif stale:
-            verdict, message = "block", f"port {port} ({name}) is taken by the Ray head of another run: {who}."
-            remedy = "did that run finish? Then -e gb10_replace_stale=true stops and removes its container"
-        else:
-            verdict, message, remedy = "block", f"port {port} ({name}) is taken by {who}.", f"stop it, or choose another port with {name}"
-        found.append(finding("port.free", node, verdict, message, measured=who or None, needed=f"port {port} free", remedy=remedy))
-    return found
-
-
-def _holder(listener: dict[str, t.Any]) -> str:
-    """Who listens, as far as it could be seen."""
-    where = f" in container {listener['container']}" if listener["container"] else ""
-    since = f" since {listener['since']}" if listener["since"] else ""
-    return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){where}{since}"
-
-
-def _space(node: str, path: str, free_bytes: int | None, floor: float) -> Finding:
-    if free_bytes is None:
-        return finding("disk.free", node, "unknown", f"the free space under {path} could not be read.", needed=floor, remedy=f"look at {path}")
-    free = round(free_bytes / GIB, 1)
-    return finding(
-        "disk.free",
-        node,
-        "pass" if free >= floor else "block",
-        f"{free} GiB free under {path}" + ("." if free >= floor else f", {floor} GiB needed."),
-        measured=free,
-        needed=floor,
-        remedy="" if free >= floor else f"free space under {path}, or lower gb10_disk_floor_gib",
-    )
 
 
 # --- image ------------------------------------------------------------------------------------------------------------------
@@ -540,7 +313,7 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, 
             remedy="run teardown.yml again" if left else "",
         )
     ]
-    held = "; ".join(f"port {listener['port']} is held by {_holder(listener)}" for listener in info["listeners"])
+    held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
     found.append(
         finding(
             "teardown.ports",

@@ -28,7 +28,7 @@ from ansible.module_utils.common.validation import check_type_bool, check_type_i
 from ansible_collections.gb10.cluster.plugins.module_utils import _ray
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile, _rules
 
 Finding = dict[str, t.Any]
 Values = t.Mapping[str, t.Any]
@@ -39,22 +39,18 @@ CLUSTER = "cluster"
 #: The roles, seen from this file, in a clone and in an installed collection alike.
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 
-#: Ids that a user may put into gb10_silenced: all that can stop or warn. A unit test looks for ids that are missing here.
-KNOWN_IDS = frozenset(
+#: Ids that a user may put into gb10_silenced: all that can stop or warn. A unit test looks for ids that are missing here; those of
+#: rules.yml are not repeated.
+KNOWN_IDS = _rules.known_ids() | frozenset(
     """
-    api.address cuda_zombie.defunct cuda_zombie.ghost cuda_zombie.kernel_log cuda_zombie.leak cuda_zombie.memory cuda_zombie.orphan
-    cuda_zombie.slow_reclaim cuda_zombie.suspect cuda_zombie.unknown device.present disk.free
-    docker.reachable docker.sdk fabric.address image.present image.ray image.requires image.same
-    input.address input.choice input.cluster_group input.cluster_name input.differs input.env input.env_per_host input.env_secret
-    input.fabric_address input.fabric_fallback input.forks input.format input.head input.head_is_worker input.host_env input.limit
-    input.no_role input.parallel input.path input.placeholder input.port input.port_range input.profile
-    input.range input.same_address input.same_host input.same_path input.same_port input.secret_file input.serial
-    input.serve_arguments input.silenced input.stop_grace input.template input.tensor_heads input.two_heads input.type
-    input.unknown_setting input.vault input.worker
-    memory.alike memory.back memory.class model.absent model.dangling model.empty model.incomplete_download model.missing model.not_json model.size
-    page_cache.files page_cache.sync port.free
-    proof.capability proof.completion proof.device proof.env proof.memlock proof.rank_hosts proof.secrets ray.node ray.stranger
-    teardown.containers teardown.ports teardown.seen
+    image.ray image.requires input.address input.choice input.cluster_group input.cluster_name input.differs input.env input.env_per_host
+    input.env_secret input.fabric_address input.fabric_fallback input.forks input.format input.head input.head_is_worker input.host_env
+    input.limit input.no_role input.parallel input.path input.placeholder input.port input.port_range input.profile input.range input.rules
+    input.same_address input.same_host input.same_path input.same_port input.secret_file input.serial input.serve_arguments input.silenced
+    input.stop_grace input.template input.tensor_heads input.two_heads input.type input.unknown_setting input.vault input.worker memory.back
+    model.absent model.dangling model.empty model.incomplete_download model.missing model.not_json model.size page_cache.files
+    page_cache.sync proof.capability proof.completion proof.device proof.env proof.memlock proof.rank_hosts proof.secrets ray.node
+    ray.stranger teardown.containers teardown.ports teardown.seen
     """.split()
 )
 
@@ -403,10 +399,11 @@ def _places(typed: Values) -> Problems:
     """Directories on the nodes are absolute, the collection's own, and apart from each other where that matters."""
     if typed.get("gb10_build_ca_file"):
         yield from _absolute("gb10_build_ca_file", typed["gb10_build_ca_file"])
-    report = typed.get("gb10_report_path", "/")
-    if not report.startswith(("/", "~")) or Path(report).expanduser().is_dir() and report != "/":
-        message = f"gb10_report_path: is '{_short(report)}'; expected the absolute path of a file."
-        yield Problem("input.path", message, "set gb10_report_path to one", measured=report)
+    for name in ("gb10_report_path", "gb10_preflight_path"):
+        path = typed.get(name, "/")
+        if not path.startswith(("/", "~")) or Path(path).expanduser().is_dir() and path != "/":
+            message = f"{name}: is '{_short(path)}'; expected the absolute path of a file."
+            yield Problem("input.path", message, f"set {name} to one", measured=path)
     places = {}
     for name in PLACES:
         if name in typed:
@@ -519,6 +516,14 @@ def _silenced(ids: list[str]) -> Problems:
             yield Problem("input.silenced", f"gb10_silenced: no finding has the id '{_short(id)}'.{_meant(id, KNOWN_IDS)}", "correct the id", verdict="warn")
 
 
+def _tuned_rules(tuning: dict[str, t.Any]) -> Problems:
+    for problem in _rules.tuning_problems(tuning, "gb10_rules"):
+        path = problem.partition(": ")[0]
+        id = path.removeprefix("gb10_rules.")
+        near = _meant(id, _rules.known_ids()) if problem.endswith("no rule has this id") else ""
+        yield Problem("input.rules", f"{problem}.{near}", f"correct {path}; docs/rules.md lists all rules with their limits")
+
+
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., Problems]], ...] = (
     (("gb10_cluster_name",), _cluster_name),
@@ -530,6 +535,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., Problems]], ...] = (
     (("gb10_build_pip_env",), _build_env),
     (("gb10_env", "gb10_fabric_fallback"), _fabric_fallback),
     (("gb10_silenced",), _silenced),
+    (("gb10_rules",), _tuned_rules),
 )
 
 

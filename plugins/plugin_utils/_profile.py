@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._schema import check, found, near
 
 SCHEMA_VERSION = 1
@@ -150,6 +151,7 @@ _SCHEMA: dict[str, t.Any] = {
                 "config": {"type": "dict", "default": {}},
             },
         },
+        "rules": {"type": "dict", "default": {}, "values": {"type": "dict"}},
         "ladder": {"type": "list", "elements": "int", "default": []},
         "checks": {"type": "list", "elements": "str", "default": []},
         "requires": {"type": "dict", "default": {}},
@@ -290,6 +292,7 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[str]:
             problems.append(f"env.per_host.{name}: is no valid variable name")
         if fact not in HOST_FACTS:
             problems.append(f"env.per_host.{name}: '{fact}' is no fact of a node; expected one of {', '.join(HOST_FACTS)}")
+    problems += _rules.tuning_problems(profile["rules"], "rules")
     problems += _overlay_problems(profile, profile, "")
     for name, overlay in profile["switches"].items():
         if not _SWITCH_NAME.match(name):

@@ -20,10 +20,57 @@ def worst(findings: t.Iterable[Finding]) -> str:
     return max((finding["verdict"] for finding in findings), key=ORDER.index, default="pass")
 
 
+def tally(findings: t.Sequence[Finding], matrix: t.Mapping[str, t.Mapping[str, str]] | None = None) -> dict[str, int]:
+    """How many findings there are of each verdict; ``lowered`` counts those that a person let count for less.
+
+    With a ``matrix`` (rule to node to verdict) what passed is counted in it, and what was not judged.
+    """
+    numbers = {verdict: sum(finding["verdict"] == verdict for finding in findings) for verdict in reversed(ORDER)}
+    cells = [verdict for by_node in (matrix or {}).values() for verdict in by_node.values()]
+    numbers["pass"] += cells.count("pass")
+    return {**numbers, "not_judged": cells.count("not_judged"), "lowered": sum(finding.get("was") is not None for finding in findings)}
+
+
 def counts(findings: t.Sequence[Finding]) -> str:
     """One line: how many findings of each verdict, gravest first."""
-    numbers = {verdict: sum(finding["verdict"] == verdict for finding in findings) for verdict in reversed(ORDER)}
-    return ", ".join(f"{number} {verdict}" for verdict, number in numbers.items() if number) or "nothing judged"
+    return summary(tally(findings))
+
+
+def summary(numbers: t.Mapping[str, int]) -> str:
+    """One line of the numbers that a record of all nodes counts, those that are 0 left out."""
+    words = [f"{numbers[word]} {word.replace('_', ' ')}" for word in (*reversed(ORDER), "not_judged") if numbers.get(word)]
+    lowered = f" ({numbers['lowered']} of them lowered by hand)" if numbers.get("lowered") else ""
+    return (", ".join(words) or "nothing judged") + lowered
+
+
+#: Most columns of a table of rules and nodes; a larger cluster gets the names of the nodes instead.
+MOST_COLUMNS = 8
+
+
+def grid(matrix: t.Mapping[str, t.Mapping[str, str]]) -> list[str]:
+    """Lines of a table of rules (rows) and nodes (columns), only with rules that did not pass everywhere; ``.`` is a pass."""
+    quiet = ("pass", "not_judged")
+    rows = {rule: cells for rule, cells in matrix.items() if any(verdict not in quiet for verdict in cells.values())}
+    if not rows:
+        return []
+    columns = list(dict.fromkeys(node for cells in rows.values() for node in cells))
+    width = max(len(rule) for rule in rows)
+    if len(columns) > MOST_COLUMNS:
+        return [f"{rule.ljust(width)}  {_by_verdict(cells)}" for rule, cells in rows.items()]
+    widths = {node: max(len(node), *(len(_cell(cells.get(node))) for cells in rows.values())) for node in columns}
+    lines = [" " * width + "".join(f"  {node.ljust(widths[node])}" for node in columns)]
+    lines += [rule.ljust(width) + "".join(f"  {_cell(cells.get(node)).ljust(widths[node])}" for node in columns) for rule, cells in rows.items()]
+    return [line.rstrip() for line in lines]
+
+
+def _cell(verdict: str | None) -> str:
+    return {None: "", "pass": ".", "not_judged": "-"}.get(verdict, str(verdict))
+
+
+def _by_verdict(cells: t.Mapping[str, str]) -> str:
+    """``block: spark-1, spark-9; warn: spark-2``, gravest first."""
+    by_verdict = {verdict: [node for node, cell in cells.items() if cell == verdict] for verdict in reversed(ORDER[1:])}
+    return "; ".join(f"{verdict}: {', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
 
 
 def render(findings: t.Sequence[Finding]) -> list[str]:

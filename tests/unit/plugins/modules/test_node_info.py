@@ -21,6 +21,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import node_info
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile, _rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
@@ -181,6 +182,50 @@ def test_what_depends_on_this_machines_rights_never_crashes(call, gb10):
     result = call(nvidia_smi=gb10)
     assert len(result["kernel"]["boot_id"]) == 36 and result["kernel"]["release"] and result["kernel"]["clock"]
     assert set(result) == {*node_info.SECTIONS, "errors", "msg"}
+
+
+def test_images_and_firewall(call, node, tmp_path):
+    class WithImage(Engine):
+        def image(self, reference):
+            return {"Id": "sha256:1a", "Architecture": "arm64"} if reference == "e:1" else None
+
+    answer = {"nftables": [{"chain": {"family": "inet", "table": "f", "name": "in", "type": "filter", "hook": "input", "prio": 0, "policy": "drop"}}]}
+    tool = tmp_path / "nft"
+    tool.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    tool.chmod(0o755)
+    result = call(WithImage(), images=["e:1", "gone:1"], nft=str(tool), sections=["images", "firewall"], **node)
+    assert result["errors"] == []
+    assert result["images"]["e:1"]["architecture"] == "arm64" and result["images"]["gone:1"] is None
+    assert result["firewall"] == {"source": "nft", "default_deny": True, "interfaces": [], "networks": []}
+
+
+def test_images_are_unknown_while_the_engine_does_not_answer(call):
+    result = call(Engine(error=UnknownState("no answer")), images=["e:1"], sections=["images"])
+    assert result["images"] is None and sections(result) == ["images"]
+
+
+def test_the_rules_can_judge_a_node_in_depth(call, gb10, node):
+    """What is answered here has the shape that rules ask for; what is wrong with this node is found, and nothing is missing."""
+
+    class WithImage(Engine):
+        def image(self, reference):
+            return {"Id": "sha256:1a", "Architecture": "arm64"}
+
+    profile = _profile.load("nemotron_3_super_tp2")
+    images = [profile["image"]["base"], profile["image"]["tag"]]
+    result = call(WithImage(), nvidia_smi=gb10, nft="/nonexistent/nft", images=images, paths=["/"], **node)
+    settings = {
+        "head": True, "cluster": "gb10", "address": "127.0.0.1", "peers": ["192.168.100.12"], "api_address": "127.0.0.1", "ports": {"gb10_api_port": 8000},
+        "fabric_interfaces": ["lo"], "rdma_devices": [], "fabric_fallback": "tcp", "devices": ["/dev/null"], "container_gpus": "all", "memlock": -1,
+        "model_root": "/", "offline": False, "disk_gib": 0, "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [],
+    }
+    run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
+    record = _rules.judge({"spark-1": {"info": result, "zombies": {"findings": []}, "settings": settings}}, profile, run)
+    verdicts = {found["id"]: found["verdict"] for found in record["findings"]}
+    # The module tree is empty, and no address of the loopback may be read from the recorded trees.
+    assert {id for id, verdict in verdicts.items() if verdict == "unknown"} <= {"driver.next_boot", "driver.loaded", "clock.synchronized", "clock.offset"}
+    expected = {"memory.class": "block", "limits.earlyoom": "warn", "env.left": "warn", "log.xid": "warn", "tenant.idle": "warn", "model.ready": "warn"}
+    assert {id: verdicts.get(id) for id in expected} == expected
 
 
 def test_a_node_in_depth(call, gb10, node):

@@ -27,125 +27,6 @@ def stopping(findings):
     return {finding["id"] for finding in findings if finding["verdict"] in ("block", "unknown")}
 
 
-INFO = {
-    "errors": [],
-    "docker": {
-        "reachable": True,
-        "version": "28.2.2",
-        "api_version": "1.50",
-        "python_docker": "5.0.3",
-        "root_dir": "/var/lib/docker",
-        "root_free_bytes": 100 * _findings.GIB,
-    },
-    "devices": {"/dev/infiniband": True},
-    "interfaces": [{"name": "enp1s0f0np0", "addresses": ["192.168.100.1"], "carrier": True}],
-    "listeners": [],
-    "containers": [],
-    "disk": {"/models": {"free_bytes": 100 * _findings.GIB}},
-    "memory": {"total_mb": 124620},
-}
-NEEDS = {
-    "address": "192.168.100.1",
-    "devices": ["/dev/infiniband"],
-    "ports": {"gb10_ray_port": 6379},
-    "cluster": "gb10",
-    "disk_gib": 20,
-    "replace_stale": False,
-    "api_address": "192.168.100.1",
-    "memory_class_gb": 128,
-}
-ZOMBIES = {"findings": []}
-OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
-HELD = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "since": "2026-11-20T10:00:00Z", "container": ""}
-
-
-def test_good_node_passes():
-    assert stopping(_findings.preflight(INFO, "spark-1", ZOMBIES, NEEDS)) == set()
-
-
-@pytest.mark.parametrize(
-    ("change", "id", "part"),
-    [
-        ({"docker": {**INFO["docker"], "reachable": False}, "errors": [{"section": "docker", "error": "no such file"}]}, "docker.reachable", "no such file"),
-        ({"docker": {**INFO["docker"], "python_docker": None}}, "docker.sdk", "SDK for Python is missing"),
-        ({"devices": {"/dev/infiniband": False}}, "device.present", "/dev/infiniband is missing"),
-        ({"interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"], "carrier": True}]}, "fabric.address", "on no interface"),
-        ({"interfaces": [{"name": "eth1", "addresses": ["192.168.100.1"], "carrier": False}]}, "fabric.address", "no carrier"),
-        ({"listeners": [HELD]}, "port.free", "redis-server (pid 7) since 2026-11-20"),
-        ({"interfaces": [], "errors": [{"section": "interfaces", "error": "denied"}]}, "fabric.address", "denied"),
-        ({"errors": [{"section": "listeners", "error": "denied"}]}, "port.free", "denied"),
-        ({"docker": {**INFO["docker"], "root_free_bytes": 3 * _findings.GIB}}, "disk.free", "3.0 GiB free under /var/lib/docker"),
-        ({"disk": {"/models": {"free_bytes": 3 * _findings.GIB}}}, "disk.free", "3.0 GiB free under /models"),
-        ({"disk": {"/models": None}}, "disk.free", "could not be read"),
-        ({"memory": {"total_mb": 60200}}, "memory.class", "58.8 GiB of memory; the profile is for Sparks of 128 GB"),
-        ({"memory": None}, "memory.class", "could not be read"),
-        ({"interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"], "carrier": True}]}, "api.address", "192.168.100.1 is on no interface of the head"),
-    ],
-)
-def test_bad_node_blocks(change, id, part):
-    findings = [finding for finding in _findings.preflight({**INFO, **change}, "spark-1", ZOMBIES, NEEDS) if finding["id"] == id]
-    assert stopping(findings) == {id}
-    assert any(part in finding["message"] for finding in findings)
-    assert all(finding["remedy"] for finding in findings if finding["verdict"] != "pass")
-
-
-@pytest.mark.parametrize("address", ["", "0.0.0.0", "::", "127.0.0.1", "192.168.100.1", "fe80::1"])
-def test_where_the_api_can_listen(address):
-    interfaces = [{"name": "enp1s0f0np0", "addresses": ["192.168.100.1", "fe80::1"], "carrier": True}]
-    assert stopping(_findings.preflight({**INFO, "interfaces": interfaces}, "spark-1", ZOMBIES, {**NEEDS, "api_address": address})) == set()
-
-
-def test_an_api_address_that_is_a_name_blocks():
-    assert stopping(_findings.preflight(INFO, "spark-1", ZOMBIES, {**NEEDS, "api_address": "spark-1.lan"})) == {"api.address"}
-
-
-@pytest.mark.parametrize(("total_mb", "class_gb"), [(124620, 128), (122536, 128), (124620, 64), (60200, 64), (24000, None)])
-def test_memory_of_the_profiles_class_or_more_is_enough(total_mb, class_gb):
-    info = {**INFO, "memory": {"total_mb": total_mb}}
-    assert stopping(_findings.preflight(info, "spark-1", ZOMBIES, {**NEEDS, "memory_class_gb": class_gb})) == set()
-
-
-@pytest.mark.parametrize(
-    ("totals", "ids"),
-    [
-        ([124620, 124620], set()),
-        ([124620, 122536], set()),
-        ([124620], set()),
-        ([124620, 60200], {"memory.alike"}),
-        ([124620, None], {"memory.alike"}),
-    ],
-)
-def test_nodes_have_the_same_memory(totals, ids):
-    answers = {f"spark-{number}": {"memory": total and {"total_mb": total}} for number, total in enumerate(totals, 1)}
-    findings = _findings.memory_alike(answers)
-    assert stopping(findings) == ids
-    assert all(found["remedy"] for found in findings if found["verdict"] != "pass")
-
-
-def test_a_port_held_by_our_own_container_is_ours():
-    info = {**INFO, "containers": [OURS], "listeners": [{**HELD, "container": "gb10-gb10-head"}]}
-    assert stopping(_findings.preflight(info, "spark-1", ZOMBIES, NEEDS)) == set()
-
-
-STALE = {**HELD, "process": "gcs_server", "container": "node-1731"}
-
-
-@pytest.mark.parametrize(
-    ("listeners", "replace_stale", "verdict", "part"),
-    [
-        ([STALE], False, "block", "gb10_replace_stale=true"),
-        ([STALE], True, "warn", "stage ray will stop and remove it"),
-        ([STALE, HELD], True, "block", "choose another port"),
-        ([{**STALE, "container": ""}], True, "block", "choose another port"),
-    ],
-)
-def test_another_runs_ray_head_goes_only_with_consent(listeners, replace_stale, verdict, part):
-    findings = _findings.preflight({**INFO, "listeners": listeners}, "spark-1", ZOMBIES, {**NEEDS, "replace_stale": replace_stale})
-    (port,) = [finding for finding in findings if finding["id"] == "port.free"]
-    assert port["verdict"] == verdict
-    assert part in port["remedy"]
-
-
 def contract(**changes):
     answer = {
         "exists": True,
@@ -272,6 +153,9 @@ def test_a_missing_rank_has_the_remedy_of_its_executor(stage, words):
     assert [words in finding["remedy"] for finding in found if finding["id"] == "proof.rank_hosts"] == [True]
 
 
+INFO = {"errors": [], "containers": [], "listeners": []}
+OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
+HELD = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "since": "2026-11-20T10:00:00Z", "container": ""}
 MEMORY = {"findings": [{"id": "memory.back", "node": "the-machine", "verdict": "warn", "message": "900 MiB have not come back", "remedy": "look"}]}
 
 

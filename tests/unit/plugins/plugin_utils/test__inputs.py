@@ -30,6 +30,7 @@ GOOD = {
     "gb10_rdma_devices": ["rocep1s0f0"],
     "gb10_api_address": "192.168.100.1",
     "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
+    "gb10_preflight_path": "/home/nvidia/.cache/gb10/gb10-preflight.json",
 }
 
 
@@ -68,6 +69,7 @@ def test_good_settings_raise_nothing():
         {"gb10_serve_arguments": {"max-model-len": 4096, "kv_cache_dtype": None}},
         {"gb10_state_dir": "/data/gb10", "gb10_log_dir": "/data/gb10/log", "gb10_secrets_dir": "/data/gb10/secrets", "gb10_hf_home": "/data/gb10/hf"},
         {"gb10_silenced": ["disk.free"]},
+        {"gb10_rules": {"memory.swap": {"most_mb": 4096, "verdict": "warn", "why": "old pages"}}},
     ],
 )
 def test_what_is_fine(change):
@@ -129,6 +131,11 @@ BAD = [
     ({"gb10_log_dir": "/var/log/"}, "input.path", "gb10_log_dir: /var/log/ is the system's."),
     ({"gb10_report_path": "report.json"}, "input.path", "gb10_report_path: is 'report.json'; expected the absolute path of a file."),
     ({"gb10_report_path": "/tmp"}, "input.path", "gb10_report_path: is '/tmp'"),
+    ({"gb10_preflight_path": "verdict.json"}, "input.path", "gb10_preflight_path: is 'verdict.json'; expected the absolute path of a file."),
+    # rules
+    ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id. Did you mean memory.swap?"),
+    ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is no limit of this rule; it has most_mb"),
+    ({"gb10_rules": {"memory.swap": {"verdict": "pass"}}}, "input.rules", "gb10_rules.memory.swap.verdict: is 'pass'; expected warn or silenced"),
     ({"gb10_build_ca_file": "ca.pem"}, "input.path", "gb10_build_ca_file: is 'ca.pem'"),
     ({"gb10_log_dir": "/var/lib/gb10"}, "input.same_path", "gb10_log_dir and gb10_state_dir are both /var/lib/gb10."),
     ({"gb10_secrets_dir": "/var/log/gb10/secrets"}, "input.same_path", "gb10_secrets_dir (/var/log/gb10/secrets) lies inside gb10_log_dir"),

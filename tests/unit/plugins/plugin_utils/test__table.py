@@ -36,3 +36,34 @@ def test_counts_and_reasons():
     assert _table.counts(findings) == "1 block, 1 warn, 2 pass"
     assert _table.counts([]) == "nothing judged"
     assert _table.reasons(findings) == "spark-2: no. Remedy: do this"
+
+
+MATRIX = {
+    "a.one": {"spark-1": "pass", "spark-2": "pass"},
+    "b.two": {"spark-1": "not_judged", "spark-2": "warn"},
+    "d.four": {"spark-1": "pass", "spark-2": "block"},
+    "e.five": {"spark-1": "pass", "spark-2": "pass", "cluster": "silenced"},
+    "f.six": {"spark-1": "not_judged", "spark-2": "not_judged"},
+}
+
+
+def test_the_grid_shows_only_rules_that_did_not_pass_everywhere():
+    assert _table.grid(MATRIX) == [
+        "        spark-1  spark-2  cluster",
+        "b.two   -        warn",
+        "d.four  .        block",
+        "e.five  .        .        silenced",
+    ]
+    assert _table.grid({"a.one": {"spark-1": "pass"}}) == []
+
+
+def test_the_grid_of_many_nodes_names_them():
+    matrix = {"d.four": {f"spark-{number}": "block" if number in (2, 9) else "warn" if number == 4 else "pass" for number in range(1, 20)}}
+    assert _table.grid(matrix) == ["d.four  block: spark-2, spark-9; warn: spark-4"]
+
+
+def test_what_passed_is_counted_in_the_matrix():
+    findings = [{**BLOCK, "was": None}, {**WARN, "was": "block"}]
+    numbers = _table.tally(findings, MATRIX)
+    assert numbers == {"block": 1, "unknown": 0, "warn": 1, "silenced": 0, "pass": 5, "not_judged": 3, "lowered": 1}
+    assert _table.summary(numbers) == "1 block, 1 warn, 5 pass, 3 not judged (1 of them lowered by hand)"

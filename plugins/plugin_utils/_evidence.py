@@ -1,0 +1,129 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node answered, as evidence for rules: what is missing is never taken for a pass. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+Entry = dict[str, t.Any]
+
+
+class Unseen(Exception):
+    """Evidence is missing: ``what`` (a path in the node's answer), ``why`` and ``remedy`` as far as the node told."""
+
+    def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
+        super().__init__(f"{what}: {why}" if why else what)
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One thing that is not as a rule wants it. ``words`` fill the placeholders of the rule's texts.
+
+    ``node`` is whom it concerns, where that is not the node that was looked at. A ``verdict`` of its own takes the place of the
+    rule's: only findings that a module made have one. ``cannot`` says why the stage that repairs such a thing would not.
+    """
+
+    measured: t.Any = None
+    needed: t.Any = None
+    words: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    node: str = ""
+    verdict: str = ""
+    cannot: str = ""
+
+
+class Node:
+    """One node: its name, what ``node_info`` and ``cuda_zombie_check`` answered there, and what is asked of it.
+
+    ``needs`` is described in preflight_findings.yml. ``engine_live`` says whether an engine of this very cluster serves: its ports,
+    memory and processes are no faults.
+    """
+
+    def __init__(self, name: str, info: Entry, zombies: Entry, needs: Entry) -> None:
+        self.name = name
+        self.needs = needs
+        self.engine_live = False
+        self._errors: list[Entry] = info["errors"]
+        self._tree = {**info, "zombies": zombies}
+
+    def get(self, path: str) -> t.Any:
+        """Return the value at a dotted ``path``. Raises :class:`Unseen` when it, or what holds it, is null or was not told.
+
+        A list or mapping that is empty because it could not be read is missing, too.
+        """
+        value: t.Any = self._tree
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+            if value is None:
+                break
+        error = self.error(path)
+        if value is None or (value in ([], {}) and error):
+            raise self._unseen(path, error)
+        return value
+
+    def optional(self, path: str) -> t.Any:
+        """Return the value at ``path``, None for what this machine does not have. Raises :class:`Unseen` when an error explains the null."""
+        try:
+            return self.get(path)
+        except Unseen as missing:
+            if missing.why:
+                raise
+            return None
+
+    def require_whole(self, path: str) -> None:
+        """Raise :class:`Unseen` when only a part of the list or mapping at ``path`` could be read."""
+        errors = [error for error in self._errors if error["section"] == path or error["section"].startswith(f"{path}.")]
+        if errors and isinstance(self.get(path), (list, dict)):
+            raise self._unseen(path, errors[0])
+
+    def error(self, path: str) -> Entry | None:
+        """The error that says why ``path`` is missing: that of the innermost section that holds it, or that it holds."""
+        related = [error for error in self._errors if f"{path}.".startswith(f"{error['section']}.") or error["section"].startswith(f"{path}.")]
+        return max(related, key=lambda error: len(error["section"]), default=None)
+
+    @staticmethod
+    def _unseen(path: str, error: Entry | None) -> Unseen:
+        return Unseen(path, f"{error['section']}: {error['error']}", error.get("remedy", "")) if error else Unseen(path)
+
+    # --- what several rules ask -------------------------------------------------------------------------------------------
+
+    def our_containers(self) -> list[Entry]:
+        """The containers of this very cluster."""
+        return [container for container in self.get("containers") if container["cluster"] == self.needs["cluster"]]
+
+    def serves(self) -> bool:
+        """Say whether a container of this very cluster listens on the API's port."""
+        ours = {container["name"] for container in self._tree.get("containers") or [] if container["cluster"] == self.needs["cluster"]}
+        port = self.needs["ports"].get("gb10_api_port")
+        return any(listener["port"] == port and listener["container"] in ours for listener in self._tree.get("listeners") or [])
+
+    def links(self) -> list[Entry]:
+        """The entries of ``fabric`` that the cluster uses.
+
+        Those that the inventory names, by interface, bond or RDMA device; without names the one that has the fabric address, with
+        its twin; failing that all with carrier.
+        """
+        fabric = self.get("fabric")
+        names, devices = set(self.needs["fabric_interfaces"]), set(self.needs["rdma_devices"])
+        named = [link for link in fabric if link["netdev"] in names or link["bond"] in names or link["device"] in devices]
+        if named:
+            return named
+        holders = [link for link in fabric if self.needs["address"] in (link["addresses"] or [])]
+        twins = {link["twin"] for link in holders}
+        return [link for link in fabric if link in holders or link["netdev"] in twins] or [link for link in fabric if link["carrier"]]
+
+
+def of_entry(entry: Entry, field: str, where: str) -> t.Any:
+    """Return a field of a list's entry; ``where`` names the entry. Raises :class:`Unseen` when it is null."""
+    value: t.Any = entry
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        raise Unseen(f"{where}.{field}")
+    return value
