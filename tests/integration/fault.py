@@ -90,7 +90,7 @@ class Bystanders:
             assert answer["broken"] == [], f"half written on {host}"
             files = {path: self._lab.run(host, "sha256sum", path, check=False).split()[:1] for path in (*roots[1:], f"{SECRETS}/../users-own.txt")}
             # Modules of Python that the engine compiles into the cache are not the user's.
-            seen = {path: content for path, content in answer["seen"].items() if "/hub/" in path}
+            seen = {path: content for path, content in answer["seen"].items() if "/hub/" in path and "/__pycache__/" not in path}
             docker = self._lab.run(host, "docker", "ps", "--all", "--filter", "name=^users-", "--format", "{{.ID}} {{.Names}} {{.State}}").splitlines()
             image = self._lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", "users/own:1").strip()
             found[host] = {"files": files, "models": seen, "containers": sorted(docker), "image": image}
