@@ -4,8 +4,9 @@
 
 """What a node's Docker engine is, how it gives GPUs to containers, and what runs in it that is not ours. This module util is PRIVATE to the collection.
 
-A GPU reaches a container in two ways: through NVIDIA's container runtime, which the engine must know by name, or through the Container Device
-Interface (CDI): files of specification in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty where it is off).
+A GPU reaches a container in three ways: through NVIDIA's container runtime, which the engine must know by name; through the Container Device
+Interface (CDI): files of specification in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty where it is off); or, for
+``--gpus`` alone, through the toolkit's hook, which the engine looks for on its PATH and names nowhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, LABEL_SPEC, OWNER, NotFound
@@ -50,6 +52,10 @@ NO_ENGINE: dict[str, t.Any] = {
 #: What NVIDIA's devices are called in CDI (``nvidia-ctk cdi generate``), and its runtimes in an engine (``nvidia-ctk runtime configure``).
 NVIDIA_KIND = "nvidia.com/gpu"
 NVIDIA_RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+
+#: The program that the engine calls for ``--gpus`` (moby, daemon/nvidia_linux.go), and the PATH that systemd gives to a service (systemd.exec(5)).
+HOOK = "nvidia-container-runtime-hook"
+DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 #: Where Docker of the snap package keeps its data; it is confined and does not reach all of the file system.
 _SNAP = re.compile(r"^(?:/var)?/snap/docker/")
@@ -187,17 +193,18 @@ def _spec_devices(path: str) -> list[str]:
         raise UnknownState(f"{path}: {error}", remedy="Write it anew: nvidia-ctk cdi generate", **error.details) from error
 
 
-def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str]) -> str:
-    """Return how the engine can give a GPU to a container: ``runtime``, ``cdi``, ``both`` or ``none``."""
+def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool) -> str:
+    """Return how the engine can give a GPU to a container: ``runtime``, ``cdi``, ``both``, ``hook`` (that alone) or ``none``."""
     runtime = any(name in NVIDIA_RUNTIMES for name in runtimes)
     cdi = any(device.startswith(f"{NVIDIA_KIND}=") for device in devices)
-    return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get((runtime, cdi), "none")
+    return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get((runtime, cdi), "hook" if hook else "none")
 
 
-def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, part: Part = strict) -> dict[str, t.Any]:
+def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, part: Part = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
     """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``part``."""
+    hook = shutil.which(HOOK, path=daemon_path) is not None
     devices = sorted({*cdi_devices(found["cdi_dirs"], etc_root, part), *part(lambda: discovered(info), [])})
-    return {**found, "cdi_devices": devices, "nvidia": nvidia_ways(found["runtimes"], devices)}
+    return {**found, "cdi_devices": devices, "nvidia": nvidia_ways(found["runtimes"], devices, hook)}
 
 
 # -- containers --------------------------------------------------------------------------------------------------------------------------

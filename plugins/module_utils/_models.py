@@ -219,9 +219,13 @@ def incomplete_blobs(repo_path: str | None) -> list[str]:
 
 
 def size_bytes(root: str) -> int:
-    """Return the bytes of all files of a model, each file once however many links lead to it."""
+    """Return the bytes of all files of a model, each file once however many links lead to it.
+
+    What Python compiled from a model's own code does not count: it lies only where an engine has run.
+    """
     sizes = {}
-    for directory, _directories, names in os.walk(root):
+    for directory, directories, names in os.walk(root):
+        directories[:] = [name for name in directories if name != "__pycache__"]
         for name in names:
             path = os.path.join(directory, name)
             try:

@@ -388,7 +388,8 @@ docker:
       version_added: 0.3.0
       sample: ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
     nvidia:
-      description: How it can give a GPU to a container. V(runtime) is through NVIDIA's runtime, V(cdi) through a specified device, V(both) or V(none).
+      description: How it can give a GPU to a container. V(runtime) is through NVIDIA's runtime, V(cdi) through a specified device, V(both), V(hook) through the
+          hook of NVIDIA's toolkit, which serves C(--gpus) alone, or V(none).
       type: str
       version_added: 0.3.0
       sample: both

@@ -126,16 +126,25 @@ def test_devices_of_all_directories(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("runtimes", "devices", "ways"),
+    ("runtimes", "devices", "hook", "ways"),
     [
-        (["nvidia", "runc"], ["nvidia.com/gpu=0"], "both"),
-        (["nvidia-cdi", "runc"], [], "runtime"),
-        (["runc"], ["nvidia.com/gpu=all"], "cdi"),
-        (["runc"], ["nvidia.com/net=0", "intel.com/gpu=0"], "none"),
+        (["nvidia", "runc"], ["nvidia.com/gpu=0"], True, "both"),
+        (["nvidia-cdi", "runc"], [], True, "runtime"),
+        (["runc"], ["nvidia.com/gpu=all"], False, "cdi"),
+        (["runc"], ["nvidia.com/net=0", "intel.com/gpu=0"], False, "none"),
+        (["runc"], [], True, "hook"),
     ],
 )
-def test_ways_to_a_gpu(runtimes, devices, ways):
-    assert _docker_depth.nvidia_ways(runtimes, devices) == ways
+def test_ways_to_a_gpu(runtimes, devices, hook, ways):
+    assert _docker_depth.nvidia_ways(runtimes, devices, hook) == ways
+
+
+def test_the_hook_is_looked_for_where_the_daemon_would(tmp_path):
+    engine = {**_docker_depth.engine(VERSION, INFO), "runtimes": ["runc"], "cdi_dirs": []}
+    assert _docker_depth.depth(engine, {}, str(tmp_path), daemon_path=str(tmp_path))["nvidia"] == "none"
+    hook = tmp_path / "nvidia-container-runtime-hook"
+    hook.touch(mode=0o755)
+    assert _docker_depth.depth(engine, {}, str(tmp_path), daemon_path=str(tmp_path))["nvidia"] == "hook"
 
 
 def test_in_depth(tmp_path):
