@@ -94,6 +94,15 @@ def test_xml_processes(smi):
     assert root.findtext("gpu/fb_memory_usage/total") == "N/A"
 
 
+def test_another_driver_and_half_an_answer(smi):
+    state = {"replace": {"580.159.03": "590.48.01"}}
+    for arguments in (["-q", "-x"], ["--query-gpu=driver_version", "--format=csv,noheader"]):
+        whole = smi(state, *arguments).stdout
+        assert "590.48.01" in whole and "580.159.03" not in whole
+    half = smi({"half": True}, "-q", "-x")
+    assert half.returncode == 0 and half.stdout.startswith("<?xml") and "</nvidia_smi_log>" not in half.stdout
+
+
 @pytest.mark.parametrize(("state", "code"), [({"missing": True}, 127), ({"rubbish": True}, 0), ({"exit_code": 9}, 9)])
 def test_ordered_failures(smi, state, code):
     assert smi(state, "-q", "-x").returncode == code

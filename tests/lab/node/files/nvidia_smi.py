@@ -10,6 +10,8 @@ file the card is idle. All keys are optional:
   processes  list of {"pid": int, "type": "C" | "G" | "C+G", "name": str, "used_mib": int or null}
   hang       true: never answer (a wedged driver)
   missing    true: answer as a shell does for an unknown command (127)
+  half       true: break off in the middle of an answer, and succeed
+  replace    mapping of text to text, for whatever it answers: another driver, another name
   rubbish    true: answer something that nobody can parse, and succeed
   exit_code  not 0: fail with that code and the driver's usual complaint
 
@@ -21,6 +23,8 @@ says which is which.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -197,7 +201,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--query-compute-apps", metavar="FIELDS")
     parser.add_argument("--format", default="csv")
     arguments = parser.parse_args(argv)
-    processes = state.get("processes", [])
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = answer(parser, arguments, state.get("processes", []))
+    text = said.getvalue()
+    for old, new in state.get("replace", {}).items():
+        text = text.replace(old, new)
+    print(text[: len(text) // 2] if state.get("half") else text, end="")
+    return code
+
+
+def answer(parser: argparse.ArgumentParser, arguments: argparse.Namespace, processes: list[dict]) -> int:
+    """Print what the tool prints. Returns the exit code."""
     options = arguments.format.split(",")
     if arguments.list_gpus:
         print(f"GPU 0: {GPU_FIELDS['name'][1]} (UUID: {UUID})")
