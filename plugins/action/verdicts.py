@@ -59,7 +59,8 @@ class ActionModule(ActionBase):
             "failed": stopped,
             "msg": _table.reasons(findings, stopping) if stopped else title,
             "verdict": verdict,
-            "findings": findings,
+            # A record has them already, and a failed task prints all it returns.
+            **({} if arguments["record"] else {"findings": findings}),
             "remedy": "",
             "reason": title,
             "actions": [],

@@ -85,8 +85,8 @@ verdict:
   type: str
   sample: pass
 findings:
-  description: The findings as they were judged.
-  returned: always
+  description: The findings as they were judged. A record has its own.
+  returned: with O(findings)
   type: list
   elements: dict
   sample:
