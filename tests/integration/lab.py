@@ -125,6 +125,7 @@ class Lab:
         *,
         check: bool = False,
         tags: str = "",
+        skip_tags: str = "",
         on_output: t.Callable[[str, int], None] | None = None,
         **variables: t.Any,
     ) -> Play:
@@ -140,6 +141,7 @@ class Lab:
             inventory=[str(path) for path in self._inventories],
             extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
             tags=tags or None,
+            skip_tags=skip_tags or None,
             cmdline="--check --diff" if check else None,
             envvars={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -230,19 +232,20 @@ class Lab:
         (INVENTORY / "host_vars" / f"{host}.json").unlink()
 
     @contextlib.contextmanager
-    def driver(self, **state: t.Any) -> t.Iterator[None]:
-        """Let the simulated driver tools of all nodes behave in a certain way for a while."""
+    def driver(self, hosts: t.Sequence[str] = (HEAD, WORKER), **state: t.Any) -> t.Iterator[None]:
+        """Let the simulated driver tools of some nodes behave in a certain way for a while."""
         path = "/var/lib/gb10-lab/gpu.json"
         try:
-            for host in (HEAD, WORKER):
-                self._write(host, path, json.dumps(state))
+            for host in hosts:
+                self.write(host, path, json.dumps(state))
             yield
         finally:
-            for host in (HEAD, WORKER):
+            for host in hosts:
                 self.run(host, "rm", "-f", path)
 
     @staticmethod
-    def _write(host: str, path: str, text: str) -> None:
+    def write(host: str, path: str, text: str) -> None:
+        """Put a text into a file of a node, as root."""
         subprocess.run(["docker", "exec", "-i", f"gb10-lab-{host}", "tee", path], input=text, text=True, stdout=subprocess.DEVNULL, timeout=60, check=True)
 
     def inspect(self, host: str, container: str) -> dict[str, t.Any]:
