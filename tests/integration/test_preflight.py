@@ -417,7 +417,7 @@ def test_a_driver_tool_that_hangs_is_unknown(lab: Lab, healthy: None) -> None:
 
 
 def test_a_profile_for_larger_nodes(lab: Lab, healthy: None) -> None:
-    larger = lab_profile(lab, "lab_larger", ("class_gb: null", "class_gb: 128"))
+    larger = lab_profile(lab, "lab_larger", ("memory: {}", "memory: {class_gb: 128}"))
     assert answers(look(lab, gb10_profile=larger)) == on(BOTH, memory__class="block")
 
 
