@@ -629,10 +629,17 @@ def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 # --- who else is here -------------------------------------------------------------------------------------------------------
 
 
+def _tenants(node: Node) -> list[Entry]:
+    """The tenants, without the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
+    classes = node.optional("zombies.classes") or {}
+    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())}
+    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
+
+
 @check
 def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Nobody else holds more GPU memory than ``held_mib``."""
-    for tenant in node.get("tenants"):
+    for tenant in _tenants(node):
         if (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
             yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": _inside(tenant)})
 
@@ -641,7 +648,7 @@ def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are told together."""
     idle: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
-    for tenant in node.get("tenants"):
+    for tenant in _tenants(node):
         if (tenant["gpu_mib"] or 0) < limits["held_mib"]:
             idle[tenant["container"], tenant["kind"]].append(tenant)
     for (_container, kind), members in idle.items():
