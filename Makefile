@@ -62,11 +62,14 @@ play-next: ## the whole play on the newer ansible-core
 engine-next: ## every scenario on nodes with the next Debian and its Docker engine
 two-clusters: ## two clusters in one inventory
 
-lint sanity units galaxy-build inputs parsers lifecycle hardening faults sanity-next units-next play-next engine-next two-clusters: venv
+lint sanity units galaxy-build inputs parsers lifecycle hardening sanity-next units-next play-next engine-next two-clusters: venv
 	$(PARTS) $@
 
 molecule: venv
 	$(PARTS) play native roles
+
+faults: venv
+	$(PARTS) faults faults-again
 
 ##@ Housekeeping
 .PHONY: venv

@@ -130,6 +130,7 @@ def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault
     fault.completes()
 
 
+@pytest.mark.third
 def test_side_file_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, HEAD, f"{SNAPSHOT}/lab_reasoning_parser.py"):
         played = lab.play(gb10_offline=True)
@@ -187,6 +188,7 @@ def test_another_play_works_on_the_cluster(lab: Lab, live_cluster: None, fault: 
     fault.completes()
 
 
+@pytest.mark.third
 def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "cp", "-p", f"{SECRETS}/api_key", "/root/api_key")
     lab.run(HEAD, "sh", "-c", f"echo another-key-0123456789 > {SECRETS}/api_key")
@@ -199,6 +201,7 @@ def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
+@pytest.mark.third
 def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fault) -> None:
     token = f"{SECRETS}/ray_token"
     lab.run(HEAD, "chmod", "0644", token)
@@ -209,6 +212,7 @@ def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
+@pytest.mark.third
 def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lose_ssh(lab, WORKER)
     try:
@@ -221,7 +225,14 @@ def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["preflight : Look at the node", "image : Ask what the node image", "model : Look for the model", "memory : Ask whether"], ids=stage
+    "task",
+    [
+        pytest.param("preflight : Look at the node", marks=pytest.mark.third),
+        "image : Ask what the node image",
+        "model : Look for the model",
+        "memory : Ask whether",
+    ],
+    ids=stage,
 )
 def test_ctrl_c_before_the_start(lab: Lab, live_cluster: None, fault: Fault, task: str) -> None:
     fault.row.fault = f"Ctrl-C in stage {stage(task)}"
