@@ -4,8 +4,8 @@
 
 """The preflight on nodes that something is wrong with: the rules concerned answer, on the right node, and no others; following the remedy cures it.
 
-Nodes without a cluster, with image and model. Each sickness is made for real where a container can have it; the driver's tool, the
-kernel's log and memory figures are simulated, as everywhere in the lab.
+Nodes without a cluster, with image and model. Each sickness is made for real where a container can have it; the driver's tool, the RDMA
+device, the kernel's log and memory figures are simulated, as everywhere in the lab.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ CLUSTER = "cluster"
 BOTH = (HEAD, WORKER)
 SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
 KERNEL_LOG = "/run/gb10-lab/kernel.log"
+SYSFS = "/run/gb10-lab/sys"
+NETDEV, DEVICE = "class/net/eth1", "class/infiniband/rocep1s0f0"
 UNIT = "gb10-test-sickness"
 
 #: What the whole preflight says of a driver tool that does not answer.
@@ -129,7 +131,7 @@ def meminfo(host: str, **figures: int) -> Context:
         told = [f"{line.split(':')[0]}: {figures[line.split(':')[0]]} kB" if line.split(":")[0] in figures else line for line in lines]
         path = "/run/gb10-lab/meminfo"
         lab.write(host, path, "\n".join(told) + "\n")
-        with variables(host, gb10_node_roots={"kernel_log": KERNEL_LOG, "meminfo": path})(lab):
+        with variables(host, gb10_node_roots={"kernel_log": KERNEL_LOG, "sysfs_root": SYSFS, "meminfo": path})(lab):
             yield
         lab.run(host, "rm", path)
 
@@ -182,6 +184,22 @@ def container(host: str, name: str, *options: str) -> Context:
             yield
         finally:
             lab.run(host, "docker", "rm", "--force", name)
+
+    return made
+
+
+def attribute(host: str, path: str, value: str) -> Context:
+    """Another value in the simulated sysfs of a node."""
+
+    @contextlib.contextmanager
+    def made(lab: Lab) -> t.Iterator[None]:
+        whole = f"{SYSFS}/{path}"
+        before = lab.run(host, "cat", whole)
+        lab.write(host, whole, f"{value}\n")
+        try:
+            yield
+        finally:
+            lab.write(host, whole, before)
 
     return made
 
@@ -362,6 +380,25 @@ SICK = {
     "addresses in two subnets": Sickness(variables(WORKER, gb10_fabric_address="10.77.0.12"), {("fabric.one_network", CLUSTER): "warn"}),
     "interface that is not there": Sickness(nothing, on(BOTH, fabric__interface="block"), settings={"gb10_fabric_interfaces": ["eth9"]}),
     "API on another's address": Sickness(nothing, on([HEAD], api__address="block"), settings={"gb10_api_address": "10.77.0.12"}),
+    "RDMA device down": Sickness(attribute(WORKER, f"{DEVICE}/ports/1/state", "1: DOWN"), on([WORKER], rdma__active="block")),
+    "RDMA device of another name": Sickness(nothing, on(BOTH, rdma__device="block", rdma__named="warn"), settings={"gb10_rdma_devices": ["mlx5_9"]}),
+    "no RDMA device": Sickness(
+        away(WORKER, f"{SYSFS}/class/infiniband"),
+        {**on(BOTH, container__memlock="warn"), **on([WORKER], rdma__present="block")},
+        settings={"gb10_fabric_fallback": "none"},
+    ),
+    "GID of another kind": Sickness(
+        attribute(WORKER, f"{DEVICE}/ports/1/gid_attrs/types/1", "IB/RoCE v1"),
+        {**on(BOTH, container__memlock="warn"), **on([WORKER], fabric__gid="block")},
+        settings={"gb10_fabric_fallback": "none"},
+    ),
+    "small packets on one node": Sickness(
+        attribute(WORKER, f"{NETDEV}/mtu", "1500"), {**on([WORKER], fabric__mtu="warn"), ("fabric.mtu_same", CLUSTER): "block"}
+    ),
+    "slow link": Sickness(attribute(HEAD, f"{NETDEV}/speed", "100000"), on([HEAD], fabric__speed="warn")),
+    "narrow PCIe link": Sickness(attribute(WORKER, f"{NETDEV}/device/current_link_width", "1"), on([WORKER], fabric__pcie="warn")),
+    "errors on the link": Sickness(attribute(HEAD, f"{DEVICE}/ports/1/counters/symbol_error", "5000"), on([HEAD], fabric__errors="warn")),
+    "firmware of the card differs": Sickness(attribute(WORKER, f"{DEVICE}/fw_ver", "28.39.1002"), {("fabric.firmware_same", CLUSTER): "warn"}),
     "memory differs": Sickness(
         meminfo(WORKER, MemTotal=13_000_000, MemAvailable=12_000_000),
         {("memory.alike", CLUSTER): "block", ("memory.available_alike", CLUSTER): "warn"},
