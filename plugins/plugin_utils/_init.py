@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 import ipaddress
 import re
 import typing as t
@@ -26,6 +27,8 @@ Findings = t.Iterator[Finding]
 
 #: Stands where a finding concerns the whole cluster.
 CLUSTER = "cluster"
+#: Stands where a finding concerns the files.
+CONTROLLER = "controller"
 
 MIB_IN_GIB = 1024
 #: Sizes of Spark, in GB, the largest first.
@@ -610,7 +613,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
     ``tcp``) and ``directory``.
 
     Returns ``findings``; ``files``, each with ``path`` below the directory, ``mode`` and ``content``, empty when a finding stops; ``advice`` in
-    the same shape, the addresses that are missing; ``found``, what the files say as data; ``next``, the command to type.
+    the same shape, the addresses that are missing; ``found``, what the files say as data; ``note``, what to do next.
     """
     cluster = Cluster(answers, run)
     found = list(cluster.seen())
@@ -618,14 +621,43 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
         found += [*cluster.machines(), *cluster.link()]
         if cluster.rails:
             found += [*cluster.profiles(), *cluster.places()]
-    advice = _init_texts.advice(cluster.missing) if cluster.missing else None
-    stopped = _table.worst(found) in _table.STOPPING
-    data = {} if stopped else cluster.found()
+    data = {} if _table.worst(found) in _table.STOPPING else cluster.found()
     asks = " --ask-become-pass" if any(answer["refused"] for answer in answers.values()) else ""
+    notes = [_init_texts.advice_note(cluster.missing)] if cluster.missing else []
+    notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.preflight{asks}"] if data else []
     return {
         "findings": found,
         "files": _init_texts.files(data) if data else [],
-        "advice": [advice] if advice else [],
+        "advice": [_init_texts.advice(cluster.missing)] if cluster.missing else [],
         "found": data,
-        "next": f"ansible-playbook -i {run['directory']} gb10.cluster.preflight{asks}",
+        "note": "\n".join(notes),
     }
+
+
+def writes(planned: Answer, there: t.Mapping[str, str | None]) -> Answer:
+    """What of a plan gets written, given the files that are there: path to SHA-1, null for none.
+
+    A file that is there with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
+    an old inventory and half of a new one would be neither. Returns ``findings`` and ``files``.
+    """
+    found = list(planned["findings"])
+    absent = [file for file in planned["files"] if there.get(file["path"]) is None]
+    other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, _sha1(file))]
+    if other:
+        message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
+        remedy = "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY"
+        return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
+    for file in planned["advice"]:
+        if there.get(file["path"]) is None:
+            absent.append(file)
+        elif there[file["path"]] != _sha1(file):
+            message = f"{file['path']} is there already, with another text; it is kept, and what this run would write is below."
+            found.append(row("files", CONTROLLER, "warn", message, f"remove {file['path']} if it is old"))
+    if planned["files"]:
+        names = ", ".join(file["path"] for file in absent)
+        found.append(row("files", CONTROLLER, "pass", f"new: {names}." if names else "all is there already, as this run would write it."))
+    return {"findings": found, "files": absent}
+
+
+def _sha1(file: Answer) -> str:
+    return hashlib.sha1(file["content"].encode(), usedforsecurity=False).hexdigest()

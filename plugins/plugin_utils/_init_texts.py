@@ -245,13 +245,22 @@ def files(found: Text) -> list[Text]:
     return [{"path": path, "mode": mode, "content": content} for path, mode, content in made]
 
 
+def netplan(wanted: t.Sequence[t.Any]) -> str:
+    """The text for netplan that gives one node the addresses that it lacks."""
+    tree: Text = {"network": {"version": 2}}
+    for one in wanted:
+        kind = tree["network"].setdefault("bonds" if one.end.bond else "ethernets", {})
+        kind[one.end.name] = {"dhcp4": False, "dhcp6": False, "link-local": [], "mtu": one.mtu, "addresses": [str(one.address)]}
+    return str(yaml.safe_dump(tree, sort_keys=False))
+
+
 def advice(missing: t.Mapping[str, t.Sequence[t.Any]]) -> Text:
     """The file with the addresses that are missing, a text for netplan a node. Its name is one that Ansible does not read as an inventory."""
-    parts = [_ADVICE]
-    for name, wanted in missing.items():
-        tree: Text = {"network": {"version": 2}}
-        for one in wanted:
-            kind = tree["network"].setdefault("bonds" if one.end.bond else "ethernets", {})
-            kind[one.end.name] = {"dhcp4": False, "dhcp6": False, "link-local": [], "mtu": one.mtu, "addresses": [str(one.address)]}
-        parts.append(f"\n## {name}\n\n```yaml\n{yaml.safe_dump(tree, sort_keys=False)}```\n")
+    parts = [_ADVICE, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]
     return {"path": "netplan.md", "mode": "0644", "content": "".join(parts)}
+
+
+def advice_note(missing: t.Mapping[str, t.Sequence[t.Any]]) -> str:
+    """The same to be printed."""
+    start = "Addresses that the link lacks, as an example that nobody has applied: /etc/netplan/60-gb10-fabric.yaml (mode 600), then `netplan try`.\n"
+    return start + "".join(f"\n# {name}\n{netplan(wanted)}" for name, wanted in missing.items())
