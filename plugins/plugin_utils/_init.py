@@ -634,21 +634,21 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
     }
 
 
-def writes(planned: Answer, there: t.Mapping[str, str | None]) -> Answer:
-    """What of a plan gets written, given the files that are there: path to SHA-1, null for none.
+def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
+    """What of a plan gets written, given the files that are there: path to SHA-1, empty for none.
 
     A file that is there with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
     an old inventory and half of a new one would be neither. Returns ``findings`` and ``files``.
     """
     found = list(planned["findings"])
-    absent = [file for file in planned["files"] if there.get(file["path"]) is None]
-    other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, _sha1(file))]
+    absent = [file for file in planned["files"] if not there.get(file["path"])]
+    other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
     if other:
         message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
         remedy = "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY"
         return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
     for file in planned["advice"]:
-        if there.get(file["path"]) is None:
+        if not there.get(file["path"]):
             absent.append(file)
         elif there[file["path"]] != _sha1(file):
             message = f"{file['path']} is there already, with another text; it is kept, and what this run would write is below."
