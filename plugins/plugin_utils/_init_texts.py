@@ -57,7 +57,7 @@ _SECRETS = """\
 # What nobody else may read. Encrypt this file before it goes anywhere: ansible-vault encrypt {directory}/{group}/secrets.yml
 # (then run with --ask-vault-pass, and take it out of .gitignore if you like).
 #
-# The API's key and Ray's token are not here: the first bring-up makes them on the head, in /etc/gb10/secrets, and they never leave the nodes.
+# The API's key and Ray's token are not here: the first bring-up makes them and keeps them on the nodes, in /etc/gb10/secrets.
 
 # A token of huggingface.co, for gated models; needed while one is downloaded, and held by no serving container.
 gb10_hf_token: ""
@@ -85,10 +85,11 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
 
 
-def comment(text: str, indent: int = 0) -> Lines:
-    """Lines of a comment."""
+def comment(text: str, indent: int = 0, item: bool = False) -> Lines:
+    """Lines of a comment; with ``item`` those of an entry in a list."""
     start = " " * indent + "# "
-    return textwrap.wrap(one_line(text), WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False, break_on_hyphens=False)
+    first, later = (f"{start}- ", f"{start}  ") if item else (start, start)
+    return textwrap.wrap(one_line(text), WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
 
 
 def scalar(value: t.Any) -> str:
@@ -162,10 +163,10 @@ def profile_lines(found: Text) -> Lines:
     size = f" of {found['class_gb']} GB" if found["class_gb"] else ""
     lines = comment(f"What is served. `ansible-playbook gb10.cluster.profiles.yml` tells more. Those that fit {many} node(s){size}, and where their models are whole on disk:")
     for one in found["fitting"]:
-        where = ", ".join(f"{name} in {cache}" for name, cache in one["holders"].items()) or "on no node that was looked at"
-        lines += comment(f"  {one['id']}: {one['repo']}, {where}")
+        where = ", ".join(f"{name} in {cache}" for name, cache in one["holders"].items()) or "on no node"
+        lines += comment(f"{one['id']}: {one['repo']}, {where}", item=True)
     if not found["fitting"]:
-        lines += ["#   none that is shipped"]
+        lines += comment("none that is shipped", item=True)
     if found["profile"] is None:
         return [*lines, "# gb10_profile: /path/of/your/own.yml"]
     return [*lines, *setting("gb10_profile", found["profile"])]
@@ -208,7 +209,7 @@ def settings_text(found: Text) -> str:
         if not common(hosts, key):
             lines += ["", *comment(f"{key}: the nodes differ, see host_vars.")]
         elif value is not None:
-            why = [line for name, host in hosts.items() for line in comment(f"  {name}: {host['link'] if key == 'gb10_fabric_interfaces' else host['cache']}")]
+            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host['link' if key == 'gb10_fabric_interfaces' else 'cache']}", item=True)]
             lines += ["", *link_comment(key), *(why if key in ("gb10_fabric_interfaces", "gb10_hf_home") else []), *setting(key, value)]
         else:
             lines += ["", *link_comment(key), *comment("No models were found in the places that were looked at (gb10_init_model_roots)."), f"# {key}: /var/lib/gb10/huggingface"]
