@@ -351,11 +351,12 @@ class Cluster:
             error = next((one for one in errors if one["section"] == section), None)
             if error and not info[section]:
                 yield row("seen", name, "unknown", f"{section} could not be read: {error['error']}", error.get("remedy", ""))
-        blind = ", ".join(sorted({error["section"] for error in errors}))
         if refused:
-            message = f"looked without sudo, which was refused ({_init_texts.one_line(refused)[:160]})" + (f"; could not see: {blind}." if blind else "; all was seen.")
-            yield row("sudo", name, "warn", message, "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo")
-        elif blind:
+            why = _init_texts.one_line(refused.strip().splitlines()[-1])[:160]
+            remedy = "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo"
+            yield row("sudo", name, "warn", f"looked without sudo, which was refused ({why}).", remedy)
+        if errors:
+            blind = ", ".join(sorted({error["section"] for error in errors}))
             told = "; ".join(dict.fromkeys(_init_texts.one_line(error["error"]) for error in errors))
             yield row("seen", name, "warn", f"could not see {blind}: {told[:300]}", next((error["remedy"] for error in errors if error.get("remedy")), ""))
 
@@ -534,7 +535,8 @@ class Cluster:
             also = f"; also fit: {', '.join(others)}" if others else ""
             yield row("profile", CLUSTER, "pass", f"{entry['id']}{also}.", measured=[entry["id"], *others])
         else:
-            message = f"no profile that is shipped fits {len(self.nodes)} node(s) with {self.gpus_each} GPU(s); the inventory is written without one."
+            least = min(self.totals.values(), default=0) / MIB_IN_GIB
+            message = f"no profile fits {len(self.nodes)} node(s) with {self.gpus_each} GPU(s) and {least:.1f} GiB of memory each; the inventory is written without one."
             remedy = "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own"
             yield row("profile", CLUSTER, "warn", message, remedy)
         for name in self.nodes:

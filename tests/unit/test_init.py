@@ -165,7 +165,8 @@ def test_a_refused_sudo_is_told_and_asked_for_next_time(nodes: Nodes) -> None:
     nodes.answers["spark1"]["models"] = []
     code, output = nodes.init(refused="sudo: a password is required\n")
     assert code == 0, output
-    assert "looked without sudo, which was refused (sudo: a password is required); could not see: models" in output
+    assert "looked without sudo, which was refused (sudo: a password is required)." in output
+    assert "could not see models: /home/a may not be read" in output
     assert "gb10.cluster.preflight --ask-become-pass" in output
 
 

@@ -485,10 +485,10 @@ def test_what_it_can_do_without_is_a_warning(section, value):
 
 def test_a_refused_sudo_is_told():
     node = spark(2)
-    node["refused"] = "sudo: a password is\nrequired"
+    node["refused"] = "Task failed:\nsudo: a password is required\n"
     plan = planned(spark(1), node)
     assert problems(plan) == [("init.sudo", "spark2", "warn")]
-    assert "(sudo: a password is required); all was seen." in said(plan, "sudo")
+    assert "(sudo: a password is required)." in said(plan, "sudo")
     assert plan["note"].endswith("gb10.cluster.preflight --ask-become-pass")
 
 
