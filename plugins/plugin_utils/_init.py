@@ -432,7 +432,7 @@ class Cluster:
             for end in found:
                 if end.carrier and not end.addresses and end.name not in crowded and not self.tcp:
                     half = f", the twin of {end.twin}," if end.twin in used else ""
-                    yield row("twin", name, "warn", f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused.", advice)
+                    yield row("twin", name, "warn", f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused.", f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
             for rail in self.rails:
                 end = rail.ends[name][0]
                 if not end.devices and not self.tcp:
