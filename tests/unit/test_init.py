@@ -26,6 +26,7 @@ BOOK = [
         "hosts": "all",
         "gather_facts": False,
         "tasks": [
+            {"name": "Have the settings", "ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True, "rolespec_validate": False}},
             {
                 "name": "Answer as the nodes would, and write",
                 "ansible.builtin.include_role": {"name": "gb10.cluster.init", "tasks_from": "plan"},
@@ -111,6 +112,21 @@ def test_two_names_become_an_inventory_that_the_collection_accepts(nodes: Nodes)
     code, output = judged(nodes.directory, nodes.place)
     assert code == 0, output
     assert "Inputs: 1 pass" in output
+
+
+def test_what_was_asked_for_is_written(nodes: Nodes) -> None:
+    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_init_dir="mine/one")
+    assert code == 0, output
+    assert "Next: ansible-playbook -i mine/one gb10.cluster.preflight" in output
+    text = (nodes.place / "mine/one/hosts.yml").read_text(encoding="utf-8")
+    assert list(yaml.safe_load(text)["gb10_cluster"]["children"]["gb10_head"]["hosts"]) == ["spark2"]
+    assert "\ngb10_profile: qwen3_5_122b_fp8_tp2\n" in (nodes.place / "mine/one/group_vars/gb10_cluster/settings.yml").read_text(encoding="utf-8")
+    code, output = judged(nodes.place / "mine" / "one", nodes.place)
+    assert code == 0, output
+    code, output = nodes.init(gb10_profile="no_such_thing")
+    assert code != 0
+    assert "unknown profile 'no_such_thing'" in output
+    assert not nodes.directory.exists()
 
 
 def test_a_second_run_changes_nothing(nodes: Nodes) -> None:
