@@ -340,6 +340,10 @@ class Cluster:
             if not _HOST.match(name):
                 yield row("name", CLUSTER, "block", f"{name!r} can't be a host's name in an inventory.", "name the host by its name or address alone")
             yield from self._sight(name, answer)
+        choices = _inputs.settings()["gb10_fabric_fallback"]["choices"]
+        if self.run["fallback"] not in choices:
+            message = f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}."
+            yield row("fallback", CLUSTER, "block", message, f"set gb10_fabric_fallback to {' or '.join(choices)}")
         if self.head not in self.nodes:
             yield row("head", CLUSTER, "block", f"gb10_head_host: {self.head} is none of {', '.join(self.nodes)}.", "name one of them")
 

@@ -492,6 +492,10 @@ def test_a_refused_sudo_is_told():
     assert plan["note"].endswith("gb10.cluster.preflight --ask-become-pass")
 
 
+def test_a_fallback_that_does_not_exist_stops():
+    assert problems(planned(spark(1), spark(2), fallback="rdma")) == [("init.fallback", "cluster", "block")]
+
+
 def test_a_lost_host_stops():
     plan = planned(spark(1), lost=["spark2"])
     assert problems(plan) == [("init.reach", "spark2", "block")]
