@@ -135,7 +135,8 @@ def _end(name: str, links: list[Answer], interface: Answer | None) -> End:
     # The addresses and the state of a bond are its own, and in `interfaces` alone.
     bond = any(link["bond"] == name for link in links)
     own = interface or ({} if bond else first)
-    held = [(network, ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}")) for network in own.get("networks") or [] if network["family"] == "ipv4"]
+    networks = [network for network in own.get("networks") or [] if network["family"] == "ipv4"]
+    held = [ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}") for network in networks]
     return End(
         name=name,
         devices=tuple(sorted({link["device"] for link in links if link["device"] and _NAME.match(link["device"])}, key=lambda one: ("P" in one, one))),
@@ -145,8 +146,8 @@ def _end(name: str, links: list[Answer], interface: Answer | None) -> End:
         carrier=bool(own.get("carrier")),
         speed=own.get("speed") or first.get("speed_mbps"),
         mtu=own.get("mtu"),
-        addresses=tuple(address for _network, address in held if not address.is_link_local and not address.is_loopback),
-        link_local=tuple(address for _network, address in held if address.is_link_local),
+        addresses=tuple(address for address in held if not address.is_link_local and not address.is_loopback),
+        link_local=tuple(address for address in held if address.is_link_local),
     )
 
 
@@ -204,8 +205,10 @@ def wanted_addresses(nodes: t.Mapping[str, list[End]], chosen: t.Sequence[Rail],
     used = {rail.network for rail in chosen}
     for number in range(min(map(len, free.values()))):
         pair = {node: left[number] for node, left in free.items()}
-        own = [address for end in pair.values() for address in end.addresses if address.network not in used and address.network.prefixlen <= 29]
+        own = [address for end in pair.values() for address in end.addresses if address.network not in used and address.network.num_addresses - 2 >= len(nodes)]
         network = own[0].network if own else _fresh_network(taken)
+        if network is None:
+            break
         used.add(network)
         taken.append(network)
         gone = {address.ip for end in pair.values() for address in end.addresses if address.network == network}
@@ -228,12 +231,17 @@ def _free_ends(found: list[End], used: list[End]) -> list[End]:
     return sorted(left, key=lambda end: (names.index(end.twin) if end.twin in names else len(names), end.order))
 
 
-def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """A subnet that no node has an address in."""
+def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
+    """A private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
     known = list(taken)
-    candidates = ipaddress.ip_network("192.168.0.0/16").subnets(new_prefix=24)
-    ordered = sorted(candidates, key=lambda network: (int(network.network_address) >> 8) % 256 < 100)
-    return next(network for network in ordered if not any(network.overlaps(one) for one in known))
+    for block in ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"):
+        space = ipaddress.IPv4Network(block)
+        if not any(one.supernet_of(space) for one in known):
+            free = (network for network in space.subnets(new_prefix=24) if not any(network.overlaps(one) for one in known))
+            network = next(free, None)
+            if network:
+                return network
+    return None
 
 
 def _same_ending(node: str, chosen: t.Sequence[Rail], position: int) -> int:
@@ -335,7 +343,8 @@ class Cluster:
     def seen(self) -> Findings:
         """Nodes that were lost, names that can't be written, and what the others could not tell."""
         for name in self.run["lost"]:
-            yield row("reach", name, "block", "could not be looked at; see above.", f"make `ansible -i {name}, all -m ansible.builtin.ping` work, then run init again")
+            remedy = f"make `ansible -i {name}, all -m ansible.builtin.ping` work, then run init again"
+            yield row("reach", name, "block", "could not be looked at; see above.", remedy)
         for name, answer in self.nodes.items():
             if not _HOST.match(name):
                 yield row("name", CLUSTER, "block", f"{name!r} can't be a host's name in an inventory.", "name the host by its name or address alone")
@@ -436,7 +445,8 @@ class Cluster:
             for end in found:
                 if end.carrier and not end.addresses and end.name not in crowded and not self.tcp:
                     half = f", the twin of {end.twin}," if end.twin in used else ""
-                    yield row("twin", name, "warn", f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused.", f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
+                    message = f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused."
+                    yield row("twin", name, "warn", message, f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
             for rail in self.rails:
                 end = rail.ends[name][0]
                 if not end.devices and not self.tcp:
@@ -480,8 +490,8 @@ class Cluster:
         if not any(end.addresses for found in live.values() for end in found):
             changing = any(end.link_local for found in live.values() for end in found)
             what = "the link has only addresses that change at every boot (169.254.x.x)" if changing else "the link has carrier but no addresses"
-        remedy = f"give the nodes addresses that last, as {self.run['directory']}/netplan.md shows, then {again}" if self.missing else f"correct the addresses, then {again}"
-        yield row("address", CLUSTER, "block", f"{what}: {held}.", remedy)
+        start = f"give the nodes addresses that last, as {self.run['directory']}/netplan.md shows" if self.missing else "correct the addresses"
+        yield row("address", CLUSTER, "block", f"{what}: {held}.", f"{start}, then {again}")
 
     @staticmethod
     def _ring(live: t.Mapping[str, list[End]]) -> str:
@@ -532,7 +542,8 @@ class Cluster:
         if self.run["chosen"] and entry:
             why = "; ".join(entry["problems"]) or self.fits(entry["profile"])
             if why:
-                yield row("profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", "choose another with -e gb10_profile=ID, or name other hosts")
+                remedy = "choose another with -e gb10_profile=ID, or name other hosts"
+                yield row("profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", remedy)
                 return
         others = [one["id"] for one in self.fitting() if not entry or one["id"] != entry["id"]]
         if entry:
@@ -540,7 +551,8 @@ class Cluster:
             yield row("profile", CLUSTER, "pass", f"{entry['id']}{also}.", measured=[entry["id"], *others])
         else:
             least = min(self.totals.values(), default=0) / MIB_IN_GIB
-            message = f"no profile fits {len(self.nodes)} node(s) with {self.gpus_each} GPU(s) and {least:.1f} GiB of memory each; the inventory is written without one."
+            these = f"{len(self.nodes)} node(s) with {self.gpus_each} GPU(s) and {least:.1f} GiB of memory each"
+            message = f"no profile fits {these}; the inventory is written without one."
             remedy = "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own"
             yield row("profile", CLUSTER, "warn", message, remedy)
         for name in self.nodes:

@@ -123,7 +123,8 @@ def hosts_text(found: Text) -> str:
     """The hosts, how Ansible reaches them, and their addresses on the link."""
     hosts, head = found["hosts"], found["head"]
     logins = [host["login"] for host in hosts.values()]
-    shared = {name: value for name, value in logins[0].items() if name not in ("ansible_host", "ansible_port") and all(login.get(name) == value for login in logins)}
+    alike = {name: value for name, value in logins[0].items() if all(login.get(name) == value for login in logins)}
+    shared = {name: value for name, value in alike.items() if name not in ("ansible_host", "ansible_port")}
 
     def of_host(name: str) -> Lines:
         host = hosts[name]
@@ -161,7 +162,8 @@ def profile_lines(found: Text) -> Lines:
     """The profile, and which others fit."""
     many = len(found["hosts"])
     size = f" of {found['class_gb']} GB" if found["class_gb"] else ""
-    lines = comment(f"What is served. `ansible-playbook gb10.cluster.profiles.yml` tells more. Those that fit {many} node(s){size}, and where their models are whole on disk:")
+    lines = comment("What is served. `ansible-playbook gb10.cluster.profiles.yml` tells more.")
+    lines += comment(f"Those that fit {many} node(s){size}, and where their models are whole on disk:")
     for one in found["fitting"]:
         where = ", ".join(f"{name} in {cache}" for name, cache in one["holders"].items()) or "on no node"
         lines += comment(f"{one['id']}: {one['repo']}, {where}", item=True)
@@ -209,14 +211,17 @@ def settings_text(found: Text) -> str:
         if not common(hosts, key):
             lines += ["", *comment(f"{key}: the nodes differ, see host_vars.")]
         elif value is not None:
-            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host['link' if key == 'gb10_fabric_interfaces' else 'cache']}", item=True)]
-            lines += ["", *link_comment(key), *(why if key in ("gb10_fabric_interfaces", "gb10_hf_home") else []), *setting(key, value)]
+            told = {"gb10_fabric_interfaces": "link", "gb10_hf_home": "cache"}.get(key)
+            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[told]}", item=True)] if told else []
+            lines += ["", *link_comment(key), *why, *setting(key, value)]
         else:
-            lines += ["", *link_comment(key), *comment("No models were found in the places that were looked at (gb10_init_model_roots)."), f"# {key}: /var/lib/gb10/huggingface"]
+            why = comment("No models were found in the places that were looked at (gb10_init_model_roots).")
+            lines += ["", *link_comment(key), *why, f"# {key}: /var/lib/gb10/huggingface"]
     if found["gpus"] != 1:
         lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]
     if found["fallback"] != "none":
-        lines += ["", *comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand."), *setting("gb10_fabric_fallback", found["fallback"])]
+        why = comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand.")
+        lines += ["", *why, *setting("gb10_fabric_fallback", found["fallback"])]
     lines += ["", *api_lines(found)]
     return text(lines) + "# gb10_api_port: 8000\n\n" + _SETTINGS_END.format(head=found["head"])
 
@@ -227,7 +232,8 @@ def api_lines(found: Text) -> Lines:
     if not found["api"]:
         return [*lines, "# gb10_api_address: 10.0.0.11"]
     address, interface, came = found["api"]
-    lines += comment(f"This one is on {interface}{', where Ansible reached the head' if came else ', which is not part of the link'}. Where DHCP gave it, see that it lasts.")
+    where = "where Ansible reached the head" if came else "which is not part of the link"
+    lines += comment(f"This one is on {interface}, {where}. Where DHCP gave it, see that it lasts.")
     return [*lines, *setting("gb10_api_address", address)]
 
 

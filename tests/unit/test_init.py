@@ -224,7 +224,8 @@ def test_the_playbook_looks_once_and_falls_back_to_no_sudo(tmp_path: Path) -> No
     sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n", encoding="utf-8")
     sudo.chmod(0o755)
     code, output = run(
-        PLAYBOOK, "-i", "one,two,", "-c", "local", cwd=tmp_path, ansible_become_exe=str(sudo), gb10_fabric_fallback="tcp", gb10_init_model_roots=[], **INTERPRETER
+        PLAYBOOK, "-i", "one,two,", "-c", "local",
+        cwd=tmp_path, ansible_become_exe=str(sudo), gb10_fabric_fallback="tcp", gb10_init_model_roots=[], **INTERPRETER,
     )
     assert code != 0
     assert "looked without sudo, which was refused" in output

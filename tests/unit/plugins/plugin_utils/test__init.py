@@ -109,10 +109,8 @@ def loaded(plan: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
     shared = {**texts["group_vars/gb10_cluster/settings.yml"], **texts["group_vars/gb10_cluster/secrets.yml"], **group["vars"]}
     members = {part: list(children["hosts"]) for part, children in group["children"].items()}
     own = {name: variables for children in group["children"].values() for name, variables in children["hosts"].items()}
-    return {
-        name: {**shared, **own[name], **texts.get(f"host_vars/{name}.yml", {}), "gb10_head_host": members["gb10_head"][0], "gb10_worker_hosts": members.get("gb10_workers", [])}
-        for name in own
-    }
+    parts = {"gb10_head_host": members["gb10_head"][0], "gb10_worker_hosts": members.get("gb10_workers", [])}
+    return {name: {**shared, **own[name], **texts.get(f"host_vars/{name}.yml", {}), **parts} for name in own}
 
 
 def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
@@ -271,6 +269,21 @@ def test_following_the_advice_leads_to_an_inventory():
         assert problems(again) == [] and again["advice"] == [], (one, other, again["findings"])
         assert len(loaded(again)["spark1"]["gb10_fabric_interfaces"]) == len(one)
         assert judged(again) == []
+
+
+def test_advice_stays_out_of_subnets_that_are_taken():
+    bare = {FIRST: "", SECOND: ""}
+
+    def advised(mgmt):
+        return re.findall(r"- ([\d.]+/24)", planned(spark(1, bare, mgmt=mgmt), spark(2, bare, mgmt=mgmt))["note"])
+
+    assert advised("192.168.100.{}/24") == ["192.168.101.11/24", "192.168.102.11/24", "192.168.101.12/24", "192.168.102.12/24"]
+    assert advised("192.168.3.{}/16") == ["172.16.0.11/24", "172.16.1.11/24", "172.16.0.12/24", "172.16.1.12/24"]
+    full = [spark(number, bare) for number in (1, 2)]
+    for node in full:
+        node["info"]["interfaces"][1]["networks"] += [network(one) for one in ("192.168.9.9/16", "172.16.9.9/12", "10.9.9.9/8")]
+    plan = planned(*full)
+    assert plan["advice"] == [] and "correct the addresses, then" in said(plan, "address")
 
 
 def test_an_address_of_somebody_elses_network_is_left_alone():
@@ -544,7 +557,10 @@ def test_logins_are_written_once_where_they_agree():
     assert tree["children"]["gb10_workers"]["hosts"]["spark2"] == {"ansible_port": 2222, "gb10_fabric_address": "192.168.100.12"}
 
 
-@pytest.mark.parametrize("value", ["yes", "1.10", "0x1f", "null", "a: b", "- a", "#a", "", "2600:1::1", "a\nb", "ü", '"', 7, True, "1e3", "=", "~", "12:30:45"])
+ODD = ["yes", "1.10", "0x1f", "null", "a: b", "- a", "#a", "", "2600:1::1", "a\nb", "ü", '"', 7, True, "1e3", "=", "~", "12:30:45"]
+
+
+@pytest.mark.parametrize("value", ODD)
 def test_scalars_survive_yaml(value):
     assert yaml.safe_load(f"key: {_init_texts.scalar(value)}") == {"key": value}
 
@@ -595,9 +611,8 @@ def test_nothing_is_written_beside_a_file_of_somebody():
 
 # --- whatever nodes answer ------------------------------------------------------------------------------------------------------------
 
-ADDRESS = st.sampled_from(
-    ["", "169.254.1.1/16", "192.168.100.11/24", "192.168.100.12/24", "192.168.101.11/24", "192.168.101.12/31", "10.0.0.5/30", "10.0.0.6/30", "10.1.1.1/32", "10.0.0.7/8"]
-)
+ODD_ADDRESSES = ["", "169.254.1.1/16", "192.168.101.12/31", "10.0.0.5/30", "10.0.0.6/30", "10.1.1.1/32", "10.0.0.7/8", "192.168.7.7/16", "172.16.1.1/12", "10.0.0.9/29"]
+ADDRESS = st.sampled_from([*ODD_ADDRESSES, "192.168.100.11/24", "192.168.100.12/24", "192.168.101.11/24", "192.168.101.12/24"])
 LINKS = st.dictionaries(st.sampled_from(list(DEVICES)), st.one_of(ADDRESS, st.lists(ADDRESS, max_size=3)), max_size=4)
 
 
