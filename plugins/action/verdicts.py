@@ -34,6 +34,7 @@ class ActionModule(ActionBase):
                 "silenced": {"type": "list", "elements": "str", "default": []},
                 "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
                 "fail_on_warn": {"type": "bool", "default": False},
+                "note": {"type": "str", "default": ""},
             },
             required_one_of=[["findings", "record"]],
             mutually_exclusive=[["findings", "record"]],
@@ -51,7 +52,8 @@ class ActionModule(ActionBase):
         shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
         blocks = [block for block in (_table.grid(record["matrix"]), _table.render(shown)) if block]
         lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
-        display.display("\n".join([title, *lines]).rstrip())
+        note = ["", *arguments["note"].rstrip().splitlines()] if arguments["note"] else []
+        display.display("\n".join(["\n".join([title, *lines]).rstrip(), *note]))
         stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING
         stopped = verdict in stopping
         return {

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _inputs, _rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _init, _inputs, _rules
 
 
 class FilterModule:
@@ -17,6 +17,8 @@ class FilterModule:
             "failure_lines": _findings.failure_lines,
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,
+            "init_plan": _init.plan,
+            "init_writes": _init.writes,
             "input_findings": _inputs.judge_cluster,
             "model_findings": _findings.models,
             "preflight_rules": _rules.judge,

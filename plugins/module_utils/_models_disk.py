@@ -10,6 +10,7 @@ safetensors files tell (see ``_models``).
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import os
 import re
@@ -22,6 +23,8 @@ _REPO = re.compile(r"^models--(?P<repo>[^/]+)$")
 #: One of several files of weights, which take an index to be read.
 _PART = re.compile(r"^model-\d+-of-\d+\.safetensors$")
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
+
+_PATTERN = re.compile(r"[*?[]")
 
 #: How files of weights end that this collection does not judge: whether they are complete cannot be told from names.
 _OTHER_WEIGHTS = (".gguf", ".bin", ".pt", ".pth", ".onnx", ".safetensors", ".nemo", ".engine")
@@ -41,6 +44,34 @@ def _entries(path: str) -> list[str]:
         return []
     except OSError as error:
         raise _models.unreadable(path, error) from error
+
+
+def _there(path: str) -> bool:
+    """Return whether a path exists. Raises :class:`UnknownState` when that may not be seen."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _models.unreadable(path, error) from error
+    return True
+
+
+def expanded(root: str, part: Part = strict) -> list[str]:
+    """Return the directories that an absolute path with the patterns ``*``, ``?`` and ``[`` means; a path without any means itself.
+
+    Unlike the shell's expansion it tells, through ``part``, of what may not be looked into.
+    """
+    if not _PATTERN.search(root) or os.path.exists(root):
+        return [root]
+    found = ["/"]
+    for word in filter(None, root.split("/")):
+        if _PATTERN.search(word):
+            inside = [(base, name) for base in found for name in part(functools.partial(_entries, base), [])]
+            found = [os.path.join(base, name) for base, name in inside if fnmatch.fnmatchcase(name, word) and (word[0] == "." or name[0] != ".")]
+        else:
+            found = [path for path in (os.path.join(base, word) for base in found) if part(functools.partial(_there, path), False)]
+    return found
 
 
 def repositories(root: str) -> list[str]:
@@ -98,7 +129,7 @@ def _holds_other_weights(snapshot: str) -> bool:
 
 
 def models(roots: t.Iterable[str], part: Part = strict) -> list[dict[str, t.Any]]:
-    """Return the section ``models`` of ``node_info``: every revision of every model in these caches.
+    """Return the section ``models`` of ``node_info``: every revision of every model in these caches, which may be patterns.
 
     ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``, by repository.
     ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
@@ -106,7 +137,7 @@ def models(roots: t.Iterable[str], part: Part = strict) -> list[dict[str, t.Any]
     """
     found: list[dict[str, t.Any]] = []
     seen: set[str] = set()
-    for root in roots:
+    for root in [place for root in roots for place in expanded(root, part)]:
         for repo_path in part(functools.partial(repositories, root), []):
             real = os.path.realpath(repo_path)
             if real not in seen:

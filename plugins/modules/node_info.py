@@ -84,6 +84,7 @@ options:
   model_roots:
     description:
       - Caches of the Hugging Face hub to look for models in. Each is the directory that holds C(hub/), or C(hub/) itself. One that does not exist holds none.
+      - An absolute path may have C(*), C(?) and C([...]) in its parts, as in C(/home/*/.cache/huggingface), and then stands for all that match.
     type: list
     elements: path
     default: []

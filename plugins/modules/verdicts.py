@@ -64,6 +64,12 @@ options:
     type: bool
     default: false
     version_added: 0.3.0
+  note:
+    description:
+      - A text of any number of lines that is printed below the table as it is, such as the next command to type.
+    type: str
+    default: ""
+    version_added: 0.3.0
 """
 
 EXAMPLES = r"""

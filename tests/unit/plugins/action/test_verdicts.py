@@ -103,3 +103,9 @@ def test_a_warning_that_stops_says_so_with_its_remedy():
     code, output = judge([WARN], fail_on_warn=True)
     assert code != 0
     assert "spark-1: so so. Remedy: look" in output
+
+
+def test_a_note_stands_below_the_table_as_it_is():
+    code, output = judge([PASS], note="Next:\n  a: 1\n")
+    assert code == 0, output
+    assert "fine.\n\nNext:\n  a: 1\n" in output

@@ -175,3 +175,28 @@ def test_an_index_that_leads_out_of_the_model_is_told(tmp_path):
     model(tmp_path, **{"model.safetensors.index.json": b'{"weight_map": {"a": "../../../etc/passwd"}}'})
     ((found,), errors) = look(tmp_path)
     assert found["complete"] is None and "inside the model" in errors[0]["error"]
+
+
+def test_a_root_may_be_a_pattern(tmp_path):
+    for user in ("ann", "bob", ".trash"):
+        model(tmp_path / user / ".cache" / "huggingface" / "hub", repo=f"org/{user.strip('.')}")
+    (tmp_path / "carl").mkdir()
+    (tmp_path / "notes.txt").write_text("no home")
+    found, errors = look(tmp_path / "*" / ".cache" / "huggingface")
+    assert [entry["repo"] for entry in found] == ["org/ann", "org/bob"] and errors == []
+    found, errors = look(tmp_path / "[b]o?" / ".cache" / "*")
+    assert [entry["repo"] for entry in found] == ["org/bob"] and errors == []
+    assert look(tmp_path / "*" / "nowhere" / "*") == ([], [])
+
+
+def test_what_a_pattern_may_not_look_into_is_told(tmp_path):
+    model(tmp_path / "ann" / "hub")
+    (tmp_path / "bob").symlink_to("bob")  # a loop: nobody can look into it, not even root
+    found, errors = look(tmp_path / "*" / "hub")
+    assert len(found) == 1 and len(errors) == 1
+    assert "bob/hub" in errors[0]["error"]
+
+
+def test_a_directory_that_looks_like_a_pattern_is_itself(tmp_path):
+    model(tmp_path / "a[1]")
+    assert len(look(tmp_path / "a[1]")[0]) == 1
