@@ -54,7 +54,7 @@ class _Received:
         return io.BytesIO(self._content)
 
 
-def _whole(content: bytes) -> bool:
+def _whole(content: bytes | bytearray) -> bool:
     """Say whether an answer that tells its length has all of it: a server may keep the connection open."""
     head, end, body = content.partition(b"\r\n\r\n")
     length = re.search(rb"^content-length:\s*(\d{1,12})\s*$", head, re.IGNORECASE | re.MULTILINE)
@@ -83,7 +83,7 @@ def get(address: str, port: int, path: str, timeout: float) -> Answer:
     try:
         with socket.create_connection((address, port), timeout) as sock:
             sock.sendall(request.encode("ascii"))
-            while len(content) < ANSWER_LIMIT and not _whole(bytes(content[:65536])):
+            while len(content) < ANSWER_LIMIT and not _whole(content):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
