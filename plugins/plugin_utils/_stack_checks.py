@@ -10,6 +10,7 @@ They are called as those of ``_checks`` are. Many concern ranks of one stack on 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import fnmatch
 import ipaddress
 import typing as t
@@ -149,7 +150,8 @@ def ranks_env(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
             raise Unseen("stack.processes.env", f"the variables of {key} are known as they are now on some nodes, and as they were at the start on others")
         for name in sorted({name for env in envs.values() for name in env}):
             if not _named_like(name, (*limits["per_host"], *limits["per_process"])):
-                yield from differing({label: env.get(name, NOT_SET) for label, env in envs.items()}, name=name, stack=key)
+                for fault in differing({label: env.get(name, NOT_SET) for label, env in envs.items()}, name=name, stack=key):
+                    yield dataclasses.replace(fault, node=labels[fault.node][0].name if fault.node in labels else fault.node)
 
 
 @comparison
@@ -416,3 +418,36 @@ def one_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     servers = {one["stack"] or one["pid"]: one for one in roots(node)}
     if len(servers) > 1:
         yield Fault(len(servers), 1, {"who": ", ".join(title(one) for one in servers.values())})
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------------
+
+
+def lines(node: Node) -> list[str]:
+    """Say in a few lines what runs on a node."""
+    if node.needs["failure"]:
+        return [f"{node.name}: could not be looked at"]
+    try:
+        found = parts(node)
+    except Unseen as unseen:
+        return [f"{node.name}: nobody knows what runs ({unseen.why or unseen.what})"]
+    if not found:
+        return [f"{node.name}: no engine and no Ray runs"]
+    apis = node.get("stack").get("apis") or []
+    servers = {one["pid"] for one in found if one["kind"] in SERVERS}
+    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in found if one["kind"] in SERVERS and one["ppid"] not in servers]
+    counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in found if one["kind"] in (_stack.RANK, _stack.RAYLET, _stack.GCS_SERVER))
+    for (kind, container, stack), count in counted.items():
+        pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
+        where = f" in container {container}" if container else ""
+        said.append(f"{count} {kind} (pid {pids}){where}, stack {stack or 'unknown'}")
+    return [f"{node.name}: {line}" for line in said or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
+
+
+def _server_line(server: Entry, apis: t.Sequence[Entry]) -> str:
+    started = f" since {server['started']}" if server["started"] else ""
+    text = f"{server['engine']} {server['kind']}, {title(server)}{started}, stack {server['stack'] or 'unknown'}"
+    for api in apis:
+        models = ", ".join(f"{model['id']} ({model['max_model_len'] or '?'} tokens)" for model in api["models"] or [])
+        text += f"; {_at(api).split(' (pid')[0]} {api['state']}{f', {models}' if models else ''}"
+    return text
