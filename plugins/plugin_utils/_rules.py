@@ -330,7 +330,9 @@ class Judge:
         self._add(rule, finding(rule.id, name, verdict, message, measured=fault.measured, needed=fault.needed, remedy=remedy, source=rule.source), settings)
 
     def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
-        message = f"whether {rule.title[0].lower()}{rule.title[1:]} can't be told, for {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
+        # A word such as CUDA stays as it is.
+        title = rule.title if rule.title[1:2].isupper() else f"{rule.title[0].lower()}{rule.title[1:]}"
+        message = f"whether {title} can't be told, for {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
         remedy = unseen.remedy or "look at the node; a rule that can't be judged there is silenced with gb10_silenced"
         self._add(rule, finding(rule.id, name, "unknown", message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
 

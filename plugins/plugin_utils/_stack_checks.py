@@ -410,6 +410,8 @@ def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         where = f" in container {container}" if container else ""
         who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {more} more' if more else ''}{where}"
         yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
+    if not others:
+        node.require_whole("tenants")
 
 
 @check
