@@ -26,6 +26,9 @@ SERVERS = (_stack.API_SERVER, _stack.HEADLESS)
 
 NOT_SET = "(not set)"
 
+#: Characters of a container's full id, and how many of them are shown.
+ID_LENGTH, ID_SHOWN = 64, 12
+
 #: One part of a stack: where it is, and what it is.
 Part = tuple[Node, Entry]
 
@@ -39,8 +42,15 @@ def title(process: Entry) -> str:
     name = argv[0].rpartition("/")[2] if argv else process["kind"]
     if process["kind"] in SERVERS and process["engine"] == "vllm":
         name = "vllm serve"
-    where = f" in container {process['container']}" if process["container"] else ""
-    return f"{name} (pid {process['pid']}){where}"
+    return f"{name} (pid {process['pid']}){_inside(process)}"
+
+
+def _inside(one: Entry) -> str:
+    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
+    name = one["container"]
+    if len(name) == ID_LENGTH and not name.strip("0123456789abcdef"):
+        name = name[:ID_SHOWN]
+    return f" in container {name}" if name else ""
 
 
 def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entry]:
@@ -330,8 +340,7 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 def _at(api: Entry) -> str:
     address = f"[{api['address']}]" if ":" in (api["address"] or "") else api["address"] or "port"
-    where = f" in container {api['container']}" if api["container"] else ""
-    return f"{address}:{api['port']} (pid {api['pid']}{where})"
+    return f"{address}:{api['port']} (pid {api['pid']}{_inside(api)})"
 
 
 @check
@@ -404,11 +413,10 @@ def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     for tenant in node.get("tenants"):
         if tenant["pid"] not in own and tenant["kind"] not in ("vllm", "ray"):
             others[tenant["container"], tenant["kind"]].append(tenant)
-    for (container, kind), members in others.items():
+    for (_container, kind), members in others.items():
         held = sum(tenant["gpu_mib"] or 0 for tenant in members)
         first, more = members[0], len(members) - 1
-        where = f" in container {container}" if container else ""
-        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {more} more' if more else ''}{where}"
+        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {more} more' if more else ''}{_inside(first)}"
         yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
     if not others:
         node.require_whole("tenants")
@@ -441,8 +449,7 @@ def lines(node: Node) -> list[str]:
     counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in found if one["kind"] in (_stack.RANK, _stack.RAYLET, _stack.GCS_SERVER))
     for (kind, container, stack), count in counted.items():
         pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
-        where = f" in container {container}" if container else ""
-        said.append(f"{count} {kind} (pid {pids}){where}, stack {stack or 'unknown'}")
+        said.append(f"{count} {kind} (pid {pids}){_inside({'container': container})}, stack {stack or 'unknown'}")
     return [f"{node.name}: {line}" for line in said or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
 
 

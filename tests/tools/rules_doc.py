@@ -86,6 +86,7 @@ what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=
 - A node that can't be reached is reported, and the others are judged.
 - It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would make a token.
 - Whether a stack makes progress is told from two looks, two seconds apart: `-e doctor_sample_s=30` tells better.
+- Settings of an inventory count where there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group` (the hosts; all of them without it).
 - Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.
 - The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), by the schema of the preflight's.
 
@@ -93,7 +94,8 @@ What is found, without the judgement, is the module [stack_info](../plugins/modu
 
 ## What it says
 
-This is composed: the recorded processes of two lab nodes that served with Ray, one variable of the second rank changed, and Docker out of reach.
+This is composed, and shortened: the recorded processes of two lab nodes that served with Ray, one variable of the second rank changed, Docker out of reach,
+and no API asked.
 
 ```
 {example}
@@ -106,24 +108,28 @@ This is composed: the recorded processes of two lab nodes that served with Ray, 
 """
 
 DOCTOR_EXAMPLE = """\
-    "spark-1: vllm api_server, vllm serve (pid 381) since 2026-11-21T17:06:23Z, stack ray 10.77.1.11:6379; 10.77.0.11:8000 answers, tiny (2048 tokens)",
-    "spark-1: 1 rank (pid 1033), stack ray 10.77.1.11:6379",
-    "spark-1: 1 gcs_server (pid 31977), stack ray 10.77.1.11:6379",
-    "spark-1: 1 raylet (pid 32121), stack ray 10.77.1.11:6379",
-    "spark-2: 1 rank (pid 1104), stack ray 10.77.1.11:6379",
-    "spark-2: 1 raylet (pid 32564), stack ray 10.77.1.11:6379"
+"spark-1: vllm api_server, vllm serve (pid 381) in container 964bc153e00c since 2026-11-21T17:01:43Z, stack ray 10.77.1.11:6379; 10.77.0.11:8000 not_asked",
+"spark-1: 1 rank (pid 1033) in container 964bc153e00c, stack ray 10.77.1.11:6379",
+"spark-1: 1 gcs_server (pid 31977) in container 964bc153e00c, stack ray 10.77.1.11:6379",
+"spark-1: 1 raylet (pid 32121) in container 964bc153e00c, stack ray 10.77.1.11:6379",
+"spark-2: 1 rank (pid 1104) in container d30cb13eadbe, stack ray 10.77.1.11:6379",
+"spark-2: 1 raylet (pid 32564) in container d30cb13eadbe, stack ray 10.77.1.11:6379"
 
-Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 1 block, 1 unknown, 128 pass, 5 not judged
-                    spark-1  spark-2  cluster
-  stack.env_same    .        .        block
-  stack.image_same  .        .        unknown
-
-  block    stack.env_same    cluster  VLLM_NVFP4_GEMM_BACKEND differs between the ranks of ray 10.77.1.11:6379: spark-1 (not set), spark-2 marlin.
-                                      → set VLLM_NVFP4_GEMM_BACKEND alike in every node's container (docker run -e, or env of the compose file) and start all ranks
-                                        anew; docker exec -e is too late
-  unknown  stack.image_same  cluster  whether the ranks of a stack run in the same image can't be told, for stack.containers is missing: stack.containers: no
-                                      Docker engine answers at /var/run/docker.sock
-                                      → Start it: systemctl start docker. When it listens elsewhere, set docker_socket."""
+Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 1 block, 8 unknown, 4 warn, 123 pass
+                      spark-1  spark-2  cluster
+  stack.env_same      .        .        block
+  stack.image_same    .        .        unknown
+  stack.api_answers   unknown  .
+  ...
+  block    stack.env_same      cluster  VLLM_NVFP4_GEMM_BACKEND differs between the ranks of ray 10.77.1.11:6379: spark-1 (not set), spark-2 marlin.
+                                        → set VLLM_NVFP4_GEMM_BACKEND alike in every node's container (docker run -e, or env of the compose file) and start
+                                          all ranks anew; docker exec -e is too late
+  unknown  stack.api_answers   spark-1  whether every API answers can't be told, for stack.apis[8000].health is missing: APIs were not asked
+                                        → ask it by hand on the node: curl -si http://127.0.0.1:8000/health
+  unknown  stack.image_same    cluster  whether the ranks of a stack run in the same image can't be told, for stack.containers is missing: stack.containers: no
+                                        Docker engine answers at /var/run/docker.sock
+                                        → Start it: systemctl start docker. When it listens elsewhere, set docker_socket.
+  ..."""
 
 
 def text(value: str) -> str:
