@@ -268,7 +268,9 @@ apis:
       type: str
       sample: "http://127.0.0.1:8000"
     world:
-      description: Whether other machines reach it as far as this node decides (its address is no loopback, its port is published). Null when that cannot be told.
+      description:
+        - Whether other machines reach it as far as this node decides (its address is no loopback, its port is published).
+        - Null when that cannot be told.
       type: bool
       sample: true
     state:
@@ -361,20 +363,24 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
 
-#: Words of a command line that are told, and characters of one.
-WORDS_SHOWN, WORD_SHOWN = 300, 500
-#: Characters of a variable's value that are told, and of an error.
-VALUE_SHOWN, ERROR_SHOWN = 1000, 500
+#: Words of a command line that are told.
+WORDS_SHOWN = 300
+#: Characters of one of them that are told, of a variable's value, and of an error.
+WORD_SHOWN = 500
+VALUE_SHOWN = 1000
+ERROR_SHOWN = 500
 PEERS_SHOWN = 64
 #: APIs that are asked, and addresses of one server: more of them are no stack.
-APIS_ASKED, ADDRESSES_ASKED = 16, 4
+APIS_ASKED = 16
+ADDRESSES_ASKED = 4
 #: Bytes of a list of sockets: some ten thousand connections.
 SOCKETS_LIMIT = 16 * 1024 * 1024
 
 _UVERBS = "/dev/infiniband/uverbs"
 
 #: The labels of an image that this collection built: what it was built on, and how.
-_LABEL_BASE, _LABEL_RECIPE = "io.gb10.base", "io.gb10.recipe"
+_LABEL_BASE = "io.gb10.base"
+_LABEL_RECIPE = "io.gb10.recipe"
 
 MOST_SAMPLE_S = 60.0
 
@@ -671,7 +677,8 @@ class Look:
         told = _stack.options(self.found[member["pid"]].words)
         stated = _stack.whole_number(told.get("port"))
         port = stated if stated is not None else _stack.DEFAULT_PORTS[member["engine"]]
-        family = [one for one in by_pid.values() if one["kind"] == _stack.API_SERVER and _stack.main_of(one["pid"], self.found, self.processes) == member["pid"]]
+        servers = (one for one in by_pid.values() if one["kind"] == _stack.API_SERVER)
+        family = [one for one in servers if _stack.main_of(one["pid"], self.found, self.processes) == member["pid"]]
         listens: list[tuple[str, int]] | None = [(entry["address"], entry["port"]) for one in family for entry in one["listens"] or []]
         if any(one["listens"] is None for one in family) and not listens:
             table = self.sections.read("apis", lambda: self.table(member["pid"]))

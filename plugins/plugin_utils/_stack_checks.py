@@ -312,7 +312,8 @@ def apis_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No API that other machines reach tells its models without a key."""
     for api in node.get("stack.apis"):
         if api["open"] and api["world"] is None:
-            raise Unseen(f"stack.apis[{api['port']}].world", "who reaches it depends on its container's network", "look at the ports that its container publishes")
+            why = "who reaches it depends on its container's network"
+            raise Unseen(f"stack.apis[{api['port']}].world", why, "look at the ports that its container publishes")
         if api["open"] and api["world"]:
             models = ", ".join(model["id"] for model in api["models"] or []) or "no model"
             yield Fault(api["models_status"], 401, {**api, "models": models, "where": _at(api)})
@@ -347,9 +348,10 @@ def _at(api: Entry) -> str:
 def secrets_hidden(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No secret stands in a command line, which every account of the node may read."""
     for process in parts(node):
-        if any(word == HIDDEN or word.endswith(f"={HIDDEN}") for word in process["argv"]):
-            options = [word.split("=", 1)[0] for word, after in zip(process["argv"], [*process["argv"][1:], ""]) if after == HIDDEN or word.endswith(f"={HIDDEN}")]
-            names = ", ".join(dict.fromkeys(option for option in options if option != HIDDEN))
+        followed = zip(process["argv"], [*process["argv"][1:], ""])
+        options = [word.partition("=")[0] for word, after in followed if word != HIDDEN and (after == HIDDEN or word.endswith(f"={HIDDEN}"))]
+        if options:
+            names = ", ".join(dict.fromkeys(options))
             yield Fault(names, "a file or a variable", {"who": title(process), "options": names})
 
 
@@ -385,7 +387,8 @@ def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) 
         if not busy:
             continue
         if running is None or tokens is None:
-            raise Unseen(f"progress of {key}", "its metrics do not tell; the API may run on a node that was not looked at", "look at the node with the API, too")
+            why = "its metrics do not tell; the API may run on a node that was not looked at"
+            raise Unseen(f"progress of {key}", why, "look at the node with the API, too")
         if (running == 0 and tokens == 0) if arguments["idle"] else (running > 0 and tokens == 0):
             by_node: dict[str, list[str]] = collections.defaultdict(list)
             for node, one in busy:
@@ -446,7 +449,8 @@ def lines(node: Node) -> list[str]:
     apis = node.get("stack").get("apis") or []
     servers = {one["pid"] for one in found if one["kind"] in SERVERS}
     said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in found if one["kind"] in SERVERS and one["ppid"] not in servers]
-    counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in found if one["kind"] in (_stack.RANK, _stack.RAYLET, _stack.GCS_SERVER))
+    shown = [one for one in found if one["kind"] in (_stack.RANK, _stack.RAYLET, _stack.GCS_SERVER)]
+    counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
     for (kind, container, stack), count in counted.items():
         pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
         said.append(f"{count} {kind} (pid {pids}){_inside({'container': container})}, stack {stack or 'unknown'}")

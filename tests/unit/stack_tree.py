@@ -29,7 +29,8 @@ def hexed(address: str) -> str:
 
 
 def socket_line(address: str, port: int, inode: int, state: str = "0A", peer: str = "0.0.0.0", peer_port: int = 0) -> str:
-    return f"   0: {hexed(address)}:{port:04X} {hexed(peer)}:{peer_port:04X} {state} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1 0 100 0 0 10 0"
+    ends = f"{hexed(address)}:{port:04X} {hexed(peer)}:{peer_port:04X}"
+    return f"   0: {ends} {state} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1 0 100 0 0 10 0"
 
 
 class Tree:
