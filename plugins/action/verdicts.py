@@ -33,6 +33,7 @@ class ActionModule(ActionBase):
                 "record_path": {"type": "path"},
                 "silenced": {"type": "list", "elements": "str", "default": []},
                 "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
+                "fail_on_block": {"type": "bool", "default": True},
                 "fail_on_warn": {"type": "bool", "default": False},
                 "note": {"type": "str", "default": ""},
             },
@@ -53,8 +54,10 @@ class ActionModule(ActionBase):
         blocks = [block for block in (_table.grid(record["matrix"]), _table.render(shown)) if block]
         lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
         note = ["", *arguments["note"].rstrip().splitlines()] if arguments["note"] else []
-        display.display("\n".join(["\n".join([title, *lines]).rstrip(), *note]))
-        stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING
+        display.display("
+".join(["
+".join([title, *lines]).rstrip(), *note]))
+        stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING if arguments["fail_on_block"] else ()
         stopped = verdict in stopping
         return {
             "changed": False,

@@ -14,6 +14,7 @@ class FilterModule:
 
     def filters(self):
         return {
+            "doctor_rules": _rules.judge_stacks,
             "failure_lines": _findings.failure_lines,
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,

@@ -276,15 +276,16 @@ def uses_gpu(details: dict[str, t.Any]) -> bool:
             return True
     if any(str(device.get("PathOnHost")).startswith("/dev/nvidia") for device in host.get("Devices") or []):
         return True
-    visible = dict(_variables(details)).get("NVIDIA_VISIBLE_DEVICES", "")
+    visible = dict(variables(details)).get("NVIDIA_VISIBLE_DEVICES", "")
     return host.get("Runtime") in NVIDIA_RUNTIMES and visible not in _NO_DEVICES
 
 
-def _variables(details: dict[str, t.Any]) -> list[tuple[str, str]]:
+def variables(details: dict[str, t.Any]) -> list[tuple[str, str]]:
+    """Return the variables that a container was made with, from what ``GET /containers/ID/json`` says."""
     return [(name, value) for name, _equals, value in (str(entry).partition("=") for entry in details["Config"].get("Env") or [])]
 
 
-def _ports(entry: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+def published(entry: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     """Return the ports that the engine publishes for a container, each once."""
     found = [
         {"address": port.get("IP", ""), "port": int(port["PublicPort"]), "container_port": int(port["PrivatePort"]), "protocol": str(port["Type"])}
@@ -311,8 +312,8 @@ def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t
             "gpu": uses_gpu(details) if details is not None else None,
             "pids": list(pids.get(entry["Id"], [])),
             "host_network": details["HostConfig"].get("NetworkMode") == "host" if details is not None else None,
-            "env_names": sorted({name for name, _value in _variables(details) if is_engine_name(name)}) if details is not None else None,
-            "ports": _ports(entry),
+            "env_names": sorted({name for name, _value in variables(details) if is_engine_name(name)}) if details is not None else None,
+            "ports": published(entry),
         }
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as error:
         raise UnknownState(f"the Docker engine describes a container in a shape that cannot be read: {error!r}", raw=str(entry)[:2000]) from error

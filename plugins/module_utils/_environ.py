@@ -152,7 +152,11 @@ class Memory:
 
     def read(self, address: int, size: int) -> bytes:
         """Return ``size`` bytes, or fewer where the mapping ends. Raises OSError where nothing is mapped."""
-        return os.pread(self._descriptor, size, address)
+        try:
+            return os.pread(self._descriptor, size, address)
+        except OverflowError as error:
+            # A pointer above what a file offset can be leads nowhere either.
+            raise OSError(f"no address: {address:#x}") from error
 
     def pointer(self, address: int) -> int:
         data = self.read(address, POINTER)

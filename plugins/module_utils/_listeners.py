@@ -16,12 +16,13 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
+TCP_ESTABLISHED = 0x01
 TCP_LISTEN = 0x0A
 
 #: A container's full id in a control group's path: plain below ``docker/``, wrapped as ``docker-ID.scope`` by systemd.
 _CONTAINER_ID = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?=\.scope|/|$)")
 
-_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_SOCKET = re.compile(r"socket:\[(\d{1,18})\]")
 
 
 class Socket(t.NamedTuple):
@@ -32,8 +33,19 @@ class Socket(t.NamedTuple):
     inode: int
 
 
-def parse_tcp(text: str) -> list[Socket]:
-    """Return the listening sockets of a ``/proc/net/tcp`` or ``/proc/net/tcp6`` text.
+class Connection(t.NamedTuple):
+    """One TCP socket in any state as the kernel lists it; ``state`` is the kernel's number, one that listens has a peer of zeros."""
+
+    address: str
+    port: int
+    peer_address: str
+    peer_port: int
+    state: int
+    inode: int
+
+
+def parse_connections(text: str) -> list[Connection]:
+    """Return all sockets of a ``/proc/net/tcp`` or ``/proc/net/tcp6`` text.
 
     Raises :class:`UnknownState` for a line of another shape.
     """
@@ -41,13 +53,19 @@ def parse_tcp(text: str) -> list[Socket]:
     for line in text.splitlines()[1:]:
         fields = line.split()
         try:
-            host, _colon, port = fields[1].partition(":")
-            state, inode = int(fields[3], 16), int(fields[9])
-            if state == TCP_LISTEN:
-                found.append(Socket(_address(host), int(port, 16), inode))
-        except (IndexError, ValueError):
-            raise UnknownState(f"the kernel lists a TCP socket in a shape that cannot be read: {line!r}", raw=line) from None
+            (host, port), (peer, peer_port) = (field.split(":") for field in fields[1:3])
+            found.append(Connection(_address(host), int(port, 16), _address(peer), int(peer_port, 16), int(fields[3], 16), int(fields[9])))
+        except (IndexError, ValueError, struct.error):
+            raise UnknownState(f"the kernel lists a TCP socket in a shape that cannot be read: {line[:200]!r}", raw=line[:2000]) from None
     return found
+
+
+def parse_tcp(text: str) -> list[Socket]:
+    """Return the listening sockets of a ``/proc/net/tcp`` or ``/proc/net/tcp6`` text.
+
+    Raises :class:`UnknownState` for a line of another shape.
+    """
+    return [Socket(entry.address, entry.port, entry.inode) for entry in parse_connections(text) if entry.state == TCP_LISTEN]
 
 
 def _address(digits: str) -> str:
@@ -76,18 +94,21 @@ def _pids(root: str) -> list[int]:
     return sorted(int(name) for name in os.listdir(root) if name.isdigit())
 
 
+def socket_inodes(links: t.Iterable[str]) -> set[int]:
+    """Return the inodes of the sockets among what a process has open."""
+    return {int(match[1]) for match in map(_SOCKET.fullmatch, links) if match}
+
+
 def _inodes(root: str, pid: int) -> set[int]:
     """Return the inodes of a process's sockets; none when it is gone or not ours to read."""
     folder = os.path.join(root, str(pid), "fd")
-    inodes = set()
+    links = []
     try:
         for name in os.listdir(folder):
-            match = _SOCKET.fullmatch(os.readlink(os.path.join(folder, name)))
-            if match:
-                inodes.add(int(match[1]))
+            links.append(os.readlink(os.path.join(folder, name)))
     except OSError:
         pass
-    return inodes
+    return socket_inodes(links)
 
 
 def command_line(pid: int, root: str = "/proc") -> str:

@@ -86,6 +86,27 @@ def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:
         os.close(descriptor)
 
 
+def read_whole(path: str, limit: int) -> bytes:
+    """Return a file of ``/proc`` that the kernel gives page by page, at most ``limit`` bytes of it. Raises OSError."""
+    with open(path, "rb") as stream:
+        return stream.read(limit)
+
+
+def open_files(pid: int, root: str) -> list[str]:
+    """Return what a process has open, as the links in ``/proc/PID/fd`` name it.
+
+    Raises PermissionError when it may not be asked, FileNotFoundError or ProcessLookupError when it is gone.
+    """
+    path = f"{root}/{pid}/fd"
+    found = []
+    for name in os.listdir(path):
+        try:
+            found.append(os.readlink(f"{path}/{name}"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # closed meanwhile
+    return found
+
+
 def read_process(pid: int, root: str) -> Process:
     """Return one process. Raises FileNotFoundError or ProcessLookupError when it is gone, PermissionError when it is hidden."""
     base = f"{root}/{pid}"

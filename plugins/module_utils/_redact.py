@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
@@ -27,6 +28,9 @@ _PATTERNS = (
 
 #: How the name of a variable ends that holds a secret.
 _SECRET_NAME = re.compile(r"(?i)(?:TOKEN|API_?KEY|SECRET|SECRET_KEY|ACCESS_KEY|PASSWORD|PASSWD|CREDENTIALS?)$")
+
+#: How an option of a command line ends that is followed by a secret.
+_SECRET_OPTION = re.compile(r"(?i)(?:token|api[_-]?key|secret|password)$")
 
 #: What stands where a secret stood.
 HIDDEN = "<secret>"
@@ -60,6 +64,23 @@ def redacted(text: str, secrets: dict[str, str]) -> str:
     for pattern in _PATTERNS:
         text = pattern.sub(r"\g<kept><secret>", text)
     return text
+
+
+def shown_argv(argv: t.Iterable[str]) -> list[str]:
+    """Return the words of a command line as they may leave a node: without what follows an option whose name says secret, and what looks like one.
+
+    Some of these options take several values (``--api-key A B``), so all words up to the next option go.
+    """
+    found: list[str] = []
+    hiding = False
+    for word in argv:
+        if word.startswith("-"):
+            option, equals, _value = word.partition("=")
+            hiding = bool(_SECRET_OPTION.search(option)) and not equals
+            found.append(f"{option}={HIDDEN}" if equals and _SECRET_OPTION.search(option) else redacted(word, {}))
+        else:
+            found.append(HIDDEN if hiding else redacted(word, {}))
+    return found
 
 
 def shown_value(name: str, value: str) -> str:

@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, strict
-from ansible_collections.gb10.cluster.plugins.module_utils._processes import CMDLINE_SHOWN, Process, Scan, read_bytes, user_name
+from ansible_collections.gb10.cluster.plugins.module_utils._processes import CMDLINE_SHOWN, Process, Scan, open_files, read_whole, user_name
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -111,25 +111,17 @@ def kind_of(argv: t.Sequence[str], name: str = "", directory: str = "") -> str |
     return None
 
 
-def _links(path: str) -> t.Iterator[str]:
-    for name in os.listdir(path):
-        try:
-            yield os.readlink(f"{path}/{name}")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # closed meanwhile
-
-
 def holds_cuda(pid: int, root: str) -> bool | None:
     """Tell whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
 
     Raises FileNotFoundError or ProcessLookupError when it is gone.
     """
     try:
-        return any(link == CUDA_DEVICE for link in _links(f"{root}/{pid}/fd"))
+        return CUDA_DEVICE in open_files(pid, root)
     except PermissionError:
         pass
     try:
-        return CUDA_DEVICE.encode() + b"\n" in read_bytes(f"{root}/{pid}/maps", MAPS_LIMIT)
+        return CUDA_DEVICE.encode() + b"\n" in read_whole(f"{root}/{pid}/maps", MAPS_LIMIT)
     except PermissionError:
         return None
 

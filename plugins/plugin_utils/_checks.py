@@ -730,7 +730,8 @@ def _odd_ones(values: dict[str, t.Any]) -> list[str]:
     return [name for name, value in values.items() if str(value) != common] if count * 2 > len(values) else [CLUSTER]
 
 
-def _differing(values: dict[str, t.Any], unit: str = "", **words: t.Any) -> Faults:
+def differing(values: dict[str, t.Any], unit: str = "", **words: t.Any) -> Faults:
+    """Yield one fault for each node whose value differs from what most have, one for the cluster where there is no such majority."""
     if len(set(map(str, values.values()))) > 1:
         for node in _odd_ones(values):
             yield Fault(values, "the same on every node", {"listed": listed(values, unit), **words}, node=node)
@@ -739,7 +740,7 @@ def _differing(values: dict[str, t.Any], unit: str = "", **words: t.Any) -> Faul
 @comparison
 def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """The value at ``of`` is the same on all nodes."""
-    yield from _differing({node.name: node.get(arguments["of"]) for node in nodes})
+    yield from differing({node.name: node.get(arguments["of"]) for node in nodes})
 
 
 @comparison
@@ -753,7 +754,7 @@ def same_of_gpus(nodes: list[Node], arguments: Arguments, limits: Arguments) -> 
                 continue
             raise Unseen(f"gpus.{arguments['field']} of {node.name}")
         values[node.name] = "/".join(sorted(set(map(str, told.values()))))
-    yield from _differing(values)
+    yield from differing(values)
 
 
 @comparison
@@ -764,7 +765,7 @@ def same_of_links(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
         of_links = {of_entry(link, arguments["field"], f"fabric[{link['netdev']}]") for link in node.links()}
         if of_links:
             values[node.name] = "/".join(map(str, sorted(of_links)))
-    yield from _differing(values)
+    yield from differing(values)
 
 
 @comparison
@@ -787,7 +788,7 @@ def one_network(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
     for node in nodes:
         interface = _holder_of(node, node.needs["address"])
         values[node.name] = next((one["network"] for one in (interface or {"networks": []})["networks"] if one["address"] == node.needs["address"]), None)
-    yield from _differing({name: network for name, network in values.items() if network is not None})
+    yield from differing({name: network for name, network in values.items() if network is not None})
 
 
 @comparison
@@ -809,7 +810,7 @@ def images_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
         ("base image", lambda image: (image["labels"] or {}).get("io.gb10.base") or image["id"]),
         ("recipe", lambda image: (image["labels"] or {}).get("io.gb10.recipe")),
     ):
-        yield from _differing({name: read(image) for name, image in there.items()} if there else {}, what=what)
+        yield from differing({name: read(image) for name, image in there.items()} if there else {}, what=what)
 
 
 @comparison
@@ -820,7 +821,7 @@ def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
         whole = [entry for entry in _revisions(node) if _wanted(node, entry) and entry["complete"]]
         if whole:
             values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in whole))
-    yield from _differing(values, repo=nodes[0].needs["model"]["repo"])
+    yield from differing(values, repo=nodes[0].needs["model"]["repo"])
 
 
 @comparison

@@ -19,7 +19,7 @@ import typing as t
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _table
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _stack_checks, _table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._evidence import Fault, Node, Unseen
 
@@ -27,6 +27,12 @@ Finding = dict[str, t.Any]
 Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
 
 TABLE = pathlib.Path(__file__).with_name("rules.yml")
+DOCTOR_TABLE = pathlib.Path(__file__).with_name("doctor.yml")
+
+#: Tag of the rules that ask for no profile and no settings: the doctor judges by them.
+DOCTOR_TAG = "doctor"
+#: The doctor's rule about the node itself. Where it does not pass, no other is judged.
+ANSWERS = "node.answers"
 
 #: Version of what :func:`judge` returns, described by preflight.schema.json.
 RECORD_SCHEMA = 1
@@ -108,10 +114,13 @@ class Rule:
         return self.check in COMPARISONS
 
 
-def parsed(text: str) -> tuple[Rule, ...]:
-    """Return the rules of a table. Raises :class:`TypeError` or :class:`ValueError` when one is not complete."""
+def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules of a table; ``beside`` are ids of others that they may come after.
+
+    Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
+    """
     rules = tuple(Rule.from_row(row) for row in yaml.safe_load(text)["rules"])
-    known: set[str] = set()
+    known: set[str] = set(beside)
     for rule in rules:
         if rule.id in known or not set(rule.after) <= known:
             raise ValueError(f"{rule.id} is there twice, or comes after a rule that is not above it")
@@ -126,9 +135,30 @@ def shipped() -> tuple[Rule, ...]:
 
 
 @functools.cache
+def of_doctor() -> tuple[Rule, ...]:
+    """Return the rules of the doctor: its own, then those of the preflight that ask for no profile and no settings."""
+    own = parsed(DOCTOR_TABLE.read_text(encoding="utf-8"), beside=frozenset(rule.id for rule in shipped()))
+    taken = [rule for rule in shipped() if DOCTOR_TAG in rule.tags]
+    # A rule that another one stands behind comes before it.
+    early = {id for rule in own for id in rule.after}
+    ordered = [*(rule for rule in taken if rule.id in early), *own, *(rule for rule in taken if rule.id not in early)]
+    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in sorted(ordered, key=_answers_first))
+
+
+def _answers_first(rule: Rule) -> bool:
+    return rule.id != ANSWERS
+
+
+@functools.cache
+def every() -> tuple[Rule, ...]:
+    """Return all rules, of the preflight and of the doctor, each once."""
+    return tuple({rule.id: rule for rule in (*of_doctor(), *shipped())}.values())
+
+
+@functools.cache
 def known_ids() -> frozenset[str]:
     """Return the ids of all rules."""
-    return frozenset(rule.id for rule in shipped())
+    return frozenset(rule.id for rule in every())
 
 
 # --- tuning -----------------------------------------------------------------------------------------------------------------
@@ -136,7 +166,7 @@ def known_ids() -> frozenset[str]:
 
 def tuning_problems(tuning: t.Any, where: str, rules: t.Sequence[Rule] | None = None) -> list[str]:
     """Return what is wrong with rules that a profile or an inventory tunes, each problem with its path."""
-    known = {rule.id: rule for rule in (shipped() if rules is None else rules)}
+    known = {rule.id: rule for rule in (every() if rules is None else rules)}
     problems = []
     for id, changes in tuning.items():
         if id not in known:
@@ -300,7 +330,9 @@ class Judge:
         self._add(rule, finding(rule.id, name, verdict, message, measured=fault.measured, needed=fault.needed, remedy=remedy, source=rule.source), settings)
 
     def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
-        message = f"whether {rule.title[0].lower()}{rule.title[1:]} can't be told, for {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
+        # A word such as CUDA stays as it is.
+        title = rule.title if rule.title[1:2].isupper() else f"{rule.title[0].lower()}{rule.title[1:]}"
+        message = f"whether {title} can't be told, for {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
         remedy = unseen.remedy or "look at the node; a rule that can't be judged there is silenced with gb10_silenced"
         self._add(rule, finding(rule.id, name, "unknown", message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
 
@@ -364,19 +396,88 @@ def judge(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: di
     ]
     judgement = Judge(nodes, shipped() if rules is None else rules)
     judgement.run()
-    findings = judgement.findings + [found for name, one in asked.items() for found in strays(name, one["zombies"])]
+    beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]
+    return _record("preflight", judgement, beside, run, profile["id"])
+
+
+def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:
+    """Return the record of a judgement, with what was found ``beside`` it."""
+    findings = [*judgement.findings, *beside]
     findings.sort(key=lambda found: (-_table.ORDER.index(found["verdict"]), found["id"], found["node"]))
     return {
         "schema": RECORD_SCHEMA,
-        "kind": "gb10.cluster.preflight",
+        "kind": f"gb10.cluster.{kind}",
         "cluster": run["cluster"],
-        "profile": profile["id"],
+        "profile": profile,
         "time": run["time"],
         "verdict": _table.worst(findings),
         "counts": _table.tally(findings, judgement.matrix),
-        "nodes": list(asked),
+        "nodes": [node.name for node in judgement.nodes],
         "matrix": judgement.matrix,
         "findings": findings,
         "not_judged": judgement.not_judged,
         "tuned": judgement.tuned,
     }
+
+
+# --- the doctor -------------------------------------------------------------------------------------------------------------
+
+#: What is asked of a node that nobody says anything about: nothing but what every stack needs.
+NO_WISHES: dict[str, t.Any] = {
+    "address": "",
+    "cluster": "",
+    "devices": [],
+    "disk_gib": 0,
+    "fabric_fallback": "none",
+    "fabric_interfaces": [],
+    "gpus_asked": True,
+    "head": False,
+    "peers": [],
+    "ports": {},
+    "profile_rules": {},
+    "rdma_devices": [],
+    "rules": {},
+    "silenced": [],
+    "stages": [],
+}
+
+
+def failure_of(answer: t.Mapping[str, t.Any]) -> str:
+    """Return why a task did not answer, empty when it did. One that is missing or was skipped is another one's failure."""
+    if not answer or answer.get("skipped"):
+        return "it was not asked"
+    if answer.get("failed") or answer.get("unreachable"):
+        return str(answer.get("msg") or "no answer")
+    return ""
+
+
+def _seen(one: dict[str, t.Any]) -> tuple[str, dict[str, t.Any], dict[str, t.Any]]:
+    """Return (why a node could not be looked at, what ``node_info`` and ``stack_info`` answered, what ``cuda_zombie_check`` did)."""
+    info, stack, zombies = one["info"], one["stack"], one["zombies"]
+    why = one.get("failure") or failure_of(info) or failure_of(stack)
+    if why:
+        return why, {"errors": []}, {}
+    errors = [{**error, "section": f"stack.{error['section']}"} for error in stack["errors"]]
+    tree = {**info, "stack": stack, "errors": [*info["errors"], *errors]}
+    no_zombies = failure_of(zombies)
+    if no_zombies:
+        # The rules that ask for it are unknown then, and the others are judged all the same.
+        tree["errors"].append({"section": "zombies", "verdict": "unknown", "error": no_zombies, "remedy": ""})
+    return "", tree, {} if no_zombies else zombies
+
+
+def judge_stacks(asked: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None) -> dict[str, t.Any]:
+    """Judge what runs on all nodes, whoever started it, and return the record that preflight.schema.json describes, with ``found``.
+
+    ``asked`` maps a node to ``info``, ``stack`` and ``zombies`` (what the modules answered there, also when they failed or nobody was
+    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) and ``settings`` (any of :data:`NO_WISHES`).
+    ``run`` has ``cluster`` and ``time``. ``found`` says in lines what runs where.
+    """
+    nodes, beside = [], []
+    for name, one in asked.items():
+        why, tree, zombies = _seen(one)
+        nodes.append(Node(name, tree, zombies, {**NO_WISHES, **one.get("settings", {}), "failure": why}))
+        beside += strays(name, zombies) if zombies else []
+    judgement = Judge(nodes, of_doctor() if rules is None else rules)
+    judgement.run()
+    return {**_record("doctor", judgement, beside, run, None), "found": [line for node in nodes for line in _stack_checks.lines(node)]}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/rules.md from plugins/plugin_utils/rules.yml. A unit test fails while the two disagree.
+"""Write docs/rules.md and docs/doctor.md from the tables in plugins/plugin_utils. A unit test fails while they disagree.
 
     .venv/bin/python tests/tools/rules_doc.py
 """
@@ -19,6 +19,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "plugins" / "plugin_utils" / "rules.yml"
 PAGE = ROOT / "docs" / "rules.md"
+DOCTOR_TABLE = ROOT / "plugins" / "plugin_utils" / "doctor.yml"
+DOCTOR_PAGE = ROOT / "docs" / "doctor.md"
+DOCTOR_TAG = "doctor"
 
 COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
 
@@ -67,6 +70,68 @@ written as JSON to `gb10_preflight_path` on the controller and passed on as `gb1
 """
 
 
+DOCTOR_HEAD = """<!-- Made from plugins/plugin_utils/doctor.yml by tests/tools/rules_doc.py; change the rules there. -->
+# The doctor
+
+```
+ansible-playbook gb10.cluster.doctor -i spark1,spark2,
+```
+
+looks at what runs on these machines, whoever started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, a bare `vllm serve`. No
+inventory file, group, profile or setting is needed. It reads (three module calls a node, some seconds), installs nothing, changes nothing, and does not fail for
+what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
+
+- Give it all nodes of a stack: ranks are compared with each other.
+- Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; then it says what it could not see, and rules that need that are **unknown**.
+- A node that can't be reached is reported, and the others are judged.
+- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would make a token.
+- Whether a stack makes progress is told from two looks, two seconds apart: `-e doctor_sample_s=30` tells better.
+- Settings of an inventory count where there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group` (the hosts; all of them without it).
+- Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.
+- The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), by the schema of the preflight's.
+
+What is found, without the judgement, is the module [stack_info](../plugins/modules/stack_info.py): `ansible -i spark1, all -b -m gb10.cluster.stack_info`.
+
+## What it says
+
+This is composed, and shortened: the recorded processes of two lab nodes that served with Ray, one variable of the second rank changed, Docker out of reach,
+and no API asked.
+
+```
+{example}
+```
+
+## Its own rules
+
+{number} rules look at what runs; {shared} of the [preflight's](rules.md) that ask for no profile (tag `doctor`) look at the nodes below it: {shared_ids}.
+
+"""
+
+DOCTOR_EXAMPLE = """\
+"spark-1: vllm api_server, vllm serve (pid 381) in container 964bc153e00c since 2026-11-21T17:01:43Z, stack ray 10.77.1.11:6379; 10.77.0.11:8000 not_asked",
+"spark-1: 1 rank (pid 1033) in container 964bc153e00c, stack ray 10.77.1.11:6379",
+"spark-1: 1 gcs_server (pid 31977) in container 964bc153e00c, stack ray 10.77.1.11:6379",
+"spark-1: 1 raylet (pid 32121) in container 964bc153e00c, stack ray 10.77.1.11:6379",
+"spark-2: 1 rank (pid 1104) in container d30cb13eadbe, stack ray 10.77.1.11:6379",
+"spark-2: 1 raylet (pid 32564) in container d30cb13eadbe, stack ray 10.77.1.11:6379"
+
+Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 1 block, 8 unknown, 4 warn, 123 pass
+                      spark-1  spark-2  cluster
+  stack.env_same      .        .        block
+  stack.image_same    .        .        unknown
+  stack.api_answers   unknown  .
+  ...
+  block    stack.env_same      cluster  VLLM_NVFP4_GEMM_BACKEND differs between the ranks of ray 10.77.1.11:6379: spark-1 (not set), spark-2 marlin.
+                                        → set VLLM_NVFP4_GEMM_BACKEND alike in every node's container (docker run -e, or env of the compose file) and start
+                                          all ranks anew; docker exec -e is too late
+  unknown  stack.api_answers   spark-1  whether every API answers can't be told, for stack.apis[8000].health is missing: APIs were not asked
+                                        → ask it by hand on the node: curl -si http://127.0.0.1:8000/health
+  unknown  stack.image_same    cluster  whether the ranks of a stack run in the same image can't be told, for stack.containers is missing: stack.containers: no
+                                        Docker engine answers at /var/run/docker.sock
+                                        → Start it: systemctl start docker. When it listens elsewhere, set docker_socket.
+  ..."""
+
+
 def text(value: str) -> str:
     """One line of a table: words of the check in italics, no bar that would end the cell."""
     return re.sub(r"\{(\w+)\}", r"*\1*", " ".join(value.split())).replace("|", "\\|").replace("<", "&lt;")
@@ -113,8 +178,18 @@ def page() -> str:
     return "\n".join([HEAD.format(number=len(rows), **numbers) + overview(rows), "## Each rule", "", *(section(row) for row in rows)]).rstrip() + "\n"
 
 
+def doctor_page() -> str:
+    """The page about the doctor."""
+    rows = yaml.safe_load(DOCTOR_TABLE.read_text(encoding="utf-8"))["rules"]
+    shared = [row["id"] for row in yaml.safe_load(TABLE.read_text(encoding="utf-8"))["rules"] if DOCTOR_TAG in row["tags"]]
+    links = ", ".join(f"[{id}](rules.md#{id.replace('.', '')})" for id in shared)
+    head = DOCTOR_HEAD.format(number=len(rows), shared=len(shared), shared_ids=links, example=DOCTOR_EXAMPLE)
+    return "\n".join([head + overview(rows), "## Each rule", "", *(section(row) for row in rows)]).rstrip() + "\n"
+
+
 def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
+    DOCTOR_PAGE.write_text(doctor_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,5 +15,9 @@ rules_doc = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(rules_doc)
 
 
+def test_the_page_about_the_doctor_is_current():
+    assert rules_doc.DOCTOR_PAGE.read_text(encoding="utf-8") == rules_doc.doctor_page(), "run tests/tools/rules_doc.py"
+
+
 def test_the_page_is_current():
     assert rules_doc.PAGE.read_text(encoding="utf-8") == rules_doc.page(), "run tests/tools/rules_doc.py"

@@ -177,8 +177,8 @@ def test_processes_that_may_not_be_asked_are_told(tmp_path, monkeypatch):
     listed = [{"pid": 20, "gpu": 0, "used_mib": 9}]
     for entry in processes:
         opened(tmp_path, entry.pid)
-    monkeypatch.setattr(_tenants, "_links", denied)
-    monkeypatch.setattr(_tenants, "read_bytes", lambda path, _limit: denied(path))
+    monkeypatch.setattr(_tenants, "open_files", lambda _pid, root: denied(root))
+    monkeypatch.setattr(_tenants, "read_whole", lambda path, _limit: denied(path))
     found, (error,) = look(tmp_path, processes, listed)
     assert [(tenant["pid"], tenant["cuda"]) for tenant in found] == [(20, True), (10, None)]
     assert "2 processes" in error["error"] and "init (1)" in error["error"] and "become" in error["remedy"]
@@ -187,10 +187,11 @@ def test_processes_that_may_not_be_asked_are_told(tmp_path, monkeypatch):
 def test_maps_tell_where_open_files_may_not_be_seen(tmp_path, monkeypatch):
     (tmp_path / "7").mkdir()
     (tmp_path / "7/maps").write_text("7f0000000000-7f0000001000 rw-s 00000000 00:06 512 /dev/nvidia-uvm\n")
-    def refuse(path):
-        raise PermissionError(13, "no", path)
 
-    monkeypatch.setattr(_tenants, "_links", refuse)
+    def refuse(_pid, root):
+        raise PermissionError(13, "no", root)
+
+    monkeypatch.setattr(_tenants, "open_files", refuse)
     assert _tenants.holds_cuda(7, str(tmp_path)) is True
     (tmp_path / "7/maps").write_text("7f0000000000-7f0000001000 rw-s 00000000 00:06 512 /dev/nvidia-uvm-tools\n")
     assert _tenants.holds_cuda(7, str(tmp_path)) is False

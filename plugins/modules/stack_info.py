@@ -1,0 +1,836 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: stack_info
+short_description: Find what serves on a node, whoever started it
+version_added: 0.3.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Finds every engine and every part of Ray that runs on a node, in containers and outside, of this collection or not. Those are vLLM's servers, engine
+    cores and ranks, Ray's own processes, and by name the servers of SGLang, TensorRT-LLM, Triton, llama.cpp and Ollama.
+  - Tells of each process what decides over a stack that does not work. That is its arguments, the variables it really has, where it listens, whom it talks
+    to, whether it holds an RDMA device, what memory it may lock, and how much of a core it burns.
+  - Asks each API for C(/health), C(/v1/models) and C(/metrics), without a key, and says what came back. No request is sent that would make a token.
+  - Runs for any account and tells what it could not see. Variables, open files and RDMA devices of other users' processes take C(become).
+  - Secrets in arguments and variables do not leave the node.
+  - It only reads, installs nothing, and needs Python's standard library alone.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+options:
+  sample_s:
+    description:
+      - Seconds between the two looks at processor time and at the tokens of each API, 0 to 60. With 0 neither is told.
+    type: float
+    default: 2
+  probe:
+    description:
+      - Whether to ask the APIs.
+    type: bool
+    default: true
+  probe_timeout:
+    description:
+      - Seconds that one answer of an API gets, all in all.
+    type: float
+    default: 3
+  nvidia_smi:
+    description:
+      - The NVIDIA driver's tool, as a path or as a name to be found on C(PATH).
+    type: str
+    default: nvidia-smi
+  tool_timeout:
+    description:
+      - Seconds to wait for one answer of O(nvidia_smi).
+    type: int
+    default: 30
+  proc_root:
+    description:
+      - Where the proc file system is mounted.
+    type: path
+    default: /proc
+seealso:
+  - module: gb10.cluster.node_info
+  - module: gb10.cluster.cuda_zombie_check
+"""
+
+EXAMPLES = r"""
+- name: See what serves here
+  gb10.cluster.stack_info:
+  become: true
+  register: stack
+
+- name: Say which APIs answer without a key
+  ansible.builtin.debug:
+    msg: "{{ stack.apis | selectattr('open', 'true') | map(attribute='asked') }}"
+"""
+
+RETURN = r"""
+processes:
+  description: The parts of all stacks, by process number. Null when processes could not be listed.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    pid:
+      description: Its number on this node.
+      type: int
+      sample: 1033
+    ppid:
+      description: That of its parent.
+      type: int
+      sample: 32121
+    kind:
+      description:
+        - C(api_server), C(headless) (a vLLM server that has ranks and no API), C(engine_core), C(rank) (one process on one GPU), C(helper).
+        - Of Ray C(ray_start), C(raylet), C(gcs_server), C(ray_dashboard), C(ray_client) (the server for Ray's own clients), C(ray_agent), C(ray_worker).
+      type: str
+      sample: rank
+    engine:
+      description: C(vllm), C(ray), C(sglang), C(tensorrt_llm), C(triton), C(llama_cpp) or C(ollama).
+      type: str
+      sample: vllm
+    stack:
+      description:
+        - What its parts share, on this node and on others. C(ray ADDRESS) with that of Ray's head, C(native ADDRESS) with where ranks meet without Ray, or
+          C(local PID) with the server that has this node alone.
+        - Null when that cannot be told, as for a rank without a server.
+      type: str
+      sample: "ray 192.168.100.11:6379"
+    argv:
+      description: Its arguments, or the title that it gave itself, without secrets. Long ones are cut.
+      type: list
+      elements: str
+      sample: ["ray::RayWorkerProc.run"]
+    container:
+      description: The name of its container, the id where no engine tells the name, empty outside of any.
+      type: str
+      sample: vllm_node
+    container_id:
+      description: The full id of its container.
+      type: str
+      sample: 964bc153e00c758b43a14de9ade4413c0bc9dc189f25844cebce11ad5d798101
+    user:
+      description: Whose it is.
+      type: str
+      sample: root
+    started:
+      description: When it started, in UTC.
+      type: str
+      sample: "2026-11-21T17:35:53Z"
+    age_s:
+      description: Seconds since then, null when that cannot be told.
+      type: int
+      sample: 3721
+    env:
+      description: The variables of engine, Ray, NCCL and their kin that hold for it now, without secrets. Null when they may not be read.
+      type: dict
+      sample: {"NCCL_IB_HCA": "rocep1s0f0", "VLLM_HOST_IP": "192.168.100.11"}
+    env_source:
+      description: C(live) when they came out of its memory, C(exec) when they are those it was started with, null without any.
+      type: str
+      sample: live
+    listens:
+      description: The TCP addresses it listens on. Null when its open files may not be seen.
+      type: list
+      elements: dict
+      sample: [{"address": 0.0.0.0, "port": 8000}]
+    peers:
+      description: To whom it has TCP connections, other machines first, with how many there are; at most 64. Null when its open files may not be seen.
+      type: list
+      elements: dict
+      sample: [{"address": 192.168.100.12, "port": 20113, "count": 2}]
+    rdma:
+      description: The RDMA devices that it holds open. Null when its open files may not be seen.
+      type: list
+      elements: str
+      sample: [uverbs0, uverbs2]
+    memlock_bytes:
+      description: How much memory it may lock, -1 for no limit, null when that may not be seen.
+      type: int
+      sample: -1
+    rss_mb:
+      description: Its ordinary memory in MiB.
+      type: int
+      sample: 3120
+    gpu_mib:
+      description: Its GPU memory in MiB, null where the driver does not list it or does not tell.
+      type: int
+      sample: 93440
+    cpu_percent:
+      description: How much of one core it used during O(sample_s), all its threads together. Null when that was not told.
+      type: float
+      sample: 3.5
+    orphan:
+      description: Of an engine's core or rank, whether the server or raylet that it belongs to is gone. False for all others.
+      type: bool
+      sample: false
+    why:
+      description: Why it is an orphan, or is not. Empty for all others.
+      type: str
+      sample: ""
+    versions:
+      description: The packages that matter to an engine, as installed where it runs. Null when that may not be seen.
+      type: dict
+      sample: {"vllm": 0.32.0, "ray": 2.60.0, "torch": 2.13.0}
+containers:
+  description: The containers that these run in, by name. Those that Docker does not know are left out.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Its full id.
+      type: str
+      sample: 964bc153e00c758b43a14de9ade4413c0bc9dc189f25844cebce11ad5d798101
+    name:
+      description: Its name.
+      type: str
+      sample: vllm_node
+    image:
+      description: The image it was made of.
+      type: str
+      sample: eugr/spark-vllm:2026-11-01
+    image_id:
+      description: The id of that image.
+      type: str
+      sample: sha256:1f0c
+    image_base:
+      description: The id of the image that this collection built it on, and the digest of the recipe. Empty for images of others.
+      type: str
+      sample: ""
+    ours:
+      description: Whether it is one of this collection's.
+      type: bool
+      sample: false
+    memlock_bytes:
+      description: The limit of locked memory that it was made with, -1 for none, null when it has Docker's default.
+      type: int
+      sample: -1
+    host_network:
+      description: Whether it has the node's network.
+      type: bool
+      sample: true
+    privileged:
+      description: Whether it may do everything.
+      type: bool
+      sample: true
+    infiniband:
+      description: Whether it was given RDMA devices, by name or because it is privileged.
+      type: bool
+      sample: true
+    ports:
+      description: The ports that the engine publishes for it.
+      type: list
+      elements: dict
+      sample: []
+    env:
+      description: The variables of engine, Ray, NCCL and their kin that it was made with, without secrets.
+      type: dict
+      sample: {"NCCL_IB_HCA": "rocep1s0f0"}
+apis:
+  description: The APIs of these servers, one entry for each address.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    pid:
+      description: The server.
+      type: int
+      sample: 381
+    engine:
+      description: As in RV(processes[].engine).
+      type: str
+      sample: vllm
+    stack:
+      description: As in RV(processes[].stack).
+      type: str
+      sample: "ray 192.168.100.11:6379"
+    container:
+      description: As in RV(processes[].container).
+      type: str
+      sample: vllm_node
+    address:
+      description: Where it listens, null when it does not yet.
+      type: str
+      sample: 0.0.0.0
+    port:
+      description: The port, or the one that it is to listen on.
+      type: int
+      sample: 8000
+    asked:
+      description: What was asked, null when nothing was.
+      type: str
+      sample: "http://127.0.0.1:8000"
+    world:
+      description:
+        - Whether other machines reach it as far as this node decides (its address is no loopback, its port is published).
+        - Null when that cannot be told.
+      type: bool
+      sample: true
+    state:
+      description:
+        - C(answers), C(silent) (it listens and nobody answers), C(not_listening), C(unknown) (what came back is no HTTP, or it cannot be reached from
+          the node), C(not_asked).
+      type: str
+      sample: answers
+    error:
+      description: The raw reason where it does not answer as it should.
+      type: str
+      sample: ""
+    health:
+      description: The status of C(/health).
+      type: int
+      sample: 200
+    models_status:
+      description: The status of C(/v1/models) without a key.
+      type: int
+      sample: 200
+    models:
+      description: The models that it names then, with C(max_model_len) where the engine tells it. Null when it names none without a key.
+      type: list
+      elements: dict
+      sample: [{"id": nvidia/nemotron-3-super, "max_model_len": 1048576}]
+    open:
+      description: Whether it told its models without a key. Null when it did not answer.
+      type: bool
+      sample: true
+    running:
+      description: Requests that run, by vLLM's metrics, at the second look. Null when the metrics do not tell.
+      type: float
+      sample: 1.0
+    tokens:
+      description: Tokens that were read and written between the two looks. Null when the metrics do not tell.
+      type: float
+      sample: 212.0
+sample_s:
+  description: Seconds that really passed between the two looks, null when there was one alone.
+  returned: always
+  type: float
+  sample: 2.01
+errors:
+  description: What could not be seen, and why. Empty when all was seen.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    section:
+      description: The result, or the key of RV(processes), that is empty or null because of it, in whole or in part.
+      type: str
+      sample: env
+    verdict:
+      description: V(unknown) or V(block).
+      type: str
+      sample: unknown
+    error:
+      description: What went wrong.
+      type: str
+      sample: "the environment of process 1033 cannot be read: Permission denied"
+    remedy:
+      description: What to do about it.
+      type: str
+      sample: "Run the task with become: true."
+"""
+
+import functools
+import ipaddress
+import os
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _api_probe, _docker_depth, _gpu_xml, _processes, _stack, _tenants, _zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._environ import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._environment import is_engine_name
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._limits import parse_memlock
+from ansible_collections.gb10.cluster.plugins.module_utils._listeners import (
+    TCP_ESTABLISHED,
+    TCP_LISTEN,
+    Connection,
+    parse_connections,
+    socket_inodes,
+    started_at,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
+
+#: Words of a command line that are told.
+WORDS_SHOWN = 300
+#: Characters of one of them that are told, of a variable's value, and of an error.
+WORD_SHOWN = 500
+VALUE_SHOWN = 1000
+ERROR_SHOWN = 500
+PEERS_SHOWN = 64
+#: APIs that are asked, and addresses of one server: more of them are no stack.
+APIS_ASKED = 16
+ADDRESSES_ASKED = 4
+#: Bytes of a list of sockets: some ten thousand connections.
+SOCKETS_LIMIT = 16 * 1024 * 1024
+
+_UVERBS = "/dev/infiniband/uverbs"
+
+#: The labels of an image that this collection built: what it was built on, and how.
+_LABEL_BASE = "io.gb10.base"
+_LABEL_RECIPE = "io.gb10.recipe"
+
+MOST_SAMPLE_S = 60.0
+
+GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+
+#: What is known of an API that was not asked, or did not answer.
+NO_ANSWER: dict[str, t.Any] = {"health": None, "models_status": None, "models": None, "open": None, "running": None, "tokens": None}
+
+
+def is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def local_of(address: str) -> str:
+    """Return where this node reaches somebody who listens on ``address``."""
+    found = ipaddress.ip_address(address)
+    return {4: "127.0.0.1", 6: "::1"}[found.version] if found.is_unspecified else address
+
+
+def peers_of(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
+    """Return the peers of established connections as ``{address, port, count}``, other machines first."""
+    counted: dict[tuple[bool, str, int], int] = {}
+    for one in connections:
+        if one.state == TCP_ESTABLISHED:
+            key = (is_loopback(one.peer_address), one.peer_address, one.peer_port)
+            counted[key] = counted.get(key, 0) + 1
+    return [{"address": address, "port": port, "count": count} for (_loop, address, port), count in sorted(counted.items())[:PEERS_SHOWN]]
+
+
+def described(details: dict[str, t.Any], entry: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return a container in our words, from the engine's full answer and its entry in the engine's list.
+
+    Raises :class:`UnknownState` for answers of another shape.
+    """
+    try:
+        host, config = details["HostConfig"], details["Config"]
+        labels = config.get("Labels") or {}
+        limits = {str(limit["Name"]): int(limit["Soft"]) for limit in host.get("Ulimits") or []}
+        devices = [str(device.get("PathOnHost")) for device in host.get("Devices") or []]
+        privileged = bool(host.get("Privileged"))
+        base = [str(labels[name]) for name in (_LABEL_BASE, _LABEL_RECIPE) if labels.get(name)]
+        return {
+            "id": str(details["Id"]),
+            "name": _docker_depth.name_of(entry),
+            "image": str(config.get("Image") or entry["Image"]),
+            "image_id": str(details.get("Image") or ""),
+            "image_base": " ".join(base),
+            "ours": _docker_depth.is_ours(entry),
+            "memlock_bytes": limits.get("memlock"),
+            "host_network": host.get("NetworkMode") == "host",
+            "privileged": privileged,
+            "infiniband": privileged or any(path.startswith("/dev/infiniband") for path in devices),
+            "ports": _docker_depth.published(entry),
+            "env": selected(dict(_docker_depth.variables(details))),
+        }
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise UnknownState(f"the Docker engine describes a container in a shape that cannot be read: {error!r}", raw=str(details)[:2000]) from error
+
+
+def addresses_of(details: dict[str, t.Any]) -> list[str]:
+    """Return the addresses that a container has in the engine's networks; none for one of another shape."""
+    networks = (details.get("NetworkSettings") or {}).get("Networks") or {}
+    return [str(one["IPAddress"]) for one in networks.values() if isinstance(one, dict) and one.get("IPAddress")]
+
+
+def selected(env: t.Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an environment that matter to an engine, by name and without secrets."""
+    return {name: shown_value(name, env[name])[:VALUE_SHOWN] for name in sorted(env) if is_engine_name(name)}
+
+
+class Look:
+    """One look at what runs. Each part fails by itself; what is missing is in ``sections.errors``, under the name of the key that lacks it."""
+
+    def __init__(self, params: dict[str, t.Any], engine: EngineApi, now: t.Callable[[], float] = time.monotonic) -> None:
+        self.params = params
+        self.engine = engine
+        self.now = now
+        self.proc = params["proc_root"]
+        self.sections = Sections()
+        self.entries = once(lambda: _docker_depth.entries_of(engine.containers({})))
+        self._tables: dict[str, t.Callable[[], list[Connection]]] = {}
+        self._versions: dict[str, dict[str, str] | None] = {}
+        self._details: dict[str, dict[str, t.Any]] = {}
+        self._uptime = self.sections.read("age_s", self._read_uptime)
+
+    # -- the processes -------------------------------------------------------------------------------------------------------------------
+
+    def find(self) -> bool:
+        """Find the parts of all stacks; False when the processes could not be listed."""
+        self.processes: dict[int, _processes.Process] = {}
+        self.found: dict[int, _stack.Member] = {}
+        seen = self.sections.read("processes", lambda: _processes.scan(self.proc))
+        if seen is None:
+            return False
+        self.sections.read("processes", lambda: require_all_seen(seen.hidden))
+        self.processes = seen.processes
+        self.found = _stack.members(seen.processes)
+        self.stacks = _stack.Stacks(self.found, seen.processes)
+        return True
+
+    def times(self) -> dict[int, tuple[int, int]]:
+        """Return processor time and start of each part, in clock ticks."""
+        found = {}
+        for pid in self.found:
+            try:
+                found[pid] = _stack.parse_times(_processes.read_bytes(f"{self.proc}/{pid}/stat").decode("utf-8", "replace"))
+            except GONE:
+                continue
+            except (UnknownState, OSError) as error:
+                self.sections.read("cpu_percent", functools.partial(fail, error))
+        return found
+
+    def members(self) -> list[dict[str, t.Any]]:
+        """Return the parts as the result lists them, without what takes two looks. A part that ends meanwhile is left out."""
+        memory = _tenants.gpu_memory(self.sections.read("gpu_mib", self._gpu_processes, [])) if self.found else {}
+        described_ones = (self._member(pid, memory) for pid in sorted(self.found))
+        return [one for one in described_ones if one is not None]
+
+    def _gpu_processes(self) -> list[dict[str, t.Any]]:
+        cards = _gpu_xml.gpus(self.params["nvidia_smi"], self.params["tool_timeout"], self.sections.part("gpu_mib"))
+        return [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
+
+    def _member(self, pid: int, memory: t.Mapping[int, int | None]) -> dict[str, t.Any] | None:
+        member = self.found[pid]
+        process = member.process
+        try:
+            env, source = self._env(pid)
+            sockets, rdma = self._open(pid)
+            memlock = self._memlock(pid)
+            lineage = self._lineage(process)
+        except GONE:
+            return None
+        return {
+            "pid": pid,
+            "ppid": process.ppid,
+            "kind": member.kind,
+            "engine": member.engine,
+            "stack": self.stacks.of(pid),
+            "argv": [word[:WORD_SHOWN] for word in shown_argv(process.argv[:WORDS_SHOWN])],
+            "container": self.container_name(process.container),
+            "container_id": process.container,
+            "user": _processes.user_name(process.uid),
+            "started": started_at(pid, self.proc),
+            "age_s": self._age(pid),
+            "env": None if env is None else selected(env),
+            "env_source": source,
+            "listens": None if sockets is None else listening(sockets),
+            "peers": None if sockets is None else peers_of(sockets),
+            "rdma": rdma,
+            "memlock_bytes": memlock,
+            "rss_mb": process.rss_kib // 1024,
+            "gpu_mib": memory.get(pid),
+            "cpu_percent": None,
+            "orphan": lineage.orphan,
+            "why": lineage.why,
+            "versions": self._installed(process),
+        }
+
+    def _env(self, pid: int) -> tuple[dict[str, str] | None, str | None]:
+        """Return (environment, source). Raises FileNotFoundError when the process is gone."""
+        try:
+            return environment(pid, self.proc)
+        except UnknownState as error:
+            if error.reason == "process gone" and not os.path.exists(f"{self.proc}/{pid}/stat"):
+                raise FileNotFoundError(f"{self.proc}/{pid}") from error
+            self.sections.read("env", functools.partial(fail, error))
+            return None, None
+
+    def _open(self, pid: int) -> tuple[list[Connection] | None, list[str] | None]:
+        """Return the process's own TCP sockets and the RDMA devices that it holds, None for what may not be seen."""
+        try:
+            links = _processes.open_files(pid, self.proc)
+        except PermissionError:
+            error = UnknownState(f"what process {pid} has open may not be seen", remedy=BECOME)
+            for section in ("listens", "rdma"):
+                self.sections.read(section, functools.partial(fail, error))
+            return None, None
+        rdma = sorted({link.removeprefix("/dev/infiniband/") for link in links if link.startswith(_UVERBS)})
+        inodes = socket_inodes(links)
+        table = self.sections.read("listens", lambda: self.table(pid)) if inodes else []
+        return None if table is None else [entry for entry in table if entry.inode in inodes], rdma
+
+    def network(self, pid: int | str) -> str | None:
+        """Return the name of a process's network namespace, None when it may not be seen."""
+        try:
+            return os.readlink(f"{self.proc}/{pid}/ns/net")
+        except OSError:
+            return None
+
+    def table(self, pid: int) -> list[Connection]:
+        """Return the TCP sockets of a process's network. Raises OSError and :class:`UnknownState`."""
+        return self._tables.setdefault(self.network(pid) or f"of {pid}", once(functools.partial(self._read_table, pid)))()
+
+    def _read_table(self, pid: int) -> list[Connection]:
+        found = parse_connections(_processes.read_whole(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
+        try:
+            found += parse_connections(_processes.read_whole(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
+        except FileNotFoundError:
+            pass  # a kernel without IPv6
+        return found
+
+    def _memlock(self, pid: int) -> int | None:
+        try:
+            text = _processes.read_bytes(f"{self.proc}/{pid}/limits").decode("utf-8", "replace")
+            return parse_memlock(text)
+        except GONE:
+            raise
+        except (UnknownState, OSError) as error:
+            self.sections.read("memlock_bytes", functools.partial(fail, error))
+            return None
+
+    def _lineage(self, process: _processes.Process) -> _zombies.Parentage:
+        if not _zombies.is_part(process.argv):
+            return _zombies.Parentage(False, "", ())
+        return _zombies.parentage(
+            process,
+            self.processes,
+            lambda pid: _zombies.first_of_namespace(pid, self.proc),
+            lambda pid: _zombies.session_lives(pid, self.processes, self.proc),
+        )
+
+    def _read_uptime(self) -> float:
+        text = _processes.read_bytes(f"{self.proc}/uptime").decode("ascii", "replace")
+        try:
+            return float(text.split()[0])
+        except (IndexError, ValueError):
+            raise UnknownState(f"the time since boot cannot be read: {text[:80]!r}", raw=text[:2000]) from None
+
+    def _age(self, pid: int) -> int | None:
+        started = self.first.get(pid)
+        if self._uptime is None or started is None:
+            return None
+        return max(0, int(self._uptime - started[1] / os.sysconf("SC_CLK_TCK")))
+
+    def _installed(self, process: _processes.Process) -> dict[str, str] | None:
+        """Return what is installed where a process runs, asked once for each container."""
+        if process.container not in self._versions:
+            argvs = [one.process.argv for one in self.found.values() if one.process.container == process.container]
+            root = f"{self.proc}/{process.pid}/root"
+            self._versions[process.container] = self.sections.read("versions", lambda: _stack.versions(root, argvs))
+        return self._versions[process.container]
+
+    # -- containers ----------------------------------------------------------------------------------------------------------------------
+
+    def container_name(self, container_id: str) -> str:
+        entries = self.sections.read("containers", self.entries, []) if container_id else []
+        return _docker_depth.container_name(container_id, entries)
+
+    def containers(self) -> list[dict[str, t.Any]]:
+        """Return the containers that the parts run in."""
+        ids = {member.process.container for member in self.found.values() if member.process.container}
+        entries = {entry["Id"]: entry for entry in (self.sections.read("containers", self.entries, []) if ids else [])}
+        found = []
+        for container_id in sorted(ids & set(entries)):
+            one = self.sections.read("containers", functools.partial(self._container, entries[container_id]))
+            if one is not None:
+                found.append(one)
+        return sorted(found, key=lambda container: container["name"])
+
+    def _container(self, entry: dict[str, t.Any]) -> dict[str, t.Any] | None:
+        try:
+            self._details[entry["Id"]] = details = self.engine.inspect(entry["Id"])
+        except NotFound:
+            return None  # it went meanwhile
+        return described(details, entry)
+
+    # -- APIs ----------------------------------------------------------------------------------------------------------------------------
+
+    def apis(self, members: t.Sequence[dict[str, t.Any]], containers: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+        """Return the APIs of the servers among the parts, not yet asked: where each listens, how it is reached, and by whom."""
+        by_pid = {member["pid"]: member for member in members}
+        by_container = {container["id"]: container for container in containers}
+        found: list[dict[str, t.Any]] = []
+        for member in members:
+            if member["kind"] != _stack.API_SERVER or _stack.main_of(member["pid"], self.found, self.processes) != member["pid"]:
+                continue
+            port, sockets = self._sockets(member, by_pid)
+            about = {name: member[name] for name in ("pid", "engine", "stack", "container")}
+            if not sockets:
+                unseen = sockets is None
+                error = "where it listens may not be seen" if unseen else ""
+                found.append({**about, "address": None, "port": port, "asked": None, "world": None, "state": "unknown" if unseen else "not_listening",
+                              "error": error, **NO_ANSWER})  # fmt: skip
+            for address, at in sockets or []:
+                place, world = self._reached(member, address, at, by_container.get(member["container_id"]))
+                error = "" if place else "it listens in a network of its own, and its container publishes no port"
+                shown = f"http://[{place[0]}]:{place[1]}" if place and ":" in place[0] else f"http://{place[0]}:{place[1]}" if place else None
+                found.append({**about, "address": address, "port": at, "asked": shown, "world": world, "state": "not_asked" if place else "unknown",
+                              "error": error, **NO_ANSWER, "_place": place})  # fmt: skip
+        return found
+
+    def _sockets(self, member: dict[str, t.Any], by_pid: t.Mapping[int, dict[str, t.Any]]) -> tuple[int, list[tuple[str, int]] | None]:
+        """Return the port that a server is to listen on, and where it or its children do; None when that may not be seen."""
+        told = _stack.options(self.found[member["pid"]].words)
+        stated = _stack.whole_number(told.get("port"))
+        port = stated if stated is not None else _stack.DEFAULT_PORTS[member["engine"]]
+        servers = (one for one in by_pid.values() if one["kind"] == _stack.API_SERVER)
+        family = [one for one in servers if _stack.main_of(one["pid"], self.found, self.processes) == member["pid"]]
+        listens: list[tuple[str, int]] | None = [(entry["address"], entry["port"]) for one in family for entry in one["listens"] or []]
+        if any(one["listens"] is None for one in family) and not listens:
+            table = self.sections.read("apis", lambda: self.table(member["pid"]))
+            # Whose socket it is may not be seen; on the port that this server asked for it can hardly be another's.
+            listens = None if table is None else [(entry.address, entry.port) for entry in table if entry.state == TCP_LISTEN and entry.port == port]
+        if listens is None:
+            return port, None
+        wanted = [one for one in listens if one[1] == port]
+        if not wanted and stated is None and member["engine"] != "vllm":
+            wanted = listens
+        return port, sorted(set(wanted))[:ADDRESSES_ASKED]
+
+    def _reached(
+        self, member: dict[str, t.Any], address: str, port: int, container: dict[str, t.Any] | None
+    ) -> tuple[tuple[str, int] | None, bool | None]:
+        """Return where this node reaches a listener (None when it does not), and whether other machines do."""
+        mine, its = self.network("self"), self.network(member["pid"])
+        if mine is not None and its is not None:
+            same = mine == its
+        else:
+            same = container["host_network"] if container else True
+        if same:
+            return (local_of(address), port), not is_loopback(address)
+        if is_loopback(address):
+            return None, False
+        for entry in container["ports"] if container else []:
+            if entry["container_port"] == port and entry["protocol"] == "tcp":
+                public = entry["address"] or "0.0.0.0"
+                return (local_of(public), entry["port"]), not is_loopback(public)
+        inside = addresses_of(self._details.get(member["container_id"], {}))
+        return ((inside[0], port), False) if inside else (None, None if container is None else False)
+
+    def ask(self, api: dict[str, t.Any]) -> float | None:
+        """Fill in what an API answers. Return its count of tokens so far, None when its metrics do not tell."""
+        health = self._get(api, "/health")
+        if health.status is None:
+            api.update(state="silent" if health.silent else "unknown", error=health.error[:ERROR_SHOWN])
+            return None
+        models = self._get(api, "/v1/models")
+        api.update(state="answers", health=health.status, models_status=models.status, error=models.error[:ERROR_SHOWN])
+        if models.status is not None:
+            api["open"] = models.status == 200
+        if models.status == 200:
+            try:
+                api["models"] = _api_probe.parse_models(models.body)
+            except UnknownState as error:
+                api.update(error=str(error)[:ERROR_SHOWN], open=None)
+        return self.progress(api)
+
+    def progress(self, api: dict[str, t.Any]) -> float | None:
+        """Note the requests that run. Return the count of tokens, None when the metrics do not tell."""
+        if api["engine"] != "vllm" or api["state"] != "answers":
+            return None
+        answer = self._get(api, "/metrics")
+        if answer.status != 200:
+            return None
+        told = self.sections.read("apis", lambda: _api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
+        api["running"] = told["running"] if told else None
+        return told["tokens"] if told else None
+
+    def _get(self, api: dict[str, t.Any], path: str) -> _api_probe.Answer:
+        return _api_probe.get(*api["_place"], path, self.params["probe_timeout"])
+
+    # -- all of it -----------------------------------------------------------------------------------------------------------------------
+
+    def run(self, sleep: t.Callable[[float], None]) -> dict[str, t.Any]:
+        """Look, and look again after the sample's time."""
+        if not self.find():
+            return {"processes": None, "containers": [], "apis": [], "sample_s": None}
+        began = self.now()
+        self.first = self.times()
+        members = self.members()
+        containers = self.containers()
+        apis = self.apis(members, containers)
+        asked = [api for api in apis if api.get("_place")][:APIS_ASKED] if self.params["probe"] else []
+        tokens = [self.ask(api) for api in asked]
+        sampled = None
+        if self.params["sample_s"] > 0 and self.found:
+            # All that was read above is part of the time for the processors; an API gets the whole time once more.
+            since = self.now() if any(count is not None for count in tokens) else began
+            sleep(max(0.0, since + self.params["sample_s"] - self.now()))
+            sampled = round(self._second_look(members, began), 2)
+            for api, before in zip(asked, tokens):
+                after = self.progress(api) if before is not None else None
+                if before is not None and after is not None and after >= before:
+                    api["tokens"] = after - before
+        for api in apis:
+            api.pop("_place", None)
+        return {"processes": members, "containers": containers, "apis": apis, "sample_s": sampled}
+
+    def _second_look(self, members: t.Iterable[dict[str, t.Any]], began: float) -> float:
+        """Fill in how much of a core each part used since ``began``; return the seconds since then."""
+        times, elapsed = self.times(), self.now() - began
+        for member in members:
+            before, after = self.first.get(member["pid"]), times.get(member["pid"])
+            if before is not None and after is not None:
+                member["cpu_percent"] = _stack.cpu_percent(before, after, elapsed, os.sysconf("SC_CLK_TCK"))
+        return elapsed
+
+
+def listening(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
+    """Return where somebody listens, as ``{address, port}``, each once."""
+    return [{"address": address, "port": port} for port, address in sorted({(one.port, one.address) for one in connections if one.state == TCP_LISTEN})]
+
+
+def require_all_seen(hidden: int | None) -> None:
+    """Raise :class:`UnknownState` when there are processes that may not be seen: an engine could be among them."""
+    if hidden is None or hidden:
+        which = "other users' processes" if hidden is None else f"{hidden} processes"
+        raise UnknownState(f"{which} may not be seen: an engine among them would be missed", remedy=BECOME)
+
+
+def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -> dict[str, t.Any]:
+    params = module.params
+    for name, least, most in (("sample_s", 0.0, MOST_SAMPLE_S), ("probe_timeout", 0.1, MOST_SAMPLE_S), ("tool_timeout", 1, 600)):
+        if not least <= params[name] <= most:
+            raise ClusterError(f"{name} is {params[name]:g}, needed is {least:g} to {most:g}", remedy=f"Set {name} to a value within these.")
+    look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]))
+    result = look.run(sleep)
+    errors = look.sections.errors
+    return {**result, "errors": errors, "msg": summary(result, errors)}
+
+
+def summary(result: dict[str, t.Any], errors: list[dict[str, str]]) -> str:
+    """Return in one line what runs, and what could not be seen."""
+    if result["processes"] is None:
+        text = "nobody knows what runs"
+    else:
+        servers = sum(one["kind"] in (_stack.API_SERVER, _stack.HEADLESS) for one in result["processes"])
+        ranks = sum(one["kind"] == _stack.RANK for one in result["processes"])
+        of_ray = sum(one["engine"] == "ray" for one in result["processes"])
+        text = f"{servers} server process(es), {ranks} rank(s), {of_ray} process(es) of Ray" if result["processes"] else "no engine and no Ray runs"
+    blind = ", ".join(sorted({entry["section"] for entry in errors}))
+    return f"{text}; could not see: {blind}" if blind else text
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "sample_s": {"type": "float", "default": 2},
+            "probe": {"type": "bool", "default": True},
+            "probe_timeout": {"type": "float", "default": 3},
+            "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+            "tool_timeout": {"type": "int", "default": 30},
+            "proc_root": {"type": "path", "default": "/proc"},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()
