@@ -63,7 +63,7 @@ def test_a_situation_that_cannot_be_made_is_told_and_leaves_nothing_behind(tmp_p
     failed = json.loads((tmp_path / "out/machine.json").read_text())["not_recorded"]
     assert failed.keys() == {"live", "orphan"} and "libcuda" in failed["live"]
     assert (tmp_path / "out/idle/smi.xml").exists() and not (tmp_path / "out/live/smi.xml").exists()
-    still = [name for name in os.listdir("/proc") if name.isdigit() and TOOL.name.encode() in command(name)]
+    still = [name for name in os.listdir("/proc") if name.isdigit() and str(TOOL).encode() in command(name).split(b"\0")]
     assert still == []
 
 
