@@ -50,6 +50,9 @@ PING_HEADERS = 28
 #: Connections at once: streams by links, and one to talk.
 MOST_CONNECTIONS = 128
 
+#: Why the other node may have gone.
+ENDED = "the other node ended the connection: the token was wrong, it has a peer already, or its time is over"
+
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
 _ROW = re.compile(rf"^\s*\d{{1,12}}\s+\d{{1,12}}\s+(?P<peak>{_NUMBER})\s+(?P<average>{_NUMBER})(?:\s+{_NUMBER})*\s*$", re.ASCII)
 _RECEIVED = re.compile(r"(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?received", re.ASCII)
@@ -171,7 +174,7 @@ def exactly(sock: socket.socket, count: int) -> bytes:
     while len(found) < count:
         more = sock.recv(count - len(found))
         if not more:
-            raise ConnectionError("the other node ended the connection: the token was wrong, it has a peer already, or its time is over")
+            raise ConnectionError(ENDED)
         found += more
     return found
 
@@ -302,18 +305,25 @@ class RdmaServers:
 
 
 def rdma_clients(
-    program: str, ends: t.Mapping[int, t.Mapping[str, t.Any]], ports: t.Mapping[int, int], peers: t.Mapping[int, str], deadline: Deadline
+    program: str, ends: t.Mapping[int, t.Mapping[str, t.Any]], ports: t.Mapping[int, float], peers: t.Mapping[int, str], deadline: Deadline
 ) -> dict[int, float]:
     """Send to the servers of the other node, over all links at once; returns the Gbit/s by link."""
     limit = min(deadline.left(), TRANSFER_SECONDS + 1.5)
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(ends))) as pool:
-        runs = {link: pool.submit(run_tool, ib_argv(program, end, ports[link], peers[link]), limit) for link, end in ends.items()}
+        runs = {link: pool.submit(run_tool, ib_argv(program, end, int(ports[link]), peers[link]), limit) for link, end in ends.items()}
         return {link: ib_result(run.result()) for link, run in runs.items()}
 
 
-def by_number(mapping: t.Mapping[str, t.Any]) -> dict[int, t.Any]:
-    """Return a mapping whose keys JSON made text."""
-    return {int(key): value for key, value in mapping.items()}
+def by_number(message: t.Mapping[str, t.Any], key: str, links: t.Iterable[int]) -> dict[int, float]:
+    """Return the figure of every link that a message tells under ``key``; JSON made text of the numbers of the links.
+
+    Raises :class:`UnknownState` when one of the links is missing or its figure is none.
+    """
+    told = message.get(key)
+    found = {link: told.get(str(link)) for link in links} if isinstance(told, dict) else {None: None}
+    if any(isinstance(figure, bool) or not isinstance(figure, (int, float)) or not 0 <= figure < 1e6 for figure in found.values()):
+        raise UnknownState(f"the other node tells no {key}", reason="talk not understood", raw=str(message)[:200])
+    return found
 
 
 # -- the listening node ----------------------------------------------------------------------------------------------
@@ -396,7 +406,7 @@ class Listener:
         try:
             links, ways, seconds = [int(link) for link in order["links"]], tuple(order["ways"]), float(order["seconds"])
             streams = min(int(order["streams"]), MOST_CONNECTIONS // (2 * len(links)))
-            peers = by_number(order["peers"])
+            peers = {link: str(order["peers"][str(link)]) for link in links}
             ends = {link: self._links[link] for link in links}
             method = order["do"]
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, ZeroDivisionError) as error:
@@ -430,8 +440,9 @@ class Listener:
                 servers.wait()
                 ports = servers.ports
             say(control, {"ready": True, "ports": ports})
-            theirs = by_number(hear(control).get("ports") or {})
-            sends = "in" in ways and theirs.keys() == ends.keys()
+            order = hear(control)
+            sends = "in" in ways and order.get("ports")
+            theirs = by_number(order, "ports", ends) if sends else {}
             say(control, {"gbits": rdma_clients(self._program, ends, theirs, peers, self._deadline) if sends else {}})
 
 
@@ -497,6 +508,8 @@ class Prober:
                 heard(control)
                 self._transfers(control)
                 say(control, {"do": "end"})
+        except (ConnectionResetError, BrokenPipeError):
+            self.errors.append(f"{first['peer_address']}: {ENDED}")
         except (OSError, UnknownState) as error:
             self.errors.append(f"{first['peer_address']}: {error}")
 
@@ -552,13 +565,13 @@ class Prober:
                     ]
             heard(control)
             mine = move(sockets, "out", seconds, self._deadline)
-            theirs = by_number(heard(control)["gbits"])
+            theirs = by_number(heard(control), "gbits", transfer.links if "out" in transfer.directions else ())
         return {"in": mine, "out": theirs}
 
     def _rdma(self, control: socket.socket, transfer: Transfer) -> dict[str, dict[int, float]]:
         ends = {link: self._links[link] for link in transfer.links}
         peers = {link: self._links[link]["peer_address"] for link in transfer.links}
-        theirs = by_number(heard(control)["ports"])
+        theirs = by_number(heard(control), "ports", transfer.links if "out" in transfer.directions else ())
         mine, ports, failed = {}, {}, None
         with contextlib.ExitStack() as stack:
             # Whatever fails here: the other node waits for what it was promised, and says what it was to say.
@@ -575,7 +588,7 @@ class Prober:
                     mine = rdma_clients(self._program, ends, theirs, peers, self._deadline)
             except UnknownState as error:
                 failed = failed or error
-            received = by_number(heard(control)["gbits"])
+            answer = heard(control)
         if failed:
             raise failed
-        return {"out": mine, "in": received}
+        return {"out": mine, "in": by_number(answer, "gbits", transfer.links if "in" in transfer.directions else ())}
