@@ -21,10 +21,11 @@ description:
     not travel.
   - With O(method=rdma) the bytes are moved by C(ib_write_bw) of the package perftest. Where that fails, and with O(method=tcp), Python's own sockets move
     them. RV(method) and RV(why) tell what was done. TCP from Python does not fill a link of 200 Gbit/s.
-  - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found like
-    M(gb10.cluster.page_cache_drop) finds them.
+  - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found by the processes of vLLM and
+    SGLang, and with O(state=check) by the state of this collection's clusters below O(state_dir) too, as M(gb10.cluster.page_cache_drop) finds them.
   - In check mode nothing is loaded and nothing listens. RV(probed) is false then.
-  - Changes nothing and needs no root, but a locked memory limit that allows C(ib_write_bw) to register 64 KiB a queue pair.
+  - Changes nothing. O(state=check) may need C(become) to read the state of this collection's clusters; the others run unprivileged, where the limit of
+    locked memory lets C(ib_write_bw) register its buffers.
 extends_documentation_fragment:
   - gb10.cluster._attributes
 attributes:
@@ -123,7 +124,7 @@ options:
     default: ping
   state_dir:
     description:
-      - The directory that holds the state of this collection's clusters on the node.
+      - The directory that holds the state of this collection's clusters on the node. Only O(state=check) reads it.
     type: path
     default: /var/lib/gb10
   proc_root:
@@ -139,6 +140,7 @@ EXAMPLES = r"""
 - name: May this node be probed?
   gb10.cluster.fabric_probe:
     state: check
+  become: true
 
 - name: Let the worker listen
   gb10.cluster.fabric_probe:
@@ -354,12 +356,19 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
     }
 
 
+def who_serves(params: Params) -> list[str]:
+    """Return who serves on this node, in words. The notes of our clusters are root's: only the check, which comes first, asks for them."""
+    if params["state"] == "check":
+        return _page_cache.serving(params["state_dir"], params["proc_root"])
+    return _page_cache.serving_processes(params["proc_root"])
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     wrong = problems(params)
     if wrong:
         raise ClusterError("; ".join(wrong), remedy="Correct the options.", reason="options")
-    serving = _page_cache.serving(params["state_dir"], params["proc_root"])
+    serving = who_serves(params)
     if serving:
         raise refusal(serving, platform.node())
     return {"serving": [], **{"check": check, "listen": listen, "measure": measure}[params["state"]](params, module.check_mode)}

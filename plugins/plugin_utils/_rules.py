@@ -19,7 +19,7 @@ import typing as t
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _table
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _probe, _table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._evidence import Fault, Node, Unseen
 
@@ -30,6 +30,12 @@ TABLE = pathlib.Path(__file__).with_name("rules.yml")
 
 #: Version of what :func:`judge` returns, described by preflight.schema.json.
 RECORD_SCHEMA = 1
+
+#: Kind of a record: of the preflight, and of the fabric probe.
+KIND, KIND_PROBE = "gb10.cluster.preflight", "gb10.cluster.fabric"
+
+#: Where the evidence of an active probe of the fabric stands.
+PROBE = "probe"
 
 #: What a rule can compare a node with.
 COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
@@ -107,6 +113,11 @@ class Rule:
         """Whether all nodes are looked at together."""
         return self.check in COMPARISONS
 
+    @property
+    def probes(self) -> bool:
+        """Whether only an active probe of the fabric gives the evidence."""
+        return any(path.split(".", 1)[0] == PROBE for path in self.evidence)
+
 
 def parsed(text: str) -> tuple[Rule, ...]:
     """Return the rules of a table. Raises :class:`TypeError` or :class:`ValueError` when one is not complete."""
@@ -120,15 +131,27 @@ def parsed(text: str) -> tuple[Rule, ...]:
 
 
 @functools.cache
-def shipped() -> tuple[Rule, ...]:
-    """Return the collection's own rules, in the order in which they are judged."""
+def every() -> tuple[Rule, ...]:
+    """Return the collection's own rules, those of the preflight and those of the fabric probe, in the order in which they are judged."""
     return parsed(TABLE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def shipped() -> tuple[Rule, ...]:
+    """Return the rules of the preflight."""
+    return tuple(rule for rule in every() if not rule.probes)
+
+
+@functools.cache
+def probing() -> tuple[Rule, ...]:
+    """Return the rules of the fabric probe. The preflight loads no network and does not judge by them."""
+    return tuple(rule for rule in every() if rule.probes)
 
 
 @functools.cache
 def known_ids() -> frozenset[str]:
     """Return the ids of all rules."""
-    return frozenset(rule.id for rule in shipped())
+    return frozenset(rule.id for rule in every())
 
 
 # --- tuning -----------------------------------------------------------------------------------------------------------------
@@ -136,7 +159,7 @@ def known_ids() -> frozenset[str]:
 
 def tuning_problems(tuning: t.Any, where: str, rules: t.Sequence[Rule] | None = None) -> list[str]:
     """Return what is wrong with rules that a profile or an inventory tunes, each problem with its path."""
-    known = {rule.id: rule for rule in (shipped() if rules is None else rules)}
+    known = {rule.id: rule for rule in (every() if rules is None else rules)}
     problems = []
     for id, changes in tuning.items():
         if id not in known:
@@ -368,7 +391,7 @@ def judge(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: di
     findings.sort(key=lambda found: (-_table.ORDER.index(found["verdict"]), found["id"], found["node"]))
     return {
         "schema": RECORD_SCHEMA,
-        "kind": "gb10.cluster.preflight",
+        "kind": KIND,
         "cluster": run["cluster"],
         "profile": profile["id"],
         "time": run["time"],
@@ -380,3 +403,13 @@ def judge(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: di
         "not_judged": judgement.not_judged,
         "tuned": judgement.tuned,
     }
+
+
+def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Judge what the links between the nodes carried, and return a record as :func:`judge` does, with the measurements under ``probe``.
+
+    ``asked`` maps a node to ``info`` and ``settings``, ``results`` are what ``fabric_probe`` measured, as :func:`_probe.evidence` takes it.
+    """
+    seen = _probe.evidence(asked, results)
+    with_probe = {name: {"info": {**one["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": one["settings"]} for name, one in asked.items()}
+    return {**judge(with_probe, profile, run, probing()), "kind": KIND_PROBE, PROBE: seen}
