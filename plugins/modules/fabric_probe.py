@@ -81,11 +81,12 @@ options:
           - IPv4 address of the other node on the link. Required with O(state=measure).
         type: str
         default: ""
-      peer_port:
-        description:
-          - Where the other node listens on the link, from its RV(ports). Required with O(state=measure).
-        type: int
-        default: 0
+  peer_ports:
+    description:
+      - Where the other node listens, its RV(ports), in the order of O(links). Required with O(state=measure).
+    type: list
+    elements: int
+    default: []
   token:
     description:
       - A secret that both nodes are given, for this one pair and run. Required with O(state=listen) and O(state=measure), at least 16 characters.
@@ -163,7 +164,7 @@ EXAMPLES = r"""
         gid: 3
         mtu: 9000
         peer_address: 192.168.100.12
-        peer_port: "{{ hostvars['spark-2'].listening.ports[0] }}"
+    peer_ports: "{{ hostvars['spark-2'].listening.ports }}"
   register: measured
   when: inventory_hostname == 'spark-1'
 """
@@ -251,6 +252,7 @@ errors:
 """
 
 import ipaddress
+import itertools
 import platform
 import shutil
 import typing as t
@@ -263,6 +265,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 Params = dict[str, t.Any]
 
+NOT_PROBED = "check mode: the fabric is not probed, since that loads the network"
 #: How many of those who serve a message names.
 NAMED = 3
 #: Least and most of what may be asked.
@@ -284,8 +287,8 @@ def refusal(serving: t.Sequence[str], node: str) -> ClusterError:
     )
 
 
-def problems(params: Params) -> list[str]:
-    """Return what is wrong with the options, in words."""
+def problems(params: Params, check_mode: bool = False) -> list[str]:
+    """Return what is wrong with the options, in words. In check mode nobody listens, so there are no ports."""
     found = [f"{name}: {params[name]}, expected {least} to {most}" for name, (least, most) in RANGES.items() if not least <= params[name] <= most]
     if params["state"] == "check":
         return found
@@ -293,11 +296,11 @@ def problems(params: Params) -> list[str]:
         found.append(f"token: expected at least {TOKEN_LENGTH} characters")
     if not params["links"]:
         found.append("links: expected at least one")
+    if params["state"] == "measure" and not check_mode and not (len(params["peer_ports"]) == len(params["links"]) and all(0 < port < 65536 for port in params["peer_ports"])):
+        found.append(f"peer_ports: {params['peer_ports']}, expected one port for each of the {len(params['links'])} links")
     for number, link in enumerate(params["links"]):
         addresses = ["address", *(["peer_address"] if params["state"] == "measure" else [])]
         found += [f"links[{number}].{name}: {link[name]!r} is no IPv4 address of one node" for name in addresses if not is_one(link[name])]
-        if params["state"] == "measure" and not 0 < link["peer_port"] < 65536:
-            found.append(f"links[{number}].peer_port: {link['peer_port']}")
         if params["state"] == "measure" and params["method"] == "rdma" and (not link["device"] or link["gid"] is None):
             found.append(f"links[{number}]: method rdma needs device and gid")
         if link["mtu"] is not None and not 576 <= link["mtu"] <= 65535:
@@ -321,7 +324,7 @@ def check(params: Params, check_mode: bool) -> dict[str, t.Any]:
 
 def listen(params: Params, check_mode: bool) -> dict[str, t.Any]:
     if check_mode:
-        return {"msg": "check mode: the fabric is not probed, since that loads the network", "probed": False, "ports": []}
+        return {"msg": NOT_PROBED, "probed": False, "ports": []}
     listener = _fabric_probe.Listener(params["links"], params["token"], params["ib_write_bw"], params["wait"], params["seconds"])
     ports = listener.ports
     _fabric_probe.detach(listener, params["wait"] + params["seconds"] + ALARM_MARGIN)
@@ -331,7 +334,7 @@ def listen(params: Params, check_mode: bool) -> dict[str, t.Any]:
 
 def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
     prober = _fabric_probe.Prober(
-        params["links"],
+        [{**link, "peer_port": port} for link, port in zip(params["links"], params["peer_ports"] or itertools.repeat(0))],
         params["token"],
         method=params["method"],
         streams=params["streams"],
@@ -340,7 +343,7 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
         ping=params["ping"],
     )
     if check_mode:
-        message = "check mode: the fabric is not probed, since that loads the network"
+        message = NOT_PROBED
     else:
         prober.run()
         message = "; ".join(prober.errors) or ", ".join(f"{link['link']} {link['out_gbits']} out and {link['in_gbits']} in" for link in prober.links) + " (Gbit/s)"
@@ -365,7 +368,7 @@ def who_serves(params: Params) -> list[str]:
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    wrong = problems(params)
+    wrong = problems(params, module.check_mode)
     if wrong:
         raise ClusterError("; ".join(wrong), remedy="Correct the options.", reason="options")
     serving = who_serves(params)
@@ -389,9 +392,9 @@ def main() -> None:
                     "gid": {"type": "int"},
                     "mtu": {"type": "int"},
                     "peer_address": {"type": "str", "default": ""},
-                    "peer_port": {"type": "int", "default": 0},
                 },
             },
+            "peer_ports": {"type": "list", "elements": "int", "default": []},
             "token": {"type": "str", "default": "", "no_log": True},
             "method": {"type": "str", "choices": ["rdma", "tcp"], "default": "tcp"},
             "seconds": {"type": "int", "default": 10},
