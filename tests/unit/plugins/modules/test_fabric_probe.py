@@ -220,3 +220,71 @@ def test_without_the_tag_the_preflight_probes_nothing(tmp_path):
     assert code == 0 and "Preflight" in output and "Fabric" not in output
     code, output = play(tmp_path, "playbooks/preflight.yml", "--list-tasks", "--tags", "fabric")
     assert code == 0 and "Fabric" in output and "Preflight\t" not in output
+
+
+def answer(number, address):
+    """What a node answers whose one link is a loopback address."""
+    network = {"family": "ipv4", "address": address, "prefix": 16, "network": "127.0.0.0/16", "scope": "global"}
+    lo = {"name": f"fab{number}", "carrier": True, "mtu": 1500, "networks": [network], "addresses": [address]}
+    return {"interfaces": [lo], "fabric": [], "errors": []}
+
+
+WHOLE = [
+    {
+        "hosts": "gb10_cluster",
+        "gather_facts": False,
+        "any_errors_fatal": True,
+        "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc", "ping": "{{ place }}/ping", "seconds": 4}},
+        "tasks": [
+            {
+                "ansible.builtin.set_fact": {
+                    "__fabric_asked": {"info": "{{ answer }}", "settings": "{{ settings | combine({'address': gb10_fabric_address}) }}", "rdma": False},
+                    "__fabric_found": [],
+                }
+            },
+            {"ansible.builtin.include_role": {"name": "gb10.cluster.fabric", "tasks_from": "probe"}},
+        ],
+    }
+]
+SETTINGS = {
+    "head": True, "cluster": "gb10", "ports": {}, "fabric_interfaces": ["fab1", "fab2"], "rdma_devices": [], "fabric_fallback": "tcp", "container_gpus": "all",
+    "serve_arguments": {}, "silenced": [],
+    # Loopback is no fabric: any speed will do.
+    "rules": {name: {"least_gbits": 0.001} for name in ("probe.tcp_capped", "probe.tcp_slow")},
+}  # fmt: skip
+
+
+def test_from_answers_to_table_and_record_through_ansible(node, tmp_path):
+    record = tmp_path / "fabric.json"
+    answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
+    code, output = play(tmp_path, WHOLE, settings=SETTINGS, gb10_fabric_path=str(record), **answers)
+    assert code == 0, output
+    assert "changed=0" in output and "changed=1" not in output
+    kept = json.loads(record.read_text())
+    assert (kept["kind"], kept["verdict"]) == ("gb10.cluster.fabric", "pass")
+    assert [sent["gbits"] > 0.001 for sent in kept["probe"]["spark-1"]["sent"] + kept["probe"]["spark-2"]["sent"]] == [True, True]
+    assert "spark-1 to spark-2, fab1:" in output and "Gbit/s (tcp)" in output
+
+
+def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
+    record = tmp_path / "fabric.json"
+    answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
+    rules = {"probe.tcp_capped": {"least_gbits": 99999}}
+    code, output = play(tmp_path, WHOLE, settings={**SETTINGS, "rules": rules}, gb10_fabric_path=str(record), **answers)
+    assert code != 0
+    kept = json.loads(record.read_text())
+    assert {(found["id"], found["node"], found["verdict"]) for found in kept["findings"]} == {
+        ("probe.tcp_capped", "spark-1", "block"),
+        ("probe.tcp_capped", "spark-2", "block"),
+    }
+    assert "power both nodes off" in output
+
+
+def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
+    record = tmp_path / "fabric.json"
+    apart = {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}
+    apart["spark-2"]["interfaces"][0]["networks"][0]["network"] = "127.9.0.0/16"
+    code, output = play(tmp_path, WHOLE, settings=SETTINGS, gb10_fabric_path=str(record), answer="{{ answers[inventory_hostname] }}", answers=apart)
+    assert code != 0
+    (found,) = json.loads(record.read_text())["findings"]
+    assert (found["id"], found["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in found["message"]
