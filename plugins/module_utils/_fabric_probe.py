@@ -210,14 +210,12 @@ def heard(sock: socket.socket) -> dict[str, t.Any]:
 
 def connect(source: str, target: tuple[str, int], token: str, what: t.Mapping[str, t.Any], deadline: Deadline) -> socket.socket:
     """Return a connection to the listening node, from an address of this one, over which the token was proven."""
-    sock = socket.create_connection(target, timeout=deadline.left(), source_address=(source, 0))
-    try:
+    with contextlib.ExitStack() as unless_greeted:
+        sock = unless_greeted.enter_context(socket.create_connection(target, timeout=deadline.left(), source_address=(source, 0)))
         sock.settimeout(deadline.left())
         sock.sendall(answer_to(token, exactly(sock, CHALLENGE)))
         say(sock, what)
-    except BaseException:
-        sock.close()
-        raise
+        unless_greeted.pop_all()
     return sock
 
 

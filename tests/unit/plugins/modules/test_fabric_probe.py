@@ -288,3 +288,21 @@ def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
     assert code != 0
     (found,) = json.loads(record.read_text())["findings"]
     assert (found["id"], found["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in found["message"]
+
+
+def test_the_play_stops_before_anything_is_loaded_while_an_engine_serves(node, tmp_path):
+    (tmp_path / "proc/77").mkdir()
+    (tmp_path / "proc/77/cmdline").write_text("VLLM::EngineCore\0")
+    book = [
+        {
+            "hosts": "gb10_cluster",
+            "gather_facts": False,
+            "any_errors_fatal": True,
+            "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc"}},
+            "roles": ["gb10.cluster.fabric"],
+        }
+    ]
+    code, output = play(tmp_path, book, ansible_become=False, gb10_state_dir=str(tmp_path / "state"))
+    assert code != 0
+    assert "not probed while an engine serves: VLLM::EngineCore (pid 77)" in " ".join(output.split())
+    assert "Look at the node's links" not in output and ": Listen]" not in output
