@@ -244,7 +244,7 @@ together:
   type: dict
   sample: {"out_gbits": 189.85, "in_gbits": 188.4}
 errors:
-  description: What could not be done, in words. Empty when all was measured; RV(verdict) is V(unknown) otherwise.
+  description: What could not be done, in words. Empty when all was measured; otherwise the verdict is V(unknown).
   returned: with O(state=measure)
   type: list
   elements: str
