@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,50 @@ def test_ancestors_keep_no_arguments():
     assert lines[0].split()[0] == str(os.getpid()) and lines[0].split()[2] == str(os.getppid())
     assert all(len(line.split(" ", 3)) == 4 for line in lines) and "test_record_gpu" not in "".join(lines)
     assert record_gpu.ancestors(2**22 + 1) == ""
+
+
+#: Stands for the driver's library: every call succeeds, memory is the machine's. It lists nothing, so the recorder's fake tool goes on as it is.
+LIBCUDA = """
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned f) { return 0; }
+int cuDriverGetVersion(int *v) { *v = 13000; return 0; }
+int cuDeviceGet(int *d, int n) { *d = 0; return 0; }
+int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)1; return 0; }
+int cuCtxSetCurrent(void *c) { return 0; }
+int cuMemAlloc_v2(unsigned long long *p, size_t n) { *p = (unsigned long long)malloc(n); return 0; }
+int cuMemHostAlloc(void **p, size_t n, unsigned f) { *p = malloc(n); return 0; }
+int cuMemAllocManaged(unsigned long long *p, size_t n, unsigned f) { *p = (unsigned long long)malloc(n); return 0; }
+int cuMemsetD8_v2(unsigned long long p, unsigned char v, size_t n) { memset((void *)p, v, n); return 0; }
+int cuCtxSynchronize(void) { return 0; }
+"""
+
+
+def test_every_situation_is_made_as_its_name_says(tmp_path, nvidia_smi, monkeypatch):
+    """On a driver of straw: processes that hold, are killed, are left behind and are adopted; nothing of them stays."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    (tmp_path / "cuda.c").write_text(LIBCUDA)
+    subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "cuda.c")], check=True, timeout=60)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    names = ["idle", "live", "defunct", "orphan", "pinned", "managed", *(["pidns"] if os.geteuid() == 0 else [])]
+    done = run(tmp_path, nvidia_smi, "--gib", "0.01", "--only", ",".join(names))
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = tmp_path / "out"
+    state = {folder.name: (folder / "stat").read_text().rpartition(")")[2].split()[:2] for folder in out.iterdir() if (folder / "stat").exists()}
+    assert state.keys() == {"live", "defunct", "defunct_at_once", "orphan_before", "orphan", "pinned", "managed"} | ({"pidns"} & set(names))
+    assert {name for name, (letter, _parent) in state.items() if letter == "Z"} == {"defunct", "defunct_at_once"}
+    engine = (out / "orphan_before/engine/stat").read_text().split()[0]
+    assert state["orphan_before"][1] == engine != state["orphan"][1]
+    for situation, title in (("live", "VLLM::Worker_TP0"), ("orphan", "VLLM::EngineCore"), ("orphan_before/engine", "vllm serve")):
+        assert (out / situation / "cmdline").read_text().startswith(title)
+    if "pidns" in names:
+        line = next(line for line in (out / "pidns/status").read_text().splitlines() if line.startswith("NSpid:"))
+        assert line.split()[-1] == "1" and len(line.split()) == 3
+    assert len((out / "orphan_ended/samples.jsonl").read_text().splitlines()) > 5 and not (out / "orphan_ended/stat").exists()
+    # The shape is that of the fixtures: a recording that is put there is tested as it is.
+    for folder in out.iterdir():
+        if folder.is_dir():
+            assert {path.name for path in folder.iterdir()} <= {path.name for path in (RECORDED.parent / folder.name).iterdir()} | {"meminfo_before"}, folder.name
+    still = [name for name in os.listdir("/proc") if name.isdigit() and (str(TOOL).encode() in command(name).split(b"\0") or command(name).startswith(b"VLLM::EngineCore\0\0"))]
+    assert still == []
