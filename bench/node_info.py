@@ -76,7 +76,7 @@ def longest(events: t.Sequence[Event], most: int = 6) -> list[tuple[str, float]]
 
 def answered(events: t.Sequence[Event], action: str) -> bool:
     """Whether a task of a module came to its end on every host that it began on, and on one at least."""
-    done = [event["event"] for event in events if event["event"] in ENDS and event["event_data"].get("resolved_action", event["event_data"].get("task_action")) == action]
+    done = [event["event"] for event in events if event["event"] in ENDS and event["event_data"].get("task_action") == action]
     return bool(done) and not any(name in ("runner_on_failed", "runner_on_unreachable") for name in done)
 
 

@@ -296,7 +296,8 @@ def problems(params: Params, check_mode: bool = False) -> list[str]:
         found.append(f"token: expected at least {TOKEN_LENGTH} characters")
     if not params["links"]:
         found.append("links: expected at least one")
-    if params["state"] == "measure" and not check_mode and not (len(params["peer_ports"]) == len(params["links"]) and all(0 < port < 65536 for port in params["peer_ports"])):
+    fits = len(params["peer_ports"]) == len(params["links"]) and all(0 < port < 65536 for port in params["peer_ports"])
+    if params["state"] == "measure" and not check_mode and not fits:
         found.append(f"peer_ports: {params['peer_ports']}, expected one port for each of the {len(params['links'])} links")
     for number, link in enumerate(params["links"]):
         addresses = ["address", *(["peer_address"] if params["state"] == "measure" else [])]
@@ -346,7 +347,8 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
         message = NOT_PROBED
     else:
         prober.run()
-        message = "; ".join(prober.errors) or ", ".join(f"{link['link']} {link['out_gbits']} out and {link['in_gbits']} in" for link in prober.links) + " (Gbit/s)"
+        carried = ", ".join(f"{link['link']} {link['out_gbits']} out and {link['in_gbits']} in" for link in prober.links)
+        message = "; ".join(prober.errors) or f"{carried} (Gbit/s)"
     return {
         "msg": message,
         "verdict": "unknown" if prober.errors else "pass",

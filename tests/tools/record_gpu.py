@@ -143,7 +143,8 @@ def engine(size: int) -> None:
 
 
 def holder_argv(kind: str, size: int, title: str, *, die_with_parent: bool) -> list[str]:
-    return [sys.executable, os.path.abspath(__file__), "--hold", kind, "--bytes", str(size), "--title", title, *(["--die-with-parent"] if die_with_parent else [])]
+    more = ["--die-with-parent"] if die_with_parent else []
+    return [sys.executable, os.path.abspath(__file__), "--hold", kind, "--bytes", str(size), "--title", title, *more]
 
 
 # -- the recorder ---------------------------------------------------------------------------------------------------

@@ -145,6 +145,8 @@ def test_every_situation_is_made_as_its_name_says(tmp_path, nvidia_smi, monkeypa
     # The shape is that of the fixtures: a recording that is put there is tested as it is.
     for folder in out.iterdir():
         if folder.is_dir():
-            assert {path.name for path in folder.iterdir()} <= {path.name for path in (RECORDED.parent / folder.name).iterdir()} | {"meminfo_before"}, folder.name
-    still = [name for name in os.listdir("/proc") if name.isdigit() and (str(TOOL).encode() in command(name).split(b"\0") or command(name).startswith(b"VLLM::EngineCore\0\0"))]
-    assert still == []
+            written = {path.name for path in folder.iterdir()}
+            assert written <= {path.name for path in (RECORDED.parent / folder.name).iterdir()} | {"meminfo_before"}, folder.name
+    assert [name for name in os.listdir("/proc") if name.isdigit() and str(TOOL).encode() in command(name).split(b"\0")] == []
+    cores = [int((out / name / "stat").read_text().split()[0]) for name in ("live", "orphan", "pinned", "managed")]
+    assert not any(command(pid) for pid in cores)

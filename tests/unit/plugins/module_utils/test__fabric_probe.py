@@ -26,6 +26,7 @@ FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 TOKEN = "a token that nobody guesses"
 
 CLIENT = (FIXTURES / "ib_write_bw/composed_client.txt").read_text()
+ROUTER = (FIXTURES / "ping/composed_router.txt").read_text()
 
 #: Stands for ib_write_bw: a server that waits for one client on the address it is told, a client that prints what SAYS holds.
 IB_WRITE_BW = """#!/usr/bin/env python3
@@ -89,7 +90,8 @@ def test_a_failed_run_says_its_last_line():
 @hypothesis.given(st.data())
 @hypothesis.settings(max_examples=200, deadline=None)
 def test_mutated_answers_are_read_or_unknown(data):
-    for text, read in ((CLIENT, _fabric_probe.parse_ib_write_bw), ((FIXTURES / "ping/composed_router.txt").read_text(), lambda one: _fabric_probe.parse_ping(ToolResult(0, one, "")))):
+    answers = ((CLIENT, _fabric_probe.parse_ib_write_bw), (ROUTER, lambda one: _fabric_probe.parse_ping(ToolResult(0, one, ""))))
+    for text, read in answers:
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 80)))
         mutated = text[:start] + data.draw(st.text(max_size=40)) + text[end:]

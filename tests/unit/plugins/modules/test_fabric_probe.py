@@ -196,8 +196,11 @@ def test_a_round_of_the_role_through_ansible(node, tmp_path):
         "spark-1": {**shared, "state": "measure", "peer": "spark-2", "links": [MINE]},
         "spark-2": {**shared, "state": "listen", "peer": "spark-1", "links": [THEIRS]},
     }]
-    code, output = play(tmp_path, BOOK, "-vv", rounds=rounds)
+    code, output = play(tmp_path, BOOK, "-vvv", rounds=rounds)
     assert code == 0, output
+    # The secret of the round is nowhere to be read.
+    assert output.count("token: VALUE_SPECIFIED_IN_NO_LOG_PARAMETER") == 2
+    assert [line for line in output.splitlines() if "__fabric_token:" in line] == []
     (found,) = json.loads((tmp_path / "spark-1.json").read_text())
     assert json.loads((tmp_path / "spark-2.json").read_text()) == []
     assert (found["node"], found["peer"], found["method"], found["why"]) == ("spark-1", "spark-2", "tcp", "ib_write_bw is missing on this node")
