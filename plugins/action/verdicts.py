@@ -54,9 +54,7 @@ class ActionModule(ActionBase):
         blocks = [block for block in (_table.grid(record["matrix"]), _table.render(shown)) if block]
         lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
         note = ["", *arguments["note"].rstrip().splitlines()] if arguments["note"] else []
-        display.display("
-".join(["
-".join([title, *lines]).rstrip(), *note]))
+        display.display("\n".join(["\n".join([title, *lines]).rstrip(), *note]))
         stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING if arguments["fail_on_block"] else ()
         stopped = verdict in stopping
         return {

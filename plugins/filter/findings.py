@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _init, _inputs, _rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _init, _inputs, _probe, _rules
 
 
 class FilterModule:
@@ -15,6 +15,9 @@ class FilterModule:
     def filters(self):
         return {
             "doctor_rules": _rules.judge_stacks,
+            "fabric_findings": _rules.judge_probe,
+            "fabric_lines": _probe.lines,
+            "fabric_rounds": _probe.plan,
             "failure_lines": _findings.failure_lines,
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,

@@ -354,6 +354,12 @@ def serving(state_dir: str, proc: str) -> list[str]:
         if engine["live"]:
             known.add(engine["pid"])
             found.append(f"the engine of cluster {cluster} (run {engine['run_id']}, pid {engine['pid']})")
+    return found + serving_processes(proc, known)
+
+
+def serving_processes(proc: str, known: t.Container[int] = ()) -> list[str]:
+    """Return the processes that are an engine or a rank, in words, but for those whose pids are ``known``."""
+    found = []
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         argv = arguments(pid, proc)
         if pid not in known and serves(argv):

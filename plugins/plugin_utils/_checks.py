@@ -721,6 +721,44 @@ def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> F
         yield Fault(guard["args"], "effective", {"why": guard["why"] or "its thresholds are never reached"})
 
 
+# --- what was probed --------------------------------------------------------------------------------------------------------
+
+
+@check
+def probe_whole(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """All that was to be measured with the node's peers could be."""
+    for error in node.get("probe.errors"):
+        yield Fault(error["error"], "measured", error, verdict="unknown")
+
+
+@check
+def probe_carries(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the node sent, one link alone or several at once (``several``), by ``method``, was at least ``least_gbits`` fast.
+
+    What was not measured is told by :func:`probe_whole`.
+    """
+    for sent in node.get("probe.sent"):
+        if sent["method"] == arguments["method"] and (sent["links"] > 1) is arguments["several"] and sent["gbits"] is not None:
+            if sent["gbits"] < limits["least_gbits"]:
+                yield Fault(sent["gbits"], limits["least_gbits"], sent)
+
+
+@check
+def probe_mtu(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Packets as large as the links' MTU come through undivided."""
+    for ping in node.get("probe.pings"):
+        if ping["passes"] is False:
+            yield Fault("lost", f"{ping['mtu']} bytes", {**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""})
+
+
+@check
+def probe_by_rdma(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Bytes were moved by RDMA, as the engine's ranks move them."""
+    for method in node.get("probe.methods"):
+        if method["method"] != "rdma":
+            yield Fault(method["method"], "rdma", method)
+
+
 # --- between nodes ----------------------------------------------------------------------------------------------------------
 
 

@@ -399,7 +399,7 @@ def _places(typed: Values) -> Problems:
     """Directories on the nodes are absolute, the collection's own, and apart from each other where that matters."""
     if typed.get("gb10_build_ca_file"):
         yield from _absolute("gb10_build_ca_file", typed["gb10_build_ca_file"])
-    for name in ("gb10_report_path", "gb10_preflight_path"):
+    for name in ("gb10_report_path", "gb10_preflight_path", "gb10_fabric_path"):
         path = typed.get(name, "/")
         if not path.startswith(("/", "~")) or Path(path).expanduser().is_dir() and path != "/":
             message = f"{name}: is '{_short(path)}'; expected the absolute path of a file."

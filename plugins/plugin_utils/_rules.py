@@ -19,7 +19,7 @@ import typing as t
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _stack_checks, _table
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _probe, _stack_checks, _table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._evidence import Fault, Node, Unseen
 
@@ -36,6 +36,12 @@ ANSWERS = "node.answers"
 
 #: Version of what :func:`judge` returns, described by preflight.schema.json.
 RECORD_SCHEMA = 1
+
+#: Kind of the record of a fabric probe.
+KIND_PROBE = "gb10.cluster.fabric"
+
+#: Where the evidence of an active probe of the fabric stands.
+PROBE = "probe"
 
 #: What a rule can compare a node with.
 COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
@@ -113,6 +119,11 @@ class Rule:
         """Whether all nodes are looked at together."""
         return self.check in COMPARISONS
 
+    @property
+    def probes(self) -> bool:
+        """Whether only an active probe of the fabric gives the evidence."""
+        return any(path.split(".", 1)[0] == PROBE for path in self.evidence)
+
 
 def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
     """Return the rules of a table; ``beside`` are ids of others that they may come after.
@@ -129,9 +140,21 @@ def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
 
 
 @functools.cache
-def shipped() -> tuple[Rule, ...]:
-    """Return the collection's own rules, in the order in which they are judged."""
+def of_table() -> tuple[Rule, ...]:
+    """Return the rules of rules.yml, those of the preflight and those of the fabric probe, in the order in which they are judged."""
     return parsed(TABLE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def shipped() -> tuple[Rule, ...]:
+    """Return the rules of the preflight."""
+    return tuple(rule for rule in of_table() if not rule.probes)
+
+
+@functools.cache
+def probing() -> tuple[Rule, ...]:
+    """Return the rules of the fabric probe. The preflight loads no network and does not judge by them."""
+    return tuple(rule for rule in of_table() if rule.probes)
 
 
 @functools.cache
@@ -151,8 +174,8 @@ def _answers_first(rule: Rule) -> bool:
 
 @functools.cache
 def every() -> tuple[Rule, ...]:
-    """Return all rules, of the preflight and of the doctor, each once."""
-    return tuple({rule.id: rule for rule in (*of_doctor(), *shipped())}.values())
+    """Return all rules, of the preflight, of the fabric probe and of the doctor, each once."""
+    return tuple({rule.id: rule for rule in (*of_doctor(), *of_table())}.values())
 
 
 @functools.cache
@@ -418,6 +441,19 @@ def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[
         "not_judged": judgement.not_judged,
         "tuned": judgement.tuned,
     }
+
+
+# --- the fabric probe -------------------------------------------------------------------------------------------------------
+
+
+def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Judge what the links between the nodes carried, and return a record as :func:`judge` does, with the measurements under ``probe``.
+
+    ``asked`` maps a node to ``info`` and ``settings``, ``results`` are what ``fabric_probe`` measured, as :func:`_probe.evidence` takes it.
+    """
+    seen = _probe.evidence(asked, results)
+    with_probe = {name: {"info": {**one["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": one["settings"]} for name, one in asked.items()}
+    return {**judge(with_probe, profile, run, probing()), "kind": KIND_PROBE, PROBE: seen}
 
 
 # --- the doctor -------------------------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ compare a node with a list of what is known to fail. They are data: `plugins/plu
 - What a later stage of the same play repairs is **warn** ("stage image will fix this"). It blocks where that stage is left out (`--tags`, `--skip-tags`),
   offline or not permitted.
 - While an engine of this very cluster serves, its ports, memory and processes are its own.
+- Rules whose ids begin with `probe.` judge what an active probe of the fabric measured (`--tags fabric`, [fabric.md](fabric.md)). The preflight itself
+  loads no network and leaves them alone.
 - Sources say "reported": one public report or more. Nothing here was measured on hardware of this project.
 
 ## Tuning

@@ -31,6 +31,7 @@ GOOD = {
     "gb10_api_address": "192.168.100.1",
     "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
     "gb10_preflight_path": "/home/nvidia/.cache/gb10/gb10-preflight.json",
+    "gb10_fabric_path": "/home/nvidia/.cache/gb10/gb10-fabric.json",
 }
 
 
@@ -132,6 +133,7 @@ BAD = [
     ({"gb10_report_path": "report.json"}, "input.path", "gb10_report_path: is 'report.json'; expected the absolute path of a file."),
     ({"gb10_report_path": "/tmp"}, "input.path", "gb10_report_path: is '/tmp'"),
     ({"gb10_preflight_path": "verdict.json"}, "input.path", "gb10_preflight_path: is 'verdict.json'; expected the absolute path of a file."),
+    ({"gb10_fabric_path": "fabric.json"}, "input.path", "gb10_fabric_path: is 'fabric.json'; expected the absolute path of a file."),
     # rules
     ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id. Did you mean memory.swap?"),
     ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is no limit of this rule; it has most_mb"),

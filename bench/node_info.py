@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How much faster one look at a node is than the same checks as ordinary tasks, and what the whole preflight costs beside a ping.
+
+    .venv/bin/python bench/node_info.py -i inventories/lab [--hosts gb10_cluster] [--repeat 3] [--no-become]
+
+Two ratios are printed, what they are made of, and the tasks of the preflight that took longest. Nothing is asserted, since times hang on the machine:
+
+- one look (bench/one_look.yml: one call of node_info a node, no facts) against bench/ordinary_checks.yml (more than 40 ordinary tasks, pipelined as
+  well), from the start of the first task to the end of the last. At least 10 is what is wanted.
+- the whole of playbooks/preflight.yml against a whole play of one ping (bench/ping.yml), from the start of ansible-playbook to its end. At most 2 is
+  what is wanted.
+
+The runs take turns, so that a machine that is busy for a while is so for both; the medians count. Any inventory will do whose hosts can be reached
+and do the modules' bidding, two names with ansible_connection=local included, which measure no network. A preflight that ends with a verdict that stops
+it is measured all the same; one that the inputs of its inventory stop has looked at no node, and there is no second ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import os
+import statistics
+import sys
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+import ansible_runner
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What is wanted: at least this many times faster, and at most this many times as long.
+FASTER, LONGER = 10.0, 2.0
+#: Events that end a task on a host.
+ENDS = ("runner_on_ok", "runner_on_failed", "runner_on_skipped", "runner_on_unreachable", "runner_item_on_ok")
+
+Event = dict[str, t.Any]
+
+
+def utc(created: str) -> float:
+    """Seconds since the epoch of an event of ansible-runner, which writes UTC."""
+    return datetime.datetime.fromisoformat(created).replace(tzinfo=datetime.timezone.utc).timestamp()
+
+
+def task_seconds(events: t.Sequence[Event]) -> float:
+    """Seconds from the start of the first task to the end of the last. Raises :class:`ValueError` when no task ran."""
+    begins = [utc(event["created"]) for event in events if event["event"] == "playbook_on_task_start"]
+    ends = [utc(event["created"]) for event in events if event["event"] in ENDS]
+    if not begins or not ends:
+        raise ValueError("no task ran")
+    return max(ends) - min(begins)
+
+
+def tasks(events: t.Sequence[Event]) -> int:
+    """Number of tasks that ran."""
+    return sum(event["event"] == "playbook_on_task_start" for event in events)
+
+
+def longest(events: t.Sequence[Event], most: int = 6) -> list[tuple[str, float]]:
+    """The tasks that took longest, with their seconds from their start to their last end on a host."""
+    found = []
+    for event in events:
+        if event["event"] == "playbook_on_task_start":
+            uuid = event["event_data"]["task_uuid"]
+            ends = [utc(other["created"]) for other in events if other["event"] in ENDS and other["event_data"].get("task_uuid") == uuid]
+            if ends:
+                found.append((event["event_data"]["task"], max(ends) - utc(event["created"])))
+    return sorted(found, key=lambda one: -one[1])[:most]
+
+
+def answered(events: t.Sequence[Event], action: str) -> bool:
+    """Whether a task of a module came to its end on every host that it began on, and on one at least."""
+    done = [event["event"] for event in events if event["event"] in ENDS and event["event_data"].get("task_action") == action]
+    return bool(done) and not any(name in ("runner_on_failed", "runner_on_unreachable") for name in done)
+
+
+@dataclasses.dataclass
+class Run:
+    """One run of a play."""
+
+    rc: int
+    events: list[Event]
+    stdout: str
+    #: Wall-clock seconds of the whole ansible-playbook.
+    seconds: float
+
+
+def play(book: Path, inventory: str, variables: dict[str, t.Any]) -> Run:
+    """Run a playbook to its end."""
+    with tempfile.TemporaryDirectory(prefix="gb10-bench-") as private:
+        began = time.time()
+        runner = ansible_runner.run(
+            private_data_dir=private,
+            project_dir=str(ROOT),
+            playbook=str(book),
+            inventory=inventory,
+            extravars=variables,
+            envvars={
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+                "ANSIBLE_PIPELINING": "true",
+            },
+            quiet=True,
+        )
+        return Run(runner.rc, list(runner.events), runner.stdout.read(), time.time() - began)
+
+
+def shown(seconds: t.Sequence[float]) -> str:
+    """The median of some times, with all of them."""
+    return f"{statistics.median(seconds):7.2f} s  ({', '.join(f'{one:.2f}' for one in seconds)})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-i", "--inventory", required=True, type=Path, help="file or directory")
+    parser.add_argument("--hosts", default="gb10_cluster", help="group or hosts to look at (default gb10_cluster)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each play (default 3)")
+    parser.add_argument("--no-become", action="store_true", help="look as the user that logs in")
+    options = parser.parse_args()
+    inventory = str(options.inventory.resolve())
+    variables = {"bench_hosts": options.hosts, "bench_become": not options.no_become}
+
+    looks, checks, preflights, pings = [], [], [], []
+    count, stopped = 0, ""
+    with tempfile.TemporaryDirectory(prefix="gb10-bench-") as scratch:
+        kept = {**variables, "gb10_preflight_path": str(Path(scratch) / "preflight.json")}
+        for _number in range(options.repeat):
+            look = play(ROOT / "bench" / "one_look.yml", inventory, variables)
+            check = play(ROOT / "bench" / "ordinary_checks.yml", inventory, variables)
+            for name, run in (("one_look", look), ("ordinary_checks", check)):
+                if run.rc:
+                    print(f"{name}.yml failed:\n{run.stdout}", file=sys.stderr)
+                    return 1
+            looks.append(task_seconds(look.events))
+            checks.append(task_seconds(check.events))
+            count = tasks(check.events)
+            ping = play(ROOT / "bench" / "ping.yml", inventory, variables)
+            preflight = play(ROOT / "playbooks" / "preflight.yml", inventory, kept)
+            pings.append(ping.seconds)
+            preflights.append(preflight.seconds)
+            if not answered(preflight.events, "gb10.cluster.node_info"):
+                stopped = preflight.stdout
+
+    print(f"one look                 {shown(looks)}")
+    print(f"{count} ordinary tasks        {shown(checks)}")
+    print(f"one look is faster by    {statistics.median(checks) / statistics.median(looks):7.2f}     (wanted: {FASTER:g} or more)")
+    print(f"a whole play of a ping   {shown(pings)}")
+    if stopped:
+        print("the whole preflight      looked at no node; it said:")
+        print("\n".join(stopped.rstrip().splitlines()[-25:]))
+        return 0
+    print(f"the whole preflight      {shown(preflights)}")
+    print(f"the preflight is longer  {statistics.median(preflights) / statistics.median(pings):7.2f}     (wanted: {LONGER:g} or less)")
+    print("its longest tasks, of the last run:")
+    for name, seconds in longest(preflight.events):
+        print(f"  {seconds:6.2f} s  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,416 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_probe
+short_description: Measure what the links between two nodes really carry
+version_added: 0.3.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Moves bytes between two nodes over each of their links, one at a time and then over all at once, both ways, and pings with the do-not-fragment bit at
+    the links' MTU. A link that is up at 200 Gbit/s was reported to carry 13; only moving bytes shows that.
+  - One node listens (O(state=listen)), then the other measures (O(state=measure)). O(state=check) tells whether a node may be probed. The role
+    P(gb10.cluster.fabric#role) does all of it for a cluster.
+  - A pair is loaded for at most O(seconds), which is 10 seconds or less. Whatever happens, the listening process ends by itself, after O(wait) and
+    O(seconds) at last.
+  - The listening node binds to the addresses of O(links) alone, to ports that the kernel chooses, and serves one peer that knows O(token). The token does
+    not travel.
+  - With O(method=rdma) the bytes are moved by C(ib_write_bw) of the package perftest. Where that fails, and with O(method=tcp), Python's own sockets move
+    them. RV(method) and RV(why) tell what was done. TCP from Python does not fill a link of 200 Gbit/s.
+  - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found by the processes of vLLM and
+    SGLang, and with O(state=check) by the state of this collection's clusters below O(state_dir) too, as M(gb10.cluster.page_cache_drop) finds them.
+  - In check mode nothing is loaded and nothing listens. RV(probed) is false then.
+  - Changes nothing. O(state=check) may need C(become) to read the state of this collection's clusters; the others run unprivileged, where the limit of
+    locked memory lets C(ib_write_bw) register its buffers.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Refuses as the real run would, and loads no network.
+  diff_mode:
+    support: none
+    details:
+      - This module changes nothing.
+options:
+  state:
+    description:
+      - V(check) tells whether an engine serves, and whether C(ib_write_bw) is there.
+      - V(listen) starts a process that waits for the measuring node and ends by itself.
+      - V(measure) measures with a node that listens, and returns what was found. It does not fail for what the network or the other node does.
+    type: str
+    choices: [check, listen, measure]
+    default: check
+  links:
+    description:
+      - The links to the other node. Required with O(state=listen) and O(state=measure), in the same order on both nodes.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      link:
+        description:
+          - Name of the interface, for messages.
+        type: str
+        required: true
+      address:
+        description:
+          - IPv4 address of this node on the link.
+        type: str
+        required: true
+      device:
+        description:
+          - RDMA device of the link. Needed with O(method=rdma).
+        type: str
+        default: ""
+      gid:
+        description:
+          - Index of the RoCE v2 GID of O(links[].address). Needed with O(method=rdma).
+        type: int
+      mtu:
+        description:
+          - MTU of the link in bytes. Without it no ping is sent.
+        type: int
+      peer_address:
+        description:
+          - IPv4 address of the other node on the link. Required with O(state=measure).
+        type: str
+        default: ""
+  peer_ports:
+    description:
+      - Where the other node listens, its RV(ports), in the order of O(links). Required with O(state=measure).
+    type: list
+    elements: int
+    default: []
+  token:
+    description:
+      - A secret that both nodes are given, for this one pair and run. Required with O(state=listen) and O(state=measure), at least 16 characters.
+    type: str
+    default: ""
+  method:
+    description:
+      - How O(state=measure) moves bytes.
+    type: str
+    choices: [rdma, tcp]
+    default: tcp
+  seconds:
+    description:
+      - How long the network is loaded at most, 2 to 10.
+    type: int
+    default: 10
+  wait:
+    description:
+      - Seconds that O(state=listen) waits for the measuring node, 1 to 120.
+    type: int
+    default: 30
+  streams:
+    description:
+      - TCP connections on one link and way at once, 1 to 16.
+    type: int
+    default: 4
+  ib_write_bw:
+    description:
+      - The program of perftest, as a path or as a name to be found on C(PATH).
+    type: str
+    default: ib_write_bw
+  ping:
+    description:
+      - The program of iputils, as a path or as a name to be found on C(PATH).
+    type: str
+    default: ping
+  state_dir:
+    description:
+      - The directory that holds the state of this collection's clusters on the node. Only O(state=check) reads it.
+    type: path
+    default: /var/lib/gb10
+  proc_root:
+    description:
+      - Where the proc file system is mounted, for finding engines.
+    type: path
+    default: /proc
+seealso:
+  - module: gb10.cluster.node_info
+"""
+
+EXAMPLES = r"""
+- name: May this node be probed?
+  gb10.cluster.fabric_probe:
+    state: check
+  become: true
+
+- name: Let the worker listen
+  gb10.cluster.fabric_probe:
+    state: listen
+    token: "{{ one_time_token }}"
+    links:
+      - {link: enp1s0f0np0, address: 192.168.100.12, device: rocep1s0f0, gid: 3}
+  register: listening
+  when: inventory_hostname == 'spark-2'
+
+- name: Measure from the head
+  gb10.cluster.fabric_probe:
+    state: measure
+    token: "{{ one_time_token }}"
+    method: rdma
+    links:
+      - link: enp1s0f0np0
+        address: 192.168.100.11
+        device: rocep1s0f0
+        gid: 3
+        mtu: 9000
+        peer_address: 192.168.100.12
+    peer_ports: "{{ hostvars['spark-2'].listening.ports }}"
+  register: measured
+  when: inventory_hostname == 'spark-1'
+"""
+
+RETURN = r"""
+probed:
+  description: Whether the network was, or is going to be, loaded. False in check mode and with O(state=check).
+  returned: success
+  type: bool
+  sample: true
+rdma:
+  description: Whether this node has C(ib_write_bw).
+  returned: with O(state=check)
+  type: bool
+  sample: true
+serving:
+  description: Who serves on this node, in words; empty unless the module refused.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+ports:
+  description: Where this node listens, in the order of O(links); empty in check mode.
+  returned: with O(state=listen)
+  type: list
+  elements: int
+  sample: [40211, 38877]
+method:
+  description: How bytes were moved in the end, V(rdma) or V(tcp).
+  returned: with O(state=measure)
+  type: str
+  sample: rdma
+why:
+  description: Why that is not what O(method) asked for; empty when it is.
+  returned: with O(state=measure)
+  type: str
+  sample: ""
+links:
+  description: What each link carried alone.
+  returned: with O(state=measure)
+  type: list
+  elements: dict
+  contains:
+    link:
+      description: Name of the interface.
+      type: str
+      sample: enp1s0f0np0
+    address:
+      description: The address of this node.
+      type: str
+      sample: 192.168.100.11
+    peer_address:
+      description: The address of the other node.
+      type: str
+      sample: 192.168.100.12
+    mtu:
+      description: The MTU that was tried, in bytes.
+      type: int
+      sample: 9000
+    out_gbits:
+      description: Gbit/s from this node to the other, null when it was not measured.
+      type: float
+      sample: 97.28
+    in_gbits:
+      description: Gbit/s from the other node to this one, null when it was not measured.
+      type: float
+      sample: 92.57
+    ping:
+      description:
+        - Whether packets of that MTU come back undivided (C(passes), null when that could not be tried), and the MTU that something on the way named
+          (C(path_mtu), else null).
+      type: dict
+      sample: {"passes": true, "path_mtu": null}
+together:
+  description: Gbit/s over all links at once, out and in, null for what was not measured; null with one link.
+  returned: with O(state=measure)
+  type: dict
+  sample: {"out_gbits": 189.85, "in_gbits": 188.4}
+errors:
+  description: What could not be done, in words. Empty when all was measured; otherwise the verdict is V(unknown).
+  returned: with O(state=measure)
+  type: list
+  elements: str
+  sample: []
+"""
+
+import ipaddress
+import itertools
+import platform
+import shutil
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_probe, _page_cache
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+
+Params = dict[str, t.Any]
+
+NOT_PROBED = "check mode: the fabric is not probed, since that loads the network"
+#: How many of those who serve a message names.
+NAMED = 3
+#: Least and most of what may be asked.
+RANGES = {"seconds": (2, 10), "wait": (1, 120), "streams": (1, 16)}
+#: Characters of a token, at least.
+TOKEN_LENGTH = 16
+#: Seconds after which the listening process is ended by the kernel, beyond what it may take.
+ALARM_MARGIN = 2
+
+
+def refusal(serving: t.Sequence[str], node: str) -> ClusterError:
+    """Return the error for a probe that would take the network from an engine."""
+    more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
+    return ClusterError(
+        f"the fabric of {node} is not probed while an engine serves: {'; '.join(serving[:NAMED])}{more}",
+        remedy="Stop it first (gb10.cluster.teardown for a cluster of this collection), or probe when nobody uses it.",
+        reason="engine live",
+        serving=list(serving),
+    )
+
+
+def problems(params: Params, check_mode: bool = False) -> list[str]:
+    """Return what is wrong with the options, in words. In check mode nobody listens, so there are no ports."""
+    found = [f"{name}: {params[name]}, expected {least} to {most}" for name, (least, most) in RANGES.items() if not least <= params[name] <= most]
+    if params["state"] == "check":
+        return found
+    if len(params["token"]) < TOKEN_LENGTH:
+        found.append(f"token: expected at least {TOKEN_LENGTH} characters")
+    if not params["links"]:
+        found.append("links: expected at least one")
+    fits = len(params["peer_ports"]) == len(params["links"]) and all(0 < port < 65536 for port in params["peer_ports"])
+    if params["state"] == "measure" and not check_mode and not fits:
+        found.append(f"peer_ports: {params['peer_ports']}, expected one port for each of the {len(params['links'])} links")
+    for number, link in enumerate(params["links"]):
+        addresses = ["address", *(["peer_address"] if params["state"] == "measure" else [])]
+        found += [f"links[{number}].{name}: {link[name]!r} is no IPv4 address of one node" for name in addresses if not is_one(link[name])]
+        if params["state"] == "measure" and params["method"] == "rdma" and (not link["device"] or link["gid"] is None):
+            found.append(f"links[{number}]: method rdma needs device and gid")
+        if link["mtu"] is not None and not 576 <= link["mtu"] <= 65535:
+            found.append(f"links[{number}].mtu: {link['mtu']}, expected 576 to 65535")
+    return found
+
+
+def is_one(text: str) -> bool:
+    """Say whether a text is an IPv4 address that one node can have: neither all of them nor a group."""
+    try:
+        address = ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return not (address.is_unspecified or address.is_multicast)
+
+
+def check(params: Params, check_mode: bool) -> dict[str, t.Any]:
+    rdma = shutil.which(params["ib_write_bw"]) is not None
+    return {"msg": f"no engine serves; ib_write_bw is {'there' if rdma else 'missing'}", "probed": False, "rdma": rdma}
+
+
+def listen(params: Params, check_mode: bool) -> dict[str, t.Any]:
+    if check_mode:
+        return {"msg": NOT_PROBED, "probed": False, "ports": []}
+    listener = _fabric_probe.Listener(params["links"], params["token"], params["ib_write_bw"], params["wait"], params["seconds"])
+    ports = listener.ports
+    _fabric_probe.detach(listener, params["wait"] + params["seconds"] + ALARM_MARGIN)
+    places = ", ".join(f"{link['address']}:{port}" for link, port in zip(params["links"], ports))
+    return {"msg": f"listens on {places} for {params['wait']} s", "probed": True, "ports": ports}
+
+
+def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
+    prober = _fabric_probe.Prober(
+        [{**link, "peer_port": port} for link, port in zip(params["links"], params["peer_ports"] or itertools.repeat(0))],
+        params["token"],
+        method=params["method"],
+        streams=params["streams"],
+        seconds=params["seconds"],
+        program=params["ib_write_bw"],
+        ping=params["ping"],
+    )
+    if check_mode:
+        message = NOT_PROBED
+    else:
+        prober.run()
+        carried = ", ".join(f"{link['link']} {link['out_gbits']} out and {link['in_gbits']} in" for link in prober.links)
+        message = "; ".join(prober.errors) or f"{carried} (Gbit/s)"
+    return {
+        "msg": message,
+        "verdict": "unknown" if prober.errors else "pass",
+        "probed": not check_mode,
+        "method": prober.method,
+        "why": prober.why,
+        "links": prober.links,
+        "together": prober.together,
+        "errors": prober.errors,
+    }
+
+
+def who_serves(params: Params) -> list[str]:
+    """Return who serves on this node, in words. The notes of our clusters are root's: only the check, which comes first, asks for them."""
+    if params["state"] == "check":
+        return _page_cache.serving(params["state_dir"], params["proc_root"])
+    return _page_cache.serving_processes(params["proc_root"])
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    wrong = problems(params, module.check_mode)
+    if wrong:
+        raise ClusterError("; ".join(wrong), remedy="Correct the options.", reason="options")
+    serving = who_serves(params)
+    if serving:
+        raise refusal(serving, platform.node())
+    return {"serving": [], **{"check": check, "listen": listen, "measure": measure}[params["state"]](params, module.check_mode)}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["check", "listen", "measure"], "default": "check"},
+            "links": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "link": {"type": "str", "required": True},
+                    "address": {"type": "str", "required": True},
+                    "device": {"type": "str", "default": ""},
+                    "gid": {"type": "int"},
+                    "mtu": {"type": "int"},
+                    "peer_address": {"type": "str", "default": ""},
+                },
+            },
+            "peer_ports": {"type": "list", "elements": "int", "default": []},
+            "token": {"type": "str", "default": "", "no_log": True},
+            "method": {"type": "str", "choices": ["rdma", "tcp"], "default": "tcp"},
+            "seconds": {"type": "int", "default": 10},
+            "wait": {"type": "int", "default": 30},
+            "streams": {"type": "int", "default": 4},
+            "ib_write_bw": {"type": "str", "default": "ib_write_bw"},
+            "ping": {"type": "str", "default": "ping"},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "proc_root": {"type": "path", "default": "/proc"},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The module of the fabric probe: its options, its refusals, and two nodes on loopback addresses through Ansible."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.modules import fabric_probe
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+TOKEN = "a token that nobody guesses"
+MINE = {"link": "a0", "address": "127.0.1.1", "device": "", "gid": None, "mtu": 1500, "peer_address": "127.0.2.1"}
+THEIRS = {"link": "b0", "address": "127.0.2.1", "device": "", "gid": None, "mtu": 1500, "peer_address": ""}
+PING = "#!/bin/sh\necho '2 packets transmitted, 2 received, 0% packet loss'\n"
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Options of a node where nobody serves, with a ping that comes back."""
+    (tmp_path / "proc/1").mkdir(parents=True)
+    (tmp_path / "proc/1/cmdline").write_text("/sbin/init\0")
+    (tmp_path / "ping").write_text(PING)
+    (tmp_path / "ping").chmod(0o755)
+    documented = yaml.safe_load(fabric_probe.DOCUMENTATION)["options"]
+    defaults = {name: option.get("default") for name, option in documented.items()}
+    own = {"proc_root": str(tmp_path / "proc"), "state_dir": str(tmp_path / "state"), "ping": str(tmp_path / "ping"), "ib_write_bw": str(tmp_path / "ib")}
+    return {**defaults, **own}
+
+
+def call(node, check_mode=False, **params):
+    return fabric_probe.work(types.SimpleNamespace(params={**node, **params}, check_mode=check_mode))
+
+
+def measure(node, ports, **params):
+    return call(node, state="measure", token=TOKEN, links=[MINE], peer_ports=ports, **params)
+
+
+def listens(port, address="127.0.2.1"):
+    try:
+        with socket.create_connection((address, port), timeout=1):
+            return True
+    except ConnectionRefusedError:
+        return False
+
+
+def test_a_node_where_nobody_serves(node, tmp_path):
+    result = call(node)
+    assert (result["rdma"], result["probed"], result["serving"]) == (False, False, [])
+    (tmp_path / "ib").write_text("#!/bin/sh\n")
+    (tmp_path / "ib").chmod(0o755)
+    assert call(node)["rdma"] is True
+
+
+@pytest.mark.parametrize("state", ["check", "listen", "measure"])
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_while_an_engine_serves_every_state_is_refused(node, tmp_path, state, check_mode):
+    (tmp_path / "proc/77").mkdir()
+    (tmp_path / "proc/77/cmdline").write_text("\0".join(["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "some/model"]) + "\0")
+    with pytest.raises(ClusterError, match="not probed while an engine serves: .*vllm serve some/model") as caught:
+        call(node, check_mode, state=state, token=TOKEN, links=[MINE], peer_ports=[1])
+    assert caught.value.reason == "engine live" and "teardown" in caught.value.remedy
+    assert caught.value.details["serving"]
+
+
+def test_notes_of_an_engine_that_nobody_can_read_are_no_all_clear(node, tmp_path):
+    (tmp_path / "state/gb10/run").mkdir(parents=True)
+    (tmp_path / "state/gb10/run/run.json").write_text("{half")
+    with pytest.raises(UnknownState):
+        call(node)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"seconds": 11}, "seconds: 11, expected 2 to 10"),
+        ({"wait": 0}, "wait: 0"),
+        ({"streams": 99}, "streams: 99"),
+        ({"token": "short"}, "token: expected at least 16"),
+        ({"links": []}, "links: expected at least one"),
+        ({"links": [{**THEIRS, "address": "0.0.0.0"}]}, "'0.0.0.0' is no IPv4 address of one node"),
+        ({"links": [{**THEIRS, "address": "224.0.0.1"}]}, "is no IPv4 address"),
+        ({"links": [{**THEIRS, "address": "::1"}]}, "is no IPv4 address"),
+        ({"links": [{**THEIRS, "address": "spark-1"}]}, "is no IPv4 address"),
+        ({"links": [{**THEIRS, "mtu": 100}]}, "links[0].mtu: 100"),
+        ({"state": "measure", "links": [MINE], "peer_ports": []}, "peer_ports: [], expected one port for each of the 1 links"),
+        ({"state": "measure", "links": [MINE], "peer_ports": [70000]}, "peer_ports"),
+        ({"state": "measure", "links": [{**MINE, "peer_address": ""}], "peer_ports": [5]}, "links[0].peer_address"),
+        ({"state": "measure", "links": [MINE], "peer_ports": [5], "method": "rdma"}, "method rdma needs device and gid"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(node, params, words):
+    with pytest.raises(ClusterError) as caught:
+        call(node, **{"state": "listen", "token": TOKEN, "links": [THEIRS], **params})
+    assert words in str(caught.value)
+
+
+def test_the_listener_outlives_the_module_serves_once_and_ends(node):
+    heard = call(node, state="listen", token=TOKEN, links=[THEIRS], wait=20, seconds=4)
+    assert heard["probed"] and len(heard["ports"]) == 1 and "127.0.2.1" in heard["msg"]
+    result = measure(node, heard["ports"], seconds=4)
+    assert result["verdict"] == "pass" and result["errors"] == [] and result["method"] == "tcp"
+    (link,) = result["links"]
+    assert link["out_gbits"] > 0.01 and link["in_gbits"] > 0.01 and link["ping"] == {"passes": True, "path_mtu": None}
+    again = measure(node, heard["ports"], seconds=2)
+    assert again["verdict"] == "unknown" and again["links"][0]["out_gbits"] is None
+
+
+def test_a_listener_that_nobody_asks_ends(node):
+    heard = call(node, state="listen", token=TOKEN, links=[THEIRS], wait=1, seconds=2)
+    ended = time.monotonic() + 8
+    while listens(heard["ports"][0]):
+        assert time.monotonic() < ended
+        time.sleep(0.3)
+
+
+def test_another_token_measures_nothing(node):
+    heard = call(node, state="listen", token=TOKEN, links=[THEIRS], wait=2, seconds=2)
+    result = call(
+        node, state="measure", token="not the token of that one", links=[MINE], peer_ports=heard["ports"], seconds=2
+    )
+    assert result["verdict"] == "unknown" and "token was wrong" in result["msg"]
+
+
+def test_check_mode_neither_listens_nor_measures(node):
+    heard = call(node, True, state="listen", token=TOKEN, links=[THEIRS])
+    assert heard["ports"] == [] and not heard["probed"] and "not probed" in heard["msg"]
+    result = call(node, True, state="measure", token=TOKEN, links=[MINE], peer_ports=[])
+    assert not result["probed"] and "not probed" in result["msg"] and result["links"][0]["out_gbits"] is None
+
+
+def test_every_option_is_documented():
+    documented = yaml.safe_load(fabric_probe.DOCUMENTATION)["options"]
+    source = pathlib.Path(fabric_probe.__file__).read_text()
+    declared = source[source.index("argument_spec={"):]
+    for name, option in documented.items():
+        assert f'"{name}": {{' in declared, name
+        for sub in option.get("suboptions", {}):
+            assert f'"{sub}": {{' in declared, sub
+
+
+BOOK = [
+    {
+        "hosts": "spark-1:spark-2",
+        "gather_facts": False,
+        "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc", "ping": "{{ place }}/ping", "seconds": 5}},
+        "vars": {"__fabric_round": "{{ rounds[0] }}"},
+        "tasks": [
+            {"ansible.builtin.set_fact": {"__fabric_found": []}},
+            {"ansible.builtin.include_role": {"name": "gb10.cluster.fabric", "tasks_from": "round"}},
+            {"name": "Keep it", "ansible.builtin.copy": {"content": "{{ __fabric_found | to_json }}", "dest": "{{ place }}/{{ inventory_hostname }}.json"}},
+        ],
+    }
+]
+
+
+def play(tmp_path, book, *arguments, **variables):
+    hosts = {
+        f"spark-{number}": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "gb10_fabric_address": f"192.168.100.{number}"}
+        for number in (1, 2)
+    }
+    children = {"gb10_head": {"hosts": {"spark-1": {}}}, "gb10_workers": {"hosts": {"spark-2": {}}}}
+    inventory = {"all": {"hosts": hosts, "children": {"gb10_cluster": {"children": children, "vars": {"place": str(tmp_path), **variables}}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    if isinstance(book, list):
+        (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
+        book = str(tmp_path / "book.yml")
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), book, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_INJECT_FACT_VARS": "false"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_round_of_the_role_through_ansible(node, tmp_path):
+    shared = {"method": "tcp", "why": "ib_write_bw is missing on this node"}
+    rounds = [{
+        "spark-1": {**shared, "state": "measure", "peer": "spark-2", "links": [MINE]},
+        "spark-2": {**shared, "state": "listen", "peer": "spark-1", "links": [THEIRS]},
+    }]
+    code, output = play(tmp_path, BOOK, "-vvv", rounds=rounds)
+    assert code == 0, output
+    # The secret of the round is nowhere to be read.
+    assert output.count("token: VALUE_SPECIFIED_IN_NO_LOG_PARAMETER") == 2
+    assert [line for line in output.splitlines() if "__fabric_token:" in line] == []
+    (found,) = json.loads((tmp_path / "spark-1.json").read_text())
+    assert json.loads((tmp_path / "spark-2.json").read_text()) == []
+    assert (found["node"], found["peer"], found["method"], found["why"]) == ("spark-1", "spark-2", "tcp", "ib_write_bw is missing on this node")
+    assert found["errors"] == [] and found["links"][0]["out_gbits"] > 0.01 and found["links"][0]["in_gbits"] > 0.01
+
+
+@pytest.mark.parametrize(
+    ("book", "arguments"),
+    [("playbooks/fabric.yml", ["--check"]), ("playbooks/preflight.yml", ["--check", "--tags", "fabric"])],
+)
+def test_check_mode_of_the_playbooks_loads_no_network_and_says_so(tmp_path, book, arguments):
+    code, output = play(tmp_path, book, *arguments)
+    assert code == 0, output
+    assert "It is not, since that loads the network" in " ".join(output.split())
+    assert not any(f": {task}]" in output for task in ("Listen", "Measure", "Look at the node")) and "changed=1" not in output
+
+
+def test_without_the_tag_the_preflight_probes_nothing(tmp_path):
+    code, output = play(tmp_path, "playbooks/preflight.yml", "--list-tasks")
+    assert code == 0 and "Preflight" in output and "Fabric" not in output
+    code, output = play(tmp_path, "playbooks/preflight.yml", "--list-tasks", "--tags", "fabric")
+    assert code == 0 and "Fabric" in output and "Preflight\t" not in output
+
+
+def answer(number, address):
+    """What a node answers whose one link is a loopback address."""
+    network = {"family": "ipv4", "address": address, "prefix": 16, "network": "127.0.0.0/16", "scope": "global"}
+    lo = {"name": f"fab{number}", "carrier": True, "mtu": 1500, "networks": [network], "addresses": [address]}
+    return {"interfaces": [lo], "fabric": [], "errors": []}
+
+
+WHOLE = [
+    {
+        "hosts": "gb10_cluster",
+        "gather_facts": False,
+        "any_errors_fatal": True,
+        "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc", "ping": "{{ place }}/ping", "seconds": 4}},
+        "tasks": [
+            {
+                "ansible.builtin.set_fact": {
+                    "__fabric_asked": {"info": "{{ answer }}", "settings": "{{ settings | combine({'address': gb10_fabric_address}) }}", "rdma": False},
+                    "__fabric_found": [],
+                }
+            },
+            {"ansible.builtin.include_role": {"name": "gb10.cluster.fabric", "tasks_from": "probe"}},
+        ],
+    }
+]
+SETTINGS = {
+    "head": True, "cluster": "gb10", "ports": {}, "fabric_interfaces": ["fab1", "fab2"], "rdma_devices": [], "fabric_fallback": "tcp", "container_gpus": "all",
+    "serve_arguments": {}, "silenced": [],
+    # Loopback is no fabric: any speed will do.
+    "rules": {name: {"least_gbits": 0.001} for name in ("probe.tcp_capped", "probe.tcp_slow")},
+}  # fmt: skip
+
+
+def test_from_answers_to_table_and_record_through_ansible(node, tmp_path):
+    record = tmp_path / "fabric.json"
+    answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
+    code, output = play(tmp_path, WHOLE, settings=SETTINGS, gb10_fabric_path=str(record), **answers)
+    assert code == 0, output
+    assert "changed=0" in output and "changed=1" not in output
+    kept = json.loads(record.read_text())
+    assert (kept["kind"], kept["verdict"]) == ("gb10.cluster.fabric", "pass")
+    assert [sent["gbits"] > 0.001 for sent in kept["probe"]["spark-1"]["sent"] + kept["probe"]["spark-2"]["sent"]] == [True, True]
+    assert "spark-1 to spark-2, fab1:" in output and "Gbit/s (tcp)" in output
+
+
+def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
+    record = tmp_path / "fabric.json"
+    answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
+    rules = {"probe.tcp_capped": {"least_gbits": 99999}}
+    code, output = play(tmp_path, WHOLE, settings={**SETTINGS, "rules": rules}, gb10_fabric_path=str(record), **answers)
+    assert code != 0
+    kept = json.loads(record.read_text())
+    assert {(found["id"], found["node"], found["verdict"]) for found in kept["findings"]} == {
+        ("probe.tcp_capped", "spark-1", "block"),
+        ("probe.tcp_capped", "spark-2", "block"),
+    }
+    assert "power both nodes off" in output
+
+
+def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
+    record = tmp_path / "fabric.json"
+    apart = {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}
+    apart["spark-2"]["interfaces"][0]["networks"][0]["network"] = "127.9.0.0/16"
+    code, output = play(tmp_path, WHOLE, settings=SETTINGS, gb10_fabric_path=str(record), answer="{{ answers[inventory_hostname] }}", answers=apart)
+    assert code != 0
+    (found,) = json.loads(record.read_text())["findings"]
+    assert (found["id"], found["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in found["message"]
+
+
+def test_the_play_stops_before_anything_is_loaded_while_an_engine_serves(node, tmp_path):
+    (tmp_path / "proc/77").mkdir()
+    (tmp_path / "proc/77/cmdline").write_text("VLLM::EngineCore\0")
+    book = [
+        {
+            "hosts": "gb10_cluster",
+            "gather_facts": False,
+            "any_errors_fatal": True,
+            "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc"}},
+            "roles": ["gb10.cluster.fabric"],
+        }
+    ]
+    code, output = play(tmp_path, book, ansible_become=False, gb10_state_dir=str(tmp_path / "state"))
+    assert code != 0
+    assert "not probed while an engine serves: VLLM::EngineCore (pid 77)" in " ".join(output.split())
+    assert "Look at the node's links" not in output and ": Listen]" not in output
