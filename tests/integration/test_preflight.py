@@ -223,6 +223,15 @@ def link_down(lab: Lab) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
+def small_packets(lab: Lab) -> t.Iterator[None]:
+    lab.run(WORKER, "ip", "link", "set", "eth1", "mtu", "1500")
+    try:
+        yield
+    finally:
+        lab.run(WORKER, "ip", "link", "set", "eth1", "mtu", "9000")
+
+
+@contextlib.contextmanager
 def small_disk(lab: Lab) -> t.Iterator[None]:
     lab.run(WORKER, "mkdir", "-p", "/mnt/small")
     lab.run(WORKER, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt/small")
@@ -393,7 +402,7 @@ SICK = {
         settings={"gb10_fabric_fallback": "none"},
     ),
     "small packets on one node": Sickness(
-        attribute(WORKER, f"{NETDEV}/mtu", "1500"), {**on([WORKER], fabric__mtu="warn"), ("fabric.mtu_same", CLUSTER): "block"}
+        small_packets, {**on([WORKER], fabric__mtu="warn"), ("fabric.mtu_same", CLUSTER): "block"}, cure="ip link set eth1 mtu 9000"
     ),
     "slow link": Sickness(attribute(HEAD, f"{NETDEV}/speed", "100000"), on([HEAD], fabric__speed="warn")),
     "narrow PCIe link": Sickness(attribute(WORKER, f"{NETDEV}/device/current_link_width", "1"), on([WORKER], fabric__pcie="warn")),

@@ -45,6 +45,10 @@ def free_subnet(used: t.Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Networ
     raise LabError(f"no free /24 in {', '.join(CANDIDATES)}")
 
 
+#: The fabric carries large packets, as between two Sparks.
+JUMBO = ("--opt", "com.docker.network.driver.mtu=9000")
+
+
 def subnet_of(network: str) -> ipaddress.IPv4Network | None:
     """The subnet of a Docker network; None when there is no such network."""
     found = docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Subnet}}", network, check=False)
@@ -150,7 +154,7 @@ def up(lab: Lab) -> None:
     store.ensure_volume()
     store.ensure_seed(image, abilities, lab)
     ensure_key()
-    subnets = {lab.management: ensure_network(lab.management), lab.fabric: ensure_network(lab.fabric, "--internal")}
+    subnets = {lab.management: ensure_network(lab.management), lab.fabric: ensure_network(lab.fabric, "--internal", *JUMBO)}
     for node in lab.nodes:
         with step(f"node {node.name} at {node.address(subnets[lab.management])}, fabric {node.address(subnets[lab.fabric])}"):
             ensure_node(lab, node, image, abilities, subnets)

@@ -6,7 +6,7 @@
 
     gb10_lab_sysfs.py ROOT
 
-Names and values are composed after what owners of two Sparks quote: one half of a card, PCIe Gen5 x4, 200 Gb/s, MTU 9000, RoCE v2. Carrier, state
+Names and values are composed after what owners of two Sparks quote: one half of a card, PCIe Gen5 x4, 200 Gb/s, RoCE v2. Carrier, state, MTU
 and hardware address are the interface's own, through links into the real sysfs, so that a link that goes down is down here, too.
 The modules read it as `sysfs_root`; nothing transfers a byte over this device.
 """
@@ -69,8 +69,8 @@ def build(root: pathlib.Path) -> None:
     link(function / "driver", driver)
 
     netdev = function / "net" / NETDEV
-    write(netdev, {"mtu": "9000", "speed": "200000", "phys_port_name": "p0"})
-    for name in ("carrier", "operstate", "address", "flags"):
+    write(netdev, {"speed": "200000", "phys_port_name": "p0"})
+    for name in ("carrier", "operstate", "mtu", "address", "flags"):
         link(netdev / name, REAL / "class" / "net" / NETDEV / name)
     link(netdev / "device", function)
 

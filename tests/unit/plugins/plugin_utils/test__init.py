@@ -124,6 +124,8 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
             "gb10_api_address": hosts[head]["gb10_fabric_address"],
             "gb10_report_path": "/r.json",
             "gb10_preflight_path": "/p.json",
+            "gb10_doctor_path": "/d.json",
+            "gb10_fabric_path": "/l.json",
             "gb10_failure_dir": "/f",
             "gb10_baseline_dir": "/b",
         }
