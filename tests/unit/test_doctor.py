@@ -24,18 +24,20 @@ HEALTHY_SMI = ROOT / "tests" / "unit" / "fixtures" / "nvidia_smi" / "composed_gb
 
 #: Where the modules look, in place of the machine. Only a play of its own can say that.
 DEFAULTS = [
-    {"gb10.cluster.node_info": {
-        "proc_root": "{{ tree }}/proc", "sysfs_root": "{{ tree }}/sys", "etc_root": "{{ tree }}/etc",
-        "modules_root": "{{ tree }}/none", "boot_root": "{{ tree }}/none",
-        "kernel_log": "{{ tree }}/kernel.log", "nvidia_smi": "{{ tree }}/nvidia-smi", "nft": "/nonexistent", "docker_socket": "/nonexistent.sock",
-    }},
-    {"gb10.cluster.stack_info": {"proc_root": "{{ tree }}/proc", "nvidia_smi": "{{ tree }}/nvidia-smi", "docker_socket": "/nonexistent.sock"}},
-    {"gb10.cluster.cuda_zombie_check": {
-        "proc_root": "{{ tree }}/proc", "nvidia_smi": "{{ tree }}/nvidia-smi", "kernel_log": "{{ tree }}/kernel.log", "state_dir": "{{ tree }}/state",
-        "docker_socket": "/nonexistent.sock",
-    }},
-]  # fmt: skip
-BOOK = [{"hosts": "all", "gather_facts": False, "module_defaults": DEFAULTS, "roles": ["gb10.cluster.doctor"]}]
+    {"gb10.cluster.node_info": {"nft": "/nonexistent", "docker_socket": "/nonexistent.sock"}},
+    {"gb10.cluster.stack_info": {"docker_socket": "/nonexistent.sock"}},
+    {"gb10.cluster.cuda_zombie_check": {"state_dir": "{{ tree }}/state", "docker_socket": "/nonexistent.sock"}},
+]
+ROOTS = {
+    "proc_root": "{{ tree }}/proc",
+    "sysfs_root": "{{ tree }}/sys",
+    "etc_root": "{{ tree }}/etc",
+    "modules_root": "{{ tree }}/none",
+    "boot_root": "{{ tree }}/none",
+    "kernel_log": "{{ tree }}/kernel.log",
+    "nvidia_smi": "{{ tree }}/nvidia-smi",
+}
+BOOK = [{"hosts": "all", "gather_facts": False, "module_defaults": DEFAULTS, "vars": {"gb10_node_roots": ROOTS}, "roles": ["gb10.cluster.doctor"]}]
 
 
 class Doctor:
