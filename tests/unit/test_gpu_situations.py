@@ -158,3 +158,13 @@ def test_the_recordings_name_no_machine():
                 assert "00000000-0000-0000-0000-000000000000" in line, f"{path}: {line}"
             if "<serial>" in line:
                 assert line.strip() in ("<serial>0</serial>", "<serial>N/A</serial>"), f"{path}: {line}"
+
+
+def test_what_the_modules_answered_on_the_machine_itself() -> None:
+    answers = json.loads((MACHINES[0] / "answers.json").read_text())
+    assert answers.keys() == EXPECTED.keys()
+    # In this one the driver had let go of the process when it was asked.
+    expected = {**EXPECTED, "defunct_at_once": (None, "pass")}
+    for name, (kind, verdict) in expected.items():
+        told = answers[name]["cuda_zombie_check"]
+        assert told["verdict"] == verdict and [found for found, pids in told["classes"].items() if pids] == ([kind] if kind else []), name
