@@ -63,14 +63,14 @@ options:
     description:
       - A file to read in place of C(meminfo) below O(proc_root).
     type: path
-    version_added: 0.3.0
+    version_added: 0.2.0
   kernel_log:
     description:
       - Where the kernel's log is. V(auto) takes the kernel's own buffer, or the journal of this boot. Anything else is a file.
       - With V(none) nobody looks, and C(suspect) is never found.
     type: str
     default: auto
-    version_added: 0.3.0
+    version_added: 0.2.0
   pid_namespace:
     description:
       - The driver counts processes in the machine's own pid namespace, so the check means nothing in any other.
@@ -107,13 +107,13 @@ options:
       - Two samples of the available memory that differ by less than this many MiB agree, 1 or more.
     type: int
     default: 256
-    version_added: 0.3.0
+    version_added: 0.2.0
   settle_sleep:
     description:
       - Seconds between two samples of the available memory, 1 or more.
     type: int
     default: 5
-    version_added: 0.3.0
+    version_added: 0.2.0
   settle_timeout:
     description:
       - Seconds that memory gets to come back. Field reports say that it takes up to four minutes.
@@ -121,24 +121,24 @@ options:
         stopped less than this long ago and memory is not back to what was noted before its start, or too much is unexplained.
     type: int
     default: 240
-    version_added: 0.3.0
+    version_added: 0.2.0
   leak_threshold_mb:
     description:
       - MiB of unexplained memory from which on it counts as a leak.
     type: int
     default: 4096
-    version_added: 0.3.0
+    version_added: 0.2.0
   state_dir:
     description:
       - The directory that holds the state of this collection's clusters on the node.
     type: path
     default: /var/lib/gb10
-    version_added: 0.3.0
+    version_added: 0.2.0
   baseline:
     description:
       - The file with the node's baseline. Defaults to C(baseline.json) below O(state_dir). One of another boot is not used.
     type: path
-    version_added: 0.3.0
+    version_added: 0.2.0
   kill_orphans:
     description:
       - Whether to end the processes of class C(orphan), and no other. Each gets SIGTERM, and SIGKILL after O(kill_grace).
@@ -146,19 +146,19 @@ options:
       - Only possible where O(proc_root) shows the module's own pid namespace.
     type: bool
     default: false
-    version_added: 0.3.0
+    version_added: 0.2.0
   kill_grace:
     description:
       - Seconds from SIGTERM to SIGKILL. A killed engine can leak memory on this hardware, so leave it generous.
     type: int
     default: 120
-    version_added: 0.3.0
+    version_added: 0.2.0
   earlier:
     description:
       - For the controller's half of this module, which calls the other half several times. What the call before found. Leave it empty.
     type: dict
     default: {}
-    version_added: 0.3.0
+    version_added: 0.2.0
 seealso:
   - module: gb10.cluster.memory_baseline
   - module: gb10.cluster.memory_watch

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_probe
 short_description: Measure what the links between two nodes really carry
-version_added: 0.3.0
+version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Moves bytes between two nodes over each of their links, one at a time and then over all at once, both ways, and pings with the do-not-fragment bit at

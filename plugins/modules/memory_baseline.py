@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: memory_baseline
 short_description: Record what a node's memory looks like right after its boot
-version_added: 0.3.0
+version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Writes down how much memory is used that neither the kernel nor a GPU process explains, while nothing runs yet. M(gb10.cluster.cuda_zombie_check)

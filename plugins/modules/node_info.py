@@ -49,7 +49,7 @@ options:
       - tenants
       - models
     default: []
-    version_added: 0.3.0
+    version_added: 0.2.0
   devices:
     description:
       - Device nodes, or directories of them, to look for.
@@ -74,13 +74,13 @@ options:
     type: list
     elements: str
     default: []
-    version_added: 0.3.0
+    version_added: 0.2.0
   nft:
     description:
       - The tool that shows the rules of the firewall, as a path or as a name to be found on C(PATH). A node without it has no firewall.
     type: str
     default: nft
-    version_added: 0.3.0
+    version_added: 0.2.0
   model_roots:
     description:
       - Caches of the Hugging Face hub to look for models in. Each is the directory that holds C(hub/), or C(hub/) itself. One that does not exist holds none.
@@ -88,7 +88,7 @@ options:
     type: list
     elements: path
     default: []
-    version_added: 0.3.0
+    version_added: 0.2.0
   nvidia_smi:
     description:
       - The NVIDIA driver's tool, as a path or as a name to be found on C(PATH).
@@ -106,12 +106,12 @@ options:
       - Otherwise a file, which may hold what C(dmesg), C(journalctl -k) or C(/dev/kmsg) print.
     type: str
     default: auto
-    version_added: 0.3.0
+    version_added: 0.2.0
   meminfo:
     description:
       - A file to read memory figures from, in place of C(meminfo) below O(proc_root).
     type: path
-    version_added: 0.3.0
+    version_added: 0.2.0
   proc_root:
     description:
       - Where the proc file system is mounted.
@@ -127,19 +127,19 @@ options:
       - The directory that is read as C(/etc).
     type: path
     default: /etc
-    version_added: 0.3.0
+    version_added: 0.2.0
   modules_root:
     description:
       - Where the kernels' modules are installed.
     type: path
     default: /lib/modules
-    version_added: 0.3.0
+    version_added: 0.2.0
   boot_root:
     description:
       - Where the kernels themselves lie.
     type: path
     default: /boot
-    version_added: 0.3.0
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -220,54 +220,54 @@ memory:
     anon_mb:
       description: Memory of processes that no file is behind.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 2210
     sunreclaim_mb:
       description: Memory of the kernel that it cannot give back.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 388
     kernel_stack_mb:
       description: Stacks of threads.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 18
     page_tables_mb:
       description: Tables that map memory.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 29
     hugetlb_mb:
       description: Huge pages that were set aside.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 0
     committed_as_mb:
       description: What all processes were promised.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 9411
     swap_in_pages:
       description: Pages read from swap since boot, null when the kernel does not tell.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 0
     swap_out_pages:
       description: Pages written to swap since boot, null when the kernel does not tell.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 0
     swappiness:
       description: The setting vm.swappiness, 0 to 200.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 60
     pressure:
       description:
         - How long tasks waited for memory, some of them or all, in percent of the last 10, 60 and 300 seconds and in microseconds since boot.
         - Null where the kernel does not measure it.
       type: dict
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: {"some": {"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_us": 4711}, "full": {"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_us": 4200}}
 kernel:
   description: The running kernel, null when not even its release could be read.
@@ -289,12 +289,12 @@ kernel:
     cmdline:
       description: What it was started with.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: "BOOT_IMAGE=/boot/vmlinuz-6.11.0-1016-nvidia root=UUID=4f1c ro quiet"
     uptime_s:
       description: Seconds since boot.
       type: float
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 86412.7
     modules:
       description:
@@ -302,17 +302,17 @@ kernel:
         - Each has the version that is C(loaded) and the one that is C(installed) for this kernel, null for not at all.
         - A module without a version of its own goes by the checksum of its sources, or by the kernel it was built for.
       type: dict
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: {"nvidia": {"loaded": 580.95.05, "installed": 580.95.05}, "mlx5_core": {"loaded": 6.11.0-1016-nvidia, "installed": 6.11.0-1016-nvidia}}
     next_boot:
       description: The kernel that the next boot would take, and whether it has NVIDIA's driver. Both are null where no kernel lies below O(boot_root).
       type: dict
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: {"release": 6.11.0-1016-nvidia, "has_nvidia_driver": true}
     parameters:
       description: Parameters of loaded modules as the driver tells them.
       type: dict
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: {"nvidia_drm.modeset": "Y"}
     clock:
       description:
@@ -321,7 +321,7 @@ kernel:
           the time.
         - Two nodes are compared by whoever asks both.
       type: dict
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: {"source": arch_sys_counter, "synchronized": true, "offset_ms": 0.021, "daemon": chrony}
 docker:
   description:
@@ -374,46 +374,46 @@ docker:
     default_runtime:
       description: The runtime of a container that asks for none.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: runc
     cdi_dirs:
       description: Where it looks for specifications of devices (CDI). Empty where that is switched off or not known to it.
       type: list
       elements: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: [/etc/cdi, /var/run/cdi]
     cdi_devices:
       description: The devices that those specify.
       type: list
       elements: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
     nvidia:
       description: How it can give a GPU to a container. V(runtime) is through NVIDIA's runtime, V(cdi) through a specified device, V(both), V(hook) through the
           hook of NVIDIA's toolkit, which serves C(--gpus) alone, or V(none).
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: both
     snap:
       description: Whether it is the confined one of the snap package.
       type: bool
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: false
     memlock_bytes:
       description: How much memory its daemon may lock, -1 for no limit, null when that may not be seen or the daemon is not on this node.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: -1
     live_restore:
       description: Whether containers outlive a restart of the daemon.
       type: bool
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: false
     warnings:
       description: What it warns of.
       type: list
       elements: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: []
     python_docker:
       description: The version of the Docker SDK for Python on this node.
@@ -462,7 +462,7 @@ foreign_containers:
   returned: when asked for
   type: list
   elements: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     id:
       description: The container's id.
@@ -524,7 +524,7 @@ images:
       size_bytes: 18853210112
       repo_digests: []
       labels: {"io.gb10.base": "sha256:fc5d6037a455", "io.gb10.recipe": "1f0c3f3d"}
-  version_added: 0.3.0
+  version_added: 0.2.0
 firewall:
   description:
     - Whether a firewall refuses incoming packets by default, and the interfaces and networks that it lets in whole all the same; null when
@@ -532,7 +532,7 @@ firewall:
   returned: always
   type: dict
   sample: {"source": nft, "default_deny": true, "interfaces": [lo, enp1s0f0np0], "networks": [10.0.0.0/24]}
-  version_added: 0.3.0
+  version_added: 0.2.0
 interfaces:
   description: The network interfaces by name.
   returned: when asked for
@@ -584,7 +584,7 @@ fabric:
   returned: when asked for
   type: list
   elements: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     device:
       description: The RDMA device, null for an interface without one.
@@ -727,63 +727,63 @@ gpus:
     bus_id:
       description: Its place on the PCI bus.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: "0000000F:01:00.0"
     cuda_version:
       description: The newest CUDA that the driver supports.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: "13.0"
     vbios:
       description: The version of its firmware.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 9A.0B.12.00.00
     utilisation_percent:
       description: Percent of the time that it was busy.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 0
     sm_clock_mhz:
       description: The clock of its processors now, in MHz.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 208
     sm_clock_max_mhz:
       description: Their highest clock, in MHz.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 3003
     power_w:
       description: What it draws, in W.
       type: float
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 4.1
     temperature_c:
       description: Its temperature in degrees Celsius.
       type: int
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: 38
     pstate:
       description: Its performance state, from P0 (highest) to P12.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: P8
     throttle:
       description: Why its clock is not higher, by the names of the driver. Null when the driver does not tell.
       type: list
       elements: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: [gpu_idle]
     persistence:
       description: Whether the driver stays loaded without users.
       type: bool
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: true
     mig:
       description: Whether it is split into instances.
       type: bool
-      version_added: 0.3.0
+      version_added: 0.2.0
     processes:
       description:
         - The processes that use it, each once.
@@ -791,19 +791,19 @@ gpus:
         - Null when the list could not be read.
       type: list
       elements: dict
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: [{"pid": 40188, "type": C, "name": /usr/local/bin/ollama, "used_mib": 6220}]
     source:
       description: V(xml) for the full answer of O(nvidia_smi), V(csv) for the short one that it fell back to.
       type: str
-      version_added: 0.3.0
+      version_added: 0.2.0
       sample: xml
 environment:
   description: Variables for engine, Ray, NCCL, UCX, Gloo, CUDA, the hub and their kin that the node sets for everybody.
   returned: when asked for
   type: list
   elements: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     where:
       description:
@@ -827,7 +827,7 @@ limits:
   description: Limits that decide over RDMA, and over who dies first when memory ends. A part that could not be read is null.
   returned: when asked for
   type: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     docker_memlock_bytes:
       description: How much memory the daemon of Docker may lock, -1 for no limit, null when it does not run.
@@ -891,7 +891,7 @@ kernel_log:
   description: What the kernel logged since boot about GPU, PCIe, fabric and lack of memory. Null when no source could be read.
   returned: when asked for
   type: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     since_boot:
       description: Whether the first line of this boot was among what was read.
@@ -938,7 +938,7 @@ tenants:
   returned: when asked for
   type: list
   elements: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     pid:
       description: The process.
@@ -981,7 +981,7 @@ models:
   returned: when asked for
   type: list
   elements: dict
-  version_added: 0.3.0
+  version_added: 0.2.0
   contains:
     repo:
       description: The repository.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: stack_info
 short_description: Find what serves on a node, whoever started it
-version_added: 0.3.0
+version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Finds every engine and every part of Ray that runs on a node, in containers and outside, of this collection or not. Those are vLLM's servers, engine

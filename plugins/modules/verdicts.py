@@ -52,30 +52,30 @@ options:
         with more than eight columns the nodes are listed by verdict.
       - Mutually exclusive with O(findings), and one of the two is required.
     type: dict
-    version_added: 0.3.0
+    version_added: 0.2.0
   record_path:
     description:
       - File on the controller that O(record) is written to as JSON, not in check mode. It is a record and no state - nothing is V(changed) by it.
     type: path
-    version_added: 0.3.0
+    version_added: 0.2.0
   fail_on_block:
     description:
       - Whether V(block) and V(unknown) fail. Without it the table is all there is, as the playbook C(gb10.cluster.doctor) wants it.
     type: bool
     default: true
-    version_added: 0.3.0
+    version_added: 0.2.0
   fail_on_warn:
     description:
       - Whether V(warn) fails, too. It implies O(fail_on_block).
     type: bool
     default: false
-    version_added: 0.3.0
+    version_added: 0.2.0
   note:
     description:
       - A text of any number of lines that is printed below the table as it is, such as the next command to type.
     type: str
     default: ""
-    version_added: 0.3.0
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
