@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -42,10 +41,14 @@ def answers(paths: t.Sequence[Path], count: int) -> dict[str, dict[str, t.Any]]:
     texts = [path.read_text(encoding="utf-8") for path in paths]
     asked = {}
     for number in range(1, count + 1):
-        info = json.loads(texts[(number - 1) % len(texts)].replace("192.168.100.11", f"192.168.100.{number}").replace("192.168.101.11", f"192.168.101.{number}"))
+        info = json.loads(
+            texts[(number - 1) % len(texts)].replace("192.168.100.11", f"192.168.100.{number}").replace("192.168.101.11", f"192.168.101.{number}")
+        )
         if number % 8 == 0:
             info["memory"]["swap_free_mb"] = 0
-            info["tenants"] = [{"pid": 1, "name": "ollama", "cmdline": "ollama serve", "user": "x", "kind": "ollama", "container": "", "gpu_mib": 9000, "rss_mb": 1}]
+            info["tenants"] = [
+                {"pid": 1, "name": "ollama", "cmdline": "ollama serve", "user": "x", "kind": "ollama", "container": "", "gpu_mib": 9000, "rss_mb": 1}
+            ]
         asked[f"spark-{number}"] = {"info": info, "zombies": {"findings": []}, "settings": settings(number, count)}
     return asked
 
@@ -79,9 +82,7 @@ def settings(number: int, count: int) -> dict[str, t.Any]:
 def more_rules(rules: t.Sequence[_rules.Rule], copies: int) -> list[_rules.Rule]:
     """Return the rules with copies of each under other ids."""
     named = [
-        dataclasses.replace(rule, id=f"{rule.id}_{number}", after=tuple(f"{id}_{number}" for id in rule.after))
-        for number in range(copies)
-        for rule in rules
+        dataclasses.replace(rule, id=f"{rule.id}_{number}", after=tuple(f"{id}_{number}" for id in rule.after)) for number in range(copies) for rule in rules
     ]
     return [*rules, *named]
 

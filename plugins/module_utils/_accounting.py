@@ -184,14 +184,18 @@ def baseline_path(state_dir: str) -> str:
     return os.path.join(state_dir, "baseline.json")
 
 
+def _is(value: t.Any, kind: type) -> bool:
+    """Say whether a value of JSON is of a kind; a truth value counts as a number otherwise."""
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
 def parse_baseline(text: str) -> dict[str, t.Any]:
     """Return a baseline. Raises :class:`UnknownState` with the raw text for anything that is none."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnknownState(f"the baseline is no JSON: {error}", raw=text[:2000], reason="baseline broken") from error
-    # By type(), since a truth value counts as a number otherwise.
-    if not isinstance(content, dict) or any(type(content.get(key)) is not kind for key, kind in _BASELINE_KEYS.items()):
+    if not isinstance(content, dict) or any(not _is(content.get(key), kind) for key, kind in _BASELINE_KEYS.items()):
         raise UnknownState("the baseline lacks what it must hold", raw=text[:2000], reason="baseline broken")
     if content["schema"] != BASELINE_SCHEMA:
         raise UnknownState(f"the baseline has schema {content['schema']}, needed is {BASELINE_SCHEMA}", raw=text[:2000], reason="baseline broken")

@@ -24,7 +24,6 @@ import secrets
 import signal
 import socket
 import struct
-import threading
 import time
 import typing as t
 

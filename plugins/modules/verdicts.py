@@ -12,7 +12,8 @@ version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Every judgement of this collection is a finding of one shape. This action prints a list of them, the gravest first, each with its remedy.
-  - Fails when a finding's verdict is V(block) or V(unknown), unless O(fail_on_block) is off, and when O(fail_on_warn) says so with V(warn). What could not be found out is never taken for a pass.
+  - Fails when a finding's verdict is V(block) or V(unknown), unless O(fail_on_block) is off, and when O(fail_on_warn) says so with V(warn).
+    What could not be found out is never taken for a pass.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -47,7 +48,8 @@ options:
     default: all
   record:
     description:
-      - The verdict about all nodes, as the filters P(gb10.cluster.preflight_rules#filter) and P(gb10.cluster.doctor_rules#filter) return it. Its findings are printed, below a table
+      - The verdict about all nodes, as the filters P(gb10.cluster.preflight_rules#filter) and P(gb10.cluster.doctor_rules#filter) return it.
+        Its findings are printed, below a table
         of the rules that did not pass everywhere, and what passed is counted. C(.) stands for a pass, C(-) for a rule that was not judged;
         with more than eight columns the nodes are listed by verdict.
       - Mutually exclusive with O(findings), and one of the two is required.

@@ -462,5 +462,5 @@ def _server_line(server: Entry, apis: t.Sequence[Entry]) -> str:
     text = f"{server['engine']} {server['kind']}, {title(server)}{started}, stack {server['stack'] or 'unknown'}"
     for api in apis:
         models = ", ".join(f"{model['id']} ({model['max_model_len'] or '?'} tokens)" for model in api["models"] or [])
-        text += f"; {_at(api).split(' (pid')[0]} {api['state']}{f', {models}' if models else ''}"
+        text += f"; {_at(api).split(' (pid', maxsplit=1)[0]} {api['state']}{f', {models}' if models else ''}"
     return text

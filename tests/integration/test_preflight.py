@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab
-from .test_faults import IMAGE, MODEL, SNAPSHOT, build, lab_profile, listener, moved_away, put_back, relabel
+from .test_faults import IMAGE, MODEL, SNAPSHOT, build, lab_profile, listener, moved_away, put_back
 
 CLUSTER = "cluster"
 BOTH = (HEAD, WORKER)
@@ -163,7 +163,9 @@ def service(host: str, program: str, *arguments: str, driver_says: t.Callable[[i
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
-        lab.run(host, "systemd-run", "--quiet", f"--unit={UNIT}", "--collect", "bash", "-c", 'exec -a "$0" "$@"', program, *(arguments or ("sleep", "infinity")))
+        lab.run(
+            host, "systemd-run", "--quiet", f"--unit={UNIT}", "--collect", "bash", "-c", 'exec -a "$0" "$@"', program, *(arguments or ("sleep", "infinity"))
+        )
         pid = int(lab.run(host, "systemctl", "show", "--property=MainPID", "--value", UNIT))
         try:
             with lab.driver(hosts=(host,), **driver_says(pid)) if driver_says else contextlib.nullcontext():
@@ -351,8 +353,12 @@ SICK = {
     ),
     "orphan": Sickness(service(WORKER, "VLLM::EngineCore", driver_says=holds(600, "VLLM::EngineCore")), on([WORKER], cuda_zombie__orphan="block")),
     "defunct": Sickness(unwaited_child, on([HEAD], cuda_zombie__defunct="warn")),
-    "tenant with memory": Sickness(service(WORKER, "/usr/local/bin/ollama", driver_says=holds(30000, "/usr/local/bin/ollama")), on([WORKER], tenant__holding="block")),
-    "idle tenant": Sickness(service(HEAD, "/usr/local/bin/ollama"), on([HEAD], tenant__idle="warn"), cure=f"systemctl stop {UNIT}", remedy="systemctl stop NAME", at=HEAD),
+    "tenant with memory": Sickness(
+        service(WORKER, "/usr/local/bin/ollama", driver_says=holds(30000, "/usr/local/bin/ollama")), on([WORKER], tenant__holding="block")
+    ),
+    "idle tenant": Sickness(
+        service(HEAD, "/usr/local/bin/ollama"), on([HEAD], tenant__idle="warn"), cure=f"systemctl stop {UNIT}", remedy="systemctl stop NAME", at=HEAD
+    ),
     "container with the GPU": Sickness(
         container(WORKER, "users-gpu", "--gpus=all"),
         on([WORKER], container__foreign_gpu="warn"),
@@ -413,9 +419,7 @@ SICK = {
         {("memory.alike", CLUSTER): "block", ("memory.available_alike", CLUSTER): "warn"},
     ),
     "swap in use": Sickness(meminfo(WORKER, SwapTotal=16_000_000, SwapFree=2_000_000), on([WORKER], memory__swap="warn")),
-    "memory taken": Sickness(
-        nothing, on(BOTH, memory__available="block"), settings={"gb10_serve_arguments": {"gpu_memory_utilization": 0.99}}
-    ),
+    "memory taken": Sickness(nothing, on(BOTH, memory__available="block"), settings={"gb10_serve_arguments": {"gpu_memory_utilization": 0.99}}),
     "Xid that a reboot clears": Sickness(
         logged(WORKER, "NVRM: Xid (PCI:000f:01:00): 79, pid=1234, name=python3, GPU has fallen off the bus."),
         on([WORKER], log__xid_fatal="block"),

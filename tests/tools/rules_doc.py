@@ -28,8 +28,8 @@ COMPARES = {"requirement": "node against requirement", "nodes": "node against no
 HEAD = """<!-- Made from plugins/plugin_utils/rules.yml by tests/tools/rules_doc.py; change the rules there. -->
 # Rules of the preflight
 
-{number} rules judge whether a cluster may start a profile: {requirement} compare a node with what is required, {nodes} compare nodes with each other, {known_bad}
-compare a node with a list of what is known to fail. They are data: `plugins/plugin_utils/rules.yml`.
+{number} rules judge whether a cluster may start a profile: {requirement} compare a node with what is required, {nodes} compare nodes with each
+other, {known_bad} compare a node with a list of what is known to fail. They are data: `plugins/plugin_utils/rules.yml`.
 
 - **block** and **unknown** stop the play, after all nodes were judged. **warn** does with `gb10_fail_on_warn`.
 - What a node could not tell is **unknown**, with what is missing and why. It is never taken for a pass.
@@ -103,11 +103,12 @@ ansible-playbook gb10.cluster.doctor -i spark1,spark2,
 ```
 
 looks at what runs on these machines, whoever started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, a bare `vllm serve`. No
-inventory file, group, profile or setting is needed. It reads (three module calls a node, some seconds), installs nothing, changes nothing, and does not fail for
-what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
+inventory file, group, profile or setting is needed. It reads (three module calls a node, some seconds), installs nothing, changes nothing, and does
+not fail for what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
 
 - Give it all nodes of a stack: ranks are compared with each other.
-- Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; then it says what it could not see, and rules that need that are **unknown**.
+- Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; then it says what it could not see, and rules
+  that need that are **unknown**.
 - A node that can't be reached is reported, and the others are judged.
 - It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would make a token.
 - Whether a stack makes progress is told from two looks, two seconds apart: `-e doctor_sample_s=30` tells better.

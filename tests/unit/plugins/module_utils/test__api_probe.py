@@ -65,7 +65,9 @@ def drip(one):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("handle", "silent"), [(lambda one: time.sleep(5), True), (drip, False), (lambda one: None, True), (lambda one: one.sendall(b"\x15\x03\x01"), False)])
+@pytest.mark.parametrize(
+    ("handle", "silent"), [(lambda one: time.sleep(5), True), (drip, False), (lambda one: None, True), (lambda one: one.sendall(b"\x15\x03\x01"), False)]
+)
 def test_whoever_hangs_drips_or_speaks_another_language(server, handle, silent):
     started = time.monotonic()
     answer = _api_probe.get("127.0.0.1", server(handle), "/health", 0.5)
@@ -96,7 +98,7 @@ def test_progress():
     assert _api_probe.parse_progress("process_cpu_seconds_total 7\n") is None
 
 
-@pytest.mark.parametrize("line", ["vllm:num_requests_running nan", "vllm:num_requests_running", "vllm:prompt_tokens_total{a=\"b\"} many"])
+@pytest.mark.parametrize("line", ["vllm:num_requests_running nan", "vllm:num_requests_running", 'vllm:prompt_tokens_total{a="b"} many'])
 def test_figures_that_cannot_be_read_are_unknown(line):
     with pytest.raises(UnknownState):
         _api_probe.parse_progress(line)
@@ -113,7 +115,12 @@ def test_no_answer_breaks_it(content):
             pass
 
 
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["data", "id", "max_model_len"]), inner)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["data", "id", "max_model_len"]), inner),
+    )
+)
 def test_no_json_breaks_it(value):
     try:
         _api_probe.parse_models(json.dumps(value).encode())

@@ -97,7 +97,9 @@ def test_mutilated_answers_are_unknown_and_nothing_else():
             assert isinstance(found["default_deny"], bool)
 
 
-@pytest.mark.parametrize("rubbish", ["", "null", "[]", "7", '{"nftables": 7}', '{"nftables": [7]}', '{"nftables": [{"chain": 7}]}', '{"nftables": [{"rule": {}}]}'])
+@pytest.mark.parametrize(
+    "rubbish", ["", "null", "[]", "7", '{"nftables": 7}', '{"nftables": [7]}', '{"nftables": [{"chain": 7}]}', '{"nftables": [{"rule": {}}]}']
+)
 def test_rubbish_is_unknown(rubbish):
     with pytest.raises(UnknownState):
         _firewall.parse_ruleset(rubbish)

@@ -11,7 +11,14 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _images
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-INSPECTED = {"Id": "sha256:1a", "Architecture": "arm64", "Os": "linux", "Created": "2026-11-20T18:02:11Z", "Size": 7, "Config": {"Labels": {"io.gb10.base": "b"}}}
+INSPECTED = {
+    "Id": "sha256:1a",
+    "Architecture": "arm64",
+    "Os": "linux",
+    "Created": "2026-11-20T18:02:11Z",
+    "Size": 7,
+    "Config": {"Labels": {"io.gb10.base": "b"}},
+}
 
 
 class Api:

@@ -70,7 +70,21 @@ def test_what_has_ended_is_none():
 
 
 def test_options():
-    words = ["vllm", "serve", "org/m", "--tensor_parallel_size=2", "-pp", "1", "--served-model-name", "a", "b", "--enforce-eager", "--hf-overrides", '{"a": 1}', "--x="]
+    words = [
+        "vllm",
+        "serve",
+        "org/m",
+        "--tensor_parallel_size=2",
+        "-pp",
+        "1",
+        "--served-model-name",
+        "a",
+        "b",
+        "--enforce-eager",
+        "--hf-overrides",
+        '{"a": 1}',
+        "--x=",
+    ]
     assert _stack.options(words) == {
         "": "vllm serve org/m", "tensor-parallel-size": "2", "pipeline-parallel-size": "1", "served-model-name": "a b", "enforce-eager": "",
         "hf-overrides": '{"a": 1}', "x": "",
@@ -94,7 +108,11 @@ def test_ranks_without_ray_are_named_by_where_they_meet():
 
 
 def test_a_server_alone_is_named_by_itself_and_a_rank_without_one_by_nothing():
-    assert stacks(process(5, "vllm", "serve", "m"), process(6, "VLLM::EngineCore", ppid=5), process(9, "VLLM::Worker_TP0")) == {5: "local 5", 6: "local 5", 9: None}
+    assert stacks(process(5, "vllm", "serve", "m"), process(6, "VLLM::EngineCore", ppid=5), process(9, "VLLM::Worker_TP0")) == {
+        5: "local 5",
+        6: "local 5",
+        9: None,
+    }
 
 
 def test_two_rays_on_one_node_are_kept_apart_by_container():
@@ -108,7 +126,9 @@ def test_two_rays_on_one_node_are_kept_apart_by_container():
 
 
 def test_an_engine_that_took_ray_by_itself_belongs_to_it():
-    found = stacks(process(5, "/x/raylet", "--gcs-address=1.1.1.1:6379"), process(6, "vllm", "serve", "m", "-tp", "2"), process(7, "ray::RayWorkerWrapper", ppid=5))
+    found = stacks(
+        process(5, "/x/raylet", "--gcs-address=1.1.1.1:6379"), process(6, "vllm", "serve", "m", "-tp", "2"), process(7, "ray::RayWorkerWrapper", ppid=5)
+    )
     assert set(found.values()) == {"ray 1.1.1.1:6379"}
 
 
@@ -131,7 +151,11 @@ def test_times_of_another_shape_are_unknown(text):
 
 
 def test_versions_come_from_where_the_command_lines_point_first(tmp_path):
-    for place in ("opt/venv/lib/python3.12/site-packages/vllm-0.32.0+cpu.dist-info", "usr/lib/python3/dist-packages/ray-2.9.0.egg-info", "srv/x/site-packages/ray-2.60.0.dist-info"):
+    for place in (
+        "opt/venv/lib/python3.12/site-packages/vllm-0.32.0+cpu.dist-info",
+        "usr/lib/python3/dist-packages/ray-2.9.0.egg-info",
+        "srv/x/site-packages/ray-2.60.0.dist-info",
+    ):
         (tmp_path / place).mkdir(parents=True)
     argvs = [["/srv/x/site-packages/ray/core/src/ray/raylet/raylet"], ["/opt/venv/bin/python3", "/opt/venv/bin/vllm"], []]
     assert _stack.versions(str(tmp_path), argvs) == {"ray": "2.60.0", "vllm": "0.32.0+cpu"}
@@ -140,7 +164,9 @@ def test_versions_come_from_where_the_command_lines_point_first(tmp_path):
 
 
 ANY_TEXT = st.text(max_size=60)
-NEAR = st.sampled_from(["vllm", "serve", "python3", "-m", "-c", "--", "-", "--x", "--gcs-address=a:1", "ray", "start", "VLLM::Worker", "ray::X", "--nnodes", "2", "-tp", "=", " "])
+NEAR = st.sampled_from(
+    ["vllm", "serve", "python3", "-m", "-c", "--", "-", "--x", "--gcs-address=a:1", "ray", "start", "VLLM::Worker", "ray::X", "--nnodes", "2", "-tp", "=", " "]
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.lists(NEAR | ANY_TEXT, max_size=8), st.sampled_from(["", "a"])), max_size=7))

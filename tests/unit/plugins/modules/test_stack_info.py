@@ -116,7 +116,13 @@ def test_secrets_do_not_leave_the_node(call, tree):
 
 
 def test_rdma_packages_and_gpu_memory(call, tree, tmp_path):
-    tree.process(7, 1, ["VLLM::Worker_TP0"], links=["/dev/infiniband/uverbs0", "/dev/infiniband/uverbs0", "/dev/nvidia0"], packages=["vllm-0.32.0", "torch-2.13.0", "x-1"])
+    tree.process(
+        7,
+        1,
+        ["VLLM::Worker_TP0"],
+        links=["/dev/infiniband/uverbs0", "/dev/infiniband/uverbs0", "/dev/nvidia0"],
+        packages=["vllm-0.32.0", "torch-2.13.0", "x-1"],
+    )
     xml = (stack_tree.FIXTURES.parent / "nvidia_smi/composed_gb10_idle.xml").read_text()
     before, _processes, after = xml.partition("<processes>")
     listed = "<process_info><pid>7</pid><type>C</type><process_name>x</process_name><used_memory>93440 MiB</used_memory></process_info>"
@@ -308,8 +314,21 @@ def test_through_ansible(tree, tmp_path):
     arguments = {"proc_root": str(tree.replay(RAY_2).root), "docker_socket": str(tmp_path / "absent.sock"), "nvidia_smi": "/nonexistent", "sample_s": 0}
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")}
     ansible = os.path.join(os.path.dirname(sys.executable), "ansible")
-    command = [ansible, "localhost", "-c", "local", "-m", "gb10.cluster.stack_info", "-a", json.dumps(arguments), "-e", f"ansible_python_interpreter={sys.executable}"]
-    done = subprocess.run([*command, "--check", "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False)
+    command = [
+        ansible,
+        "localhost",
+        "-c",
+        "local",
+        "-m",
+        "gb10.cluster.stack_info",
+        "-a",
+        json.dumps(arguments),
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+    ]
+    done = subprocess.run(
+        [*command, "--check", "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "results/localhost").read_text())
     assert result["changed"] is False and (1104, "rank") in kinds(result) and "containers" in {error["section"] for error in result["errors"]}

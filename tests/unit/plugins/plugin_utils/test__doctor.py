@@ -30,20 +30,56 @@ SERVE = ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "org/m", "--tensor-
 
 def part(pid: int, kind: str, engine: str = "vllm", **changes: t.Any) -> dict[str, t.Any]:
     told = {
-        "pid": pid, "ppid": 1, "kind": kind, "engine": engine, "stack": RAY, "argv": [f"{kind}"], "container": "vllm_node", "container_id": "cd" * 32,
-        "user": "root", "started": "2026-11-21T10:00:00Z", "age_s": 7200, "env": dict(ENV), "env_source": "live", "listens": [], "peers": [], "rdma": [],
-        "memlock_bytes": -1, "rss_mb": 900, "gpu_mib": None, "cpu_percent": 3.0, "orphan": False, "why": "", "versions": {"vllm": "0.32.0", "ray": "2.60.0"},
-    }  # fmt: skip
+        "pid": pid,
+        "ppid": 1,
+        "kind": kind,
+        "engine": engine,
+        "stack": RAY,
+        "argv": [f"{kind}"],
+        "container": "vllm_node",
+        "container_id": "cd" * 32,
+        "user": "root",
+        "started": "2026-11-21T10:00:00Z",
+        "age_s": 7200,
+        "env": dict(ENV),
+        "env_source": "live",
+        "listens": [],
+        "peers": [],
+        "rdma": [],
+        "memlock_bytes": -1,
+        "rss_mb": 900,
+        "gpu_mib": None,
+        "cpu_percent": 3.0,
+        "orphan": False,
+        "why": "",
+        "versions": {"vllm": "0.32.0", "ray": "2.60.0"},
+    }
     return {**told, **changes}
 
 
 def container(**changes: t.Any) -> dict[str, t.Any]:
-    shape = {"id": "cd" * 32, "name": "vllm_node", "image": "eugr/spark-vllm:1", "image_id": "sha256:1f0c", "image_base": "", "ours": False, "memlock_bytes": -1}
+    shape = {
+        "id": "cd" * 32,
+        "name": "vllm_node",
+        "image": "eugr/spark-vllm:1",
+        "image_id": "sha256:1f0c",
+        "image_base": "",
+        "ours": False,
+        "memlock_bytes": -1,
+    }
     return {**shape, "host_network": True, "privileged": True, "infiniband": True, "ports": [], "env": {}, **changes}
 
 
 def api(**changes: t.Any) -> dict[str, t.Any]:
-    shape = {"pid": 381, "engine": "vllm", "stack": RAY, "container": "vllm_node", "address": "192.168.100.11", "port": 8000, "asked": "http://192.168.100.11:8000"}
+    shape = {
+        "pid": 381,
+        "engine": "vllm",
+        "stack": RAY,
+        "container": "vllm_node",
+        "address": "192.168.100.11",
+        "port": 8000,
+        "asked": "http://192.168.100.11:8000",
+    }
     answer = {"world": True, "state": "answers", "error": "", "health": 200, "models_status": 401, "models": None, "open": False, "running": 0.0, "tokens": 0.0}
     return {**shape, **answer, **changes}
 
@@ -55,13 +91,18 @@ def rank(pid: int, host: str, **changes: t.Any) -> dict[str, t.Any]:
 #: The head: processes by their place are 0 server, 1 core, 2 rank, 3 raylet, 4 gcs_server, 5 dashboard. The worker: 0 rank, 1 raylet.
 HEAD = {
     "processes": [
-        part(381, "api_server", argv=SERVE), part(855, "engine_core", ppid=381, argv=["VLLM::EngineCore"]), rank(1033, "192.168.100.11"),
+        part(381, "api_server", argv=SERVE),
+        part(855, "engine_core", ppid=381, argv=["VLLM::EngineCore"]),
+        rank(1033, "192.168.100.11"),
         part(321, "raylet", "ray", argv=["/x/ray/raylet"]),
         part(319, "gcs_server", "ray", argv=["/x/ray/gcs_server"], listens=[{"address": "0.0.0.0", "port": 6379}]),
         part(320, "ray_dashboard", "ray", argv=["python3", "dashboard.py", "--port=8265"], listens=[{"address": "0.0.0.0", "port": 20108}]),
     ],
-    "containers": [container()], "apis": [api()], "sample_s": 2.0, "errors": [],
-}  # fmt: skip
+    "containers": [container()],
+    "apis": [api()],
+    "sample_s": 2.0,
+    "errors": [],
+}
 WORKER = {"processes": [rank(1104, "192.168.100.12"), part(325, "raylet", "ray")], "containers": [container()], "apis": [], "sample_s": 2.0, "errors": []}
 NATIVE = ["python3", "vllm", "serve", "org/m", "--nnodes", "2", "--master-addr", "10.0.0.1"]
 
@@ -81,8 +122,16 @@ def changed(tree: t.Any, changes: dict[str, t.Any]) -> t.Any:
     return tree
 
 
-def asked(stack: dict[str, t.Any] = HEAD, info: dict[str, t.Any] = HEALTHY, zombies: t.Sequence[dict[str, t.Any]] = (), **settings: t.Any) -> dict[str, t.Any]:
-    return {"info": copy.deepcopy(info), "stack": copy.deepcopy(stack), "zombies": {"findings": list(zombies)}, "failure": "", "settings": settings}
+def asked(
+    stack: dict[str, t.Any] | None = None, info: dict[str, t.Any] | None = None, zombies: t.Sequence[dict[str, t.Any]] = (), **settings: t.Any
+) -> dict[str, t.Any]:
+    return {
+        "info": copy.deepcopy(info or HEALTHY),
+        "stack": copy.deepcopy(stack or HEAD),
+        "zombies": {"findings": list(zombies)},
+        "failure": "",
+        "settings": settings,
+    }
 
 
 def worker_info(**changes: t.Any) -> dict[str, t.Any]:
@@ -104,52 +153,84 @@ def native(head: t.Sequence[str] = (), worker: t.Sequence[str] = ()) -> dict[str
     """Changes that make a native stack of two; spare words are added to its arguments."""
     of = {"stack": "native 10.0.0.1:29501"}
     return {
-        "head": {**HEAD, "processes": [part(381, "api_server", argv=[*NATIVE, "-tp", "2", *head], **of), {**rank(1033, "a", ppid=381), **of}], "apis": [api(**of)]},
-        "worker": {**WORKER, "processes": [part(325, "headless", argv=[*NATIVE, "-tp", "2", "--headless", "--node-rank", "1", *worker], **of), {**rank(1104, "b"), **of}]},
-    }  # fmt: skip
+        "head": {
+            **HEAD,
+            "processes": [part(381, "api_server", argv=[*NATIVE, "-tp", "2", *head], **of), {**rank(1033, "a", ppid=381), **of}],
+            "apis": [api(**of)],
+        },
+        "worker": {
+            **WORKER,
+            "processes": [part(325, "headless", argv=[*NATIVE, "-tp", "2", "--headless", "--node-rank", "1", *worker], **of), {**rank(1104, "b"), **of}],
+        },
+    }
 
 
-OLLAMA = {"pid": 901, "name": "ollama", "cmdline": "ollama serve", "user": "ollama", "kind": "ollama", "container": "", "cuda": True, "gpu_mib": 6220, "rss_mb": 900}
+OLLAMA = {
+    "pid": 901,
+    "name": "ollama",
+    "cmdline": "ollama serve",
+    "user": "ollama",
+    "kind": "ollama",
+    "container": "",
+    "cuda": True,
+    "gpu_mib": 6220,
+    "rss_mb": 900,
+}
 
 #: Rule → what has to be otherwise for it to answer, and it alone. `head` and `worker` change the stacks, `info` the head's machine.
 TRIGGERS: dict[str, dict[str, t.Any]] = {
     "node.answers": {"failure": "Missing sudo password", "words": ["Missing sudo password", "gb10_become=false"], "beside": {"stack.spins"}},
     "stack.env_same": {
-        "worker": {"processes__0__env__VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, "node": "cluster",
+        "worker": {"processes__0__env__VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"},
+        "node": "cluster",
         "words": ["VLLM_ALLOW_LONG_MAX_MODEL_LEN", "spark-1 1, spark-2 0", RAY],
     },
-    "stack.arguments_same": {"native": (["--dtype", "auto"], ["--dtype", "bfloat16"]), "node": "cluster", "words": ["--dtype", "spark-1 auto, spark-2 bfloat16"]},
+    "stack.arguments_same": {
+        "native": (["--dtype", "auto"], ["--dtype", "bfloat16"]),
+        "node": "cluster",
+        "words": ["--dtype", "spark-1 auto, spark-2 bfloat16"],
+    },
     "stack.image_same": {"worker": {"containers__0__image_id": "sha256:2a"}, "node": "cluster", "words": ["sha256:1f0c", "sha256:2a", "docker save"]},
     "stack.versions_same": {"worker": {"processes__0__versions": {"vllm": "0.31.0", "ray": "2.60.0"}}, "node": "cluster", "words": ["vllm differs", "0.31.0"]},
     "stack.ranks_complete": {"worker": {"processes": [part(325, "raylet", "ray")]}, "words": ["started for 2 ranks, 1 were found (spark-1 1)"]},
     "stack.orphans": {
-        "head": {"processes__1__orphan": True, "processes__1__why": "process 1 adopted it"}, "words": ["VLLM::EngineCore (pid 855)", "sudo kill 855", "cuda_zombie_check"],
+        "head": {"processes__1__orphan": True, "processes__1__why": "process 1 adopted it"},
+        "words": ["VLLM::EngineCore (pid 855)", "sudo kill 855", "cuda_zombie_check"],
     },
     "stack.rdma_used": {"worker": {"processes__0__rdma": []}, "node": "spark-2", "words": ["pid 1104", "rocep1s0f0", "--device=/dev/infiniband"]},
     "stack.rdma_allowed": {
-        "head": {"processes__2__env__NCCL_IB_DISABLE": "1"}, "worker": {"processes__0__env__NCCL_IB_DISABLE": "1"}, "node": "both", "words": ["NCCL_IB_DISABLE=1"],
+        "head": {"processes__2__env__NCCL_IB_DISABLE": "1"},
+        "worker": {"processes__0__env__NCCL_IB_DISABLE": "1"},
+        "node": "both",
+        "words": ["NCCL_IB_DISABLE=1"],
     },
     "stack.memlock": {"head": {"processes__2__memlock_bytes": 8388608}, "words": ["8388608", "memlock=-1:-1"]},
     "ray.raylet": {"worker": {"processes": [WORKER["processes"][0]]}, "node": "spark-2", "words": ["ray start --address"]},
     "ray.open": {"head": {"processes__4__env": {}}, "words": ["gcs_server (pid 319)", "6379", "RAY_AUTH_MODE=token"]},
     "ray.memory_monitor": {"worker": {"processes__1__env": {}}, "node": "spark-2", "words": ["RAY_memory_monitor_refresh_ms=(not set)"]},
     "stack.api_answers": {
-        "head": {"apis__0__state": "silent", "apis__0__error": "no answer within 3 s", "apis__0__health": None}, "words": ["192.168.100.11:8000", "no answer within 3 s"],
+        "head": {"apis__0__state": "silent", "apis__0__error": "no answer within 3 s", "apis__0__health": None},
+        "words": ["192.168.100.11:8000", "no answer within 3 s"],
     },
     "stack.api_closed": {
-        "head": {"apis__0__open": True, "apis__0__models_status": 200, "apis__0__models": [{"id": "tiny", "max_model_len": 2048}]}, "words": ["tiny", "without a key"],
+        "head": {"apis__0__open": True, "apis__0__models_status": 200, "apis__0__models": [{"id": "tiny", "max_model_len": 2048}]},
+        "words": ["tiny", "without a key"],
     },
     "stack.secret_in_arguments": {"head": {"processes__0__argv": [*SERVE, "--api-key", "<secret>"]}, "words": ["(--api-key)"]},
     "stack.spins": {
-        "head": {"apis__0__running": 2.0}, "worker": {"processes__0__cpu_percent": 99.5}, "node": "spark-2", "words": ["pid 1104", "99.5 %", "2 request(s)", "sample_s=30"],
+        "head": {"apis__0__running": 2.0},
+        "worker": {"processes__0__cpu_percent": 99.5},
+        "node": "spark-2",
+        "words": ["pid 1104", "99.5 %", "2 request(s)", "sample_s=30"],
     },
     "stack.idle_spin": {"head": {"processes__2__cpu_percent": 101.0}, "words": ["101 %"]},
     "stack.memory_left": {"info": {"memory__available_mb": 5500}, "words": ["5.4 GiB"]},
     "stack.alone": {"info": {"tenants": [OLLAMA, {**OLLAMA, "pid": 855, "kind": "vllm"}]}, "words": ["ollama (pid 901, ollama, user ollama)", "6220 MiB"]},
     "stack.one_engine": {
-        "head": {"processes": [*HEAD["processes"], part(77, "api_server", stack="local 77", argv=["vllm", "serve", "x"])]}, "words": ["2 engines", "pid 77"],
+        "head": {"processes": [*HEAD["processes"], part(77, "api_server", stack="local 77", argv=["vllm", "serve", "x"])]},
+        "words": ["2 engines", "pid 77"],
     },
-}  # fmt: skip
+}
 
 
 def triggered(trigger: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -217,10 +298,17 @@ def test_nodes_without_any_stack_pass():
 
 
 def test_a_node_that_cannot_be_reached_is_reported_and_the_other_judged():
-    lost = {"info": {"unreachable": True, "msg": "Failed to connect to the host via ssh: no route"}, "stack": {"skipped": True}, "zombies": {"skipped": True}, "failure": ""}
+    lost = {
+        "info": {"unreachable": True, "msg": "Failed to connect to the host via ssh: no route"},
+        "stack": {"skipped": True},
+        "zombies": {"skipped": True},
+        "failure": "",
+    }
     other = asked(WORKER, worker_info(memory__swap_free_mb=100))
     record = judged(lost, other)
-    assert {("node.answers", "spark-1", "block"), ("memory.swap", "spark-2", "warn")} == {(one["id"], one["node"], one["verdict"]) for one in record["findings"]}
+    assert {("node.answers", "spark-1", "block"), ("memory.swap", "spark-2", "warn")} == {
+        (one["id"], one["node"], one["verdict"]) for one in record["findings"]
+    }
     assert "no route" in record["findings"][0]["message"] and record["found"][0] == "spark-1: could not be looked at"
     assert all(entry["why"] == "node.answers comes first" for entry in record["not_judged"] if entry["node"] == "spark-1")
 
@@ -237,7 +325,10 @@ def test_without_the_module_for_processes_the_rest_is_judged():
 
 
 def test_what_an_ordinary_account_may_not_see_is_unknown_with_the_reason():
-    errors = [{"section": name, "verdict": "unknown", "error": f"{name} may not be seen", "remedy": "Run the task with become: true."} for name in ("env", "rdma", "listens", "versions")]
+    errors = [
+        {"section": name, "verdict": "unknown", "error": f"{name} may not be seen", "remedy": "Run the task with become: true."}
+        for name in ("env", "rdma", "listens", "versions")
+    ]
     blind = changed(HEAD, {f"processes__{index}__{name}": None for index in range(6) for name in ("env", "rdma", "listens", "versions")})
     record = judged(asked({**blind, "errors": errors}))
     assert {found["verdict"] for found in record["findings"]} == {"unknown"}
@@ -259,7 +350,11 @@ def test_processes_that_could_not_be_listed_pass_nothing():
 def test_engines_of_their_own_on_two_nodes_are_not_compared():
     def alone(pid: int, **env: str) -> dict[str, t.Any]:
         of = {"stack": f"local {pid}", "age_s": 7200}
-        return {**EMPTY, "processes": [part(pid, "api_server", argv=["vllm", "serve", f"m{pid}"], **of), part(pid + 1, "rank", ppid=pid, env=env, **of)], "apis": [api(pid=pid, **of)]}
+        return {
+            **EMPTY,
+            "processes": [part(pid, "api_server", argv=["vllm", "serve", f"m{pid}"], **of), part(pid + 1, "rank", ppid=pid, env=env, **of)],
+            "apis": [api(pid=pid, **of)],
+        }
 
     assert ids(judged(asked(alone(7, VLLM_A="1")), asked(alone(7, VLLM_A="2"), worker_info()))) == set()
 

@@ -345,7 +345,7 @@ def test_a_ring_of_three_is_recognised():
 
 def test_one_node_without_rdma_devices():
     plan = planned(spark(1), without_rdma(spark(2)))
-    assert [one for one in problems(plan)] == [("init.rdma", "spark2", "warn")] * 2
+    assert list(problems(plan)) == [("init.rdma", "spark2", "warn")] * 2
     assert "modprobe mlx5_ib" in said(plan, "rdma")
     assert loaded(plan)["spark2"]["gb10_rdma_devices"] == [] and loaded(plan)["spark1"]["gb10_rdma_devices"] == ["rocep1s0f0", "roceP2p1s0f0"]
     assert judged(plan) == []
@@ -613,7 +613,18 @@ def test_nothing_is_written_beside_a_file_of_somebody():
 
 # --- whatever nodes answer ------------------------------------------------------------------------------------------------------------
 
-ODD_ADDRESSES = ["", "169.254.1.1/16", "192.168.101.12/31", "10.0.0.5/30", "10.0.0.6/30", "10.1.1.1/32", "10.0.0.7/8", "192.168.7.7/16", "172.16.1.1/12", "10.0.0.9/29"]
+ODD_ADDRESSES = [
+    "",
+    "169.254.1.1/16",
+    "192.168.101.12/31",
+    "10.0.0.5/30",
+    "10.0.0.6/30",
+    "10.1.1.1/32",
+    "10.0.0.7/8",
+    "192.168.7.7/16",
+    "172.16.1.1/12",
+    "10.0.0.9/29",
+]
 ADDRESS = st.sampled_from([*ODD_ADDRESSES, "192.168.100.11/24", "192.168.100.12/24", "192.168.101.11/24", "192.168.101.12/24"])
 LINKS = st.dictionaries(st.sampled_from(list(DEVICES)), st.one_of(ADDRESS, st.lists(ADDRESS, max_size=3)), max_size=4)
 

@@ -81,7 +81,9 @@ def second(info: dict[str, t.Any] | None = None, **settings: t.Any) -> dict[str,
     return asked(json.loads(text), **{**own, **settings})
 
 
-def judged(one: dict[str, t.Any] | None = None, other: dict[str, t.Any] | None = None, profile: dict[str, t.Any] | None = None, **run: t.Any) -> dict[str, t.Any]:
+def judged(
+    one: dict[str, t.Any] | None = None, other: dict[str, t.Any] | None = None, profile: dict[str, t.Any] | None = None, **run: t.Any
+) -> dict[str, t.Any]:
     """Return the record of two nodes, judged against its schema."""
     record = _rules.judge({"spark-1": one or asked(), "spark-2": other or second()}, profile or PROFILE, {**RUN, **run})
     jsonschema.validate(record, SCHEMA)
@@ -105,7 +107,15 @@ def event(kind: str, text: str) -> dict[str, t.Any]:
 
 
 def listener(**changes: t.Any) -> dict[str, t.Any]:
-    held = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "cmdline": "redis-server", "since": "2026-11-20T10:00:00Z", "container": ""}
+    held = {
+        "port": 6379,
+        "address": "0.0.0.0",
+        "pid": 7,
+        "process": "redis-server",
+        "cmdline": "redis-server",
+        "since": "2026-11-20T10:00:00Z",
+        "container": "",
+    }
     return {**held, **changes}
 
 
@@ -120,8 +130,17 @@ def tenant(**changes: t.Any) -> dict[str, t.Any]:
 
 
 FOREIGN = {
-    "id": "77aa", "name": "vllm_node", "image": "eugr/spark-vllm:latest", "state": "running", "command": "sleep infinity", "created": "2026-11-20T10:00:00Z",
-    "gpu": True, "pids": [], "host_network": True, "env_names": [], "ports": [],
+    "id": "77aa",
+    "name": "vllm_node",
+    "image": "eugr/spark-vllm:latest",
+    "state": "running",
+    "command": "sleep infinity",
+    "created": "2026-11-20T10:00:00Z",
+    "gpu": True,
+    "pids": [],
+    "host_network": True,
+    "env_names": [],
+    "ports": [],
 }
 ARM_BASE = "images__nvcr.io/nvidia/vllm:26.05.post1-py3"
 TAG = "images__local/vllm-ray:26.05.post1"
@@ -153,7 +172,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "gpu.driver_known_bad": {"one": {"gpus__0__driver_version": "590.48.01"}, "other": {"gpus__0__driver_version": "590.48.01"}, "node": "both"},
     "gpu.driver_same": {"other": {"gpus__0__driver_version": "580.95.05"}, "node": CLUSTER, "words": ["spark-2 580.95.05"]},
     "gpu.vbios_same": {"other": {"gpus__0__vbios": "9A.0B.29.00.01"}, "node": CLUSTER},
-    "gpu.stuck_low_power": {"one": {"gpus__0__utilisation_percent": 96, "gpus__0__sm_clock_mhz": 800, "gpus__0__power_w": 19.5}, "words": ["96 %", "800 MHz", "unplug"]},
+    "gpu.stuck_low_power": {
+        "one": {"gpus__0__utilisation_percent": 96, "gpus__0__sm_clock_mhz": 800, "gpus__0__power_w": 19.5},
+        "words": ["96 %", "800 MHz", "unplug"],
+    },
     "gpu.throttled": {"one": {"gpus__0__throttle": ["sw_thermal_slowdown"]}},
     "gpu.mps": {
         "one": {"environment": [{"where": "/etc/environment", "name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/mps"}]},
@@ -162,7 +184,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "driver.loaded": {"one": {"kernel__modules__nvidia__installed": "580.173.02"}, "words": ["580.159.03", "580.173.02", "reboot"]},
     "driver.next_boot": {"one": {"kernel__next_boot": {"release": "7.0.0-1021-nvidia", "has_nvidia_driver": False}}},
     "kernel.known_bad": {
-        "one": {"kernel__release": "7.0.0-1019-nvidia"}, "other": {"kernel__release": "7.0.0-1019-nvidia"}, "node": "both", "words": ["ENOMEM"],
+        "one": {"kernel__release": "7.0.0-1019-nvidia"},
+        "other": {"kernel__release": "7.0.0-1019-nvidia"},
+        "node": "both",
+        "words": ["ENOMEM"],
     },
     "kernel.same": {"one": {"kernel__release": "6.17.0-1026-nvidia"}, "node": CLUSTER},
     "kernel.modeset": {"one": {"kernel__parameters": {"nvidia_drm.modeset": "N"}}},
@@ -185,7 +210,9 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "fabric.twins_apart": {"one": {"fabric__1__networks": NETWORK_101, "fabric__1__gids__1__address": "192.168.100.21"}, "words": ["192.168.100.0/24"]},
     "fabric.twin_address": {"one": {"fabric__1__networks": [], "fabric__1__addresses": []}, "words": ["enP2p1s0f0np0, the twin of enp1s0f0np0"]},
     "fabric.mtu": {
-        "one": {"fabric__0__mtu": 1500, "fabric__1__mtu": 1500}, "other": {"fabric__0__mtu": 1500, "fabric__1__mtu": 1500}, "node": "both",
+        "one": {"fabric__0__mtu": 1500, "fabric__1__mtu": 1500},
+        "other": {"fabric__0__mtu": 1500, "fabric__1__mtu": 1500},
+        "node": "both",
     },
     "fabric.mtu_same": {"one": {"fabric__0__mtu": 9216, "fabric__1__mtu": 9216}, "node": CLUSTER, "words": ["spark-1 9216, spark-2 9000"]},
     "fabric.speed": {"one": {"fabric__0__speed_mbps": 100000}},
@@ -207,7 +234,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     },
     "memory.alike": {"one": {"memory__total_mb": 118000}, "node": CLUSTER, "words": ["the smallest would fill up first"]},
     "memory.available": {
-        "one": {"memory__available_mb": 88000}, "other": {"memory__available_mb": 88000}, "node": "both", "words": ["85.9 GiB of memory are available, 91.3 GiB needed"],
+        "one": {"memory__available_mb": 88000},
+        "other": {"memory__available_mb": 88000},
+        "node": "both",
+        "words": ["85.9 GiB of memory are available, 91.3 GiB needed"],
     },
     "memory.available_alike": {"one": {"memory__available_mb": 110000}, "node": CLUSTER},
     "memory.swap": {"one": {"memory__swap_free_mb": 8000}, "words": ["8383 MiB"]},
@@ -223,7 +253,8 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "cuda_zombie.unknown": {"zombies": [reported("unknown", "unknown")], "verdict": "unknown"},
     "tenant.holding": {"one": {"tenants": [tenant()]}, "words": ["ollama (pid 901, ollama, user ollama) holds 21000 MiB"]},
     "tenant.idle": {
-        "one": {"tenants": [tenant(gpu_mib=None), tenant(pid=902, gpu_mib=None)]}, "words": ["and 1 more", "no memory that the driver lists"],
+        "one": {"tenants": [tenant(gpu_mib=None), tenant(pid=902, gpu_mib=None)]},
+        "words": ["and 1 more", "no memory that the driver lists"],
     },
     "container.foreign_gpu": {"one": {"foreign_containers": [FOREIGN]}, "words": ["vllm_node", "docker stop vllm_node"]},
     "container.other_cluster": {"one": {"containers": [container(cluster="judges", name="gb10-judges-head")]}, "words": ["gb10-judges-head"]},
@@ -431,7 +462,12 @@ def test_the_inventory_wins_over_the_profile():
     record = judged(asked(node(**SWAP), rules={"memory.swap": {"most_mb": 100}}), profile=profile)
     assert ids(record) == {"memory.swap"}
     assert record["tuned"][0] == {
-        "id": "memory.swap", "by": ["profile", "gb10_rules"], "verdict": None, "limits": {"most_mb": 100}, "why": "it swaps idle pages", "nodes": ["spark-1"],
+        "id": "memory.swap",
+        "by": ["profile", "gb10_rules"],
+        "verdict": None,
+        "limits": {"most_mb": 100},
+        "why": "it swaps idle pages",
+        "nodes": ["spark-1"],
     }
 
 
@@ -546,7 +582,9 @@ def test_a_bond_is_a_topology_of_its_own():
     """Its members have no addresses, the bond has one."""
     address = HEALTHY["interfaces"][2]
     bond = {**address, "name": "bond0"}
-    changes: dict[str, t.Any] = {f"fabric__{index}__{key}": value for index in (0, 1) for key, value in (("bond", "bond0"), ("addresses", []), ("networks", []))}
+    changes: dict[str, t.Any] = {
+        f"fabric__{index}__{key}": value for index in (0, 1) for key, value in (("bond", "bond0"), ("addresses", []), ("networks", []))
+    }
     info = node(interfaces=[*HEALTHY["interfaces"][:2], bond], **changes)
     record = judged(asked(info, fabric_interfaces=["bond0"], rdma_devices=[]), second(copy.deepcopy(info), fabric_interfaces=["bond0"], rdma_devices=[]))
     assert ids(record) == set()
@@ -589,7 +627,9 @@ def test_where_the_api_can_listen():
 # --- memory -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("total_mb", "class_gb", "met"), [(124620, 128, False), (122536, 128, False), (60200, 64, False), (24000, None, False), (60200, 128, True)])
+@pytest.mark.parametrize(
+    ("total_mb", "class_gb", "met"), [(124620, 128, False), (122536, 128, False), (60200, 64, False), (24000, None, False), (60200, 128, True)]
+)
 def test_memory_of_the_profiles_class_or_more_is_enough(total_mb, class_gb, met):
     profile = {**PROFILE, "memory": {**PROFILE["memory"], "class_gb": class_gb}}
     changes = {"memory__total_mb": total_mb, "memory__available_mb": total_mb - 2000}
