@@ -2,16 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two ways to a node's Docker engine. This module util is PRIVATE to the collection.
+"""A way to a node's Docker engine that needs Python's standard library alone. This module util is PRIVATE to the collection.
 
-:class:`EngineApi` needs Python's standard library alone and is what reading modules use. :func:`sdk_client` returns the
-Docker SDK's client for modules that act on containers. Both settle the API version with the engine, old or new: the first
-speaks the oldest that has all we use and the engine still answers, the second, which knows no range, the engine's newest.
+:class:`EngineApi` is what reading modules use; those that act on containers have the Docker SDK (``_docker_sdk.py``) beside it. It settles
+the API version with the engine, old or new: it speaks the oldest that has all we use and the engine still answers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import re
@@ -21,15 +19,6 @@ import typing as t
 import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-
-try:
-    import docker
-    import docker.errors
-    import requests.exceptions
-except ImportError as missing:
-    SDK_MISSING: ImportError | None = missing
-else:
-    SDK_MISSING = None
 
 #: The oldest API that has all we use (engine 20.10). Newer engines are spoken to at their own minimum when that is higher.
 OLDEST_API = (1, 41)
@@ -44,7 +33,7 @@ OWNER = "gb10.cluster"
 STDERR_STREAM = 2
 
 #: What an engine answers to a request in an API version that it has given up (Docker 29: below 1.44).
-_TOO_OLD = re.compile(r"client version (?P<spoken>[\d.]+) is too old\. Minimum supported API version is (?P<minimum>[\d.]+)")
+TOO_OLD = re.compile(r"client version (?P<spoken>[\d.]+) is too old\. Minimum supported API version is (?P<minimum>[\d.]+)")
 
 
 class NotFound(ClusterError):
@@ -178,7 +167,7 @@ class EngineApi:
         if answer.status >= 400:
             words = engine_message(content)
             # The version was agreed on with this engine, or with the one that was here before it.
-            remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if _TOO_OLD.search(words) else ""
+            remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if TOO_OLD.search(words) else ""
             raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=answer.status)
         return content
 
@@ -330,52 +319,6 @@ def _parsed(body: bytes) -> t.Any:
 
 def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="/:@")
-
-
-def sdk_client(socket_path: str, timeout: float) -> docker.DockerClient:
-    """Return the Docker SDK's client for the engine at ``socket_path``; ``timeout`` (seconds) holds for one answer."""
-    if SDK_MISSING is not None:
-        raise ClusterError(
-            f"the node's Python lacks the Docker SDK: {SDK_MISSING}",
-            remedy="Install the distribution's package: apt-get install python3-docker",
-        )
-    with sdk_errors(f"connecting to the Docker engine at {socket_path}"):
-        return docker.DockerClient(base_url=f"unix://{socket_path}", version="auto", timeout=timeout)
-
-
-@contextlib.contextmanager
-def sdk_errors(doing: str) -> t.Iterator[None]:
-    """Turn the Docker SDK's exceptions into the collection's; ``doing`` says what was tried (``creating container X``)."""
-    try:
-        yield
-    except docker.errors.NotFound as error:
-        raise NotFound(f"{doing}: {error.explanation or error}", detail=str(error.explanation or error)) from error
-    except requests.exceptions.Timeout as error:
-        raise UnknownState(f"{doing}: the Docker engine did not answer in time", raw=str(error)) from error
-    except docker.errors.APIError as error:
-        words = str(error.explanation or error)
-        raise ClusterError(f"{doing}: {words}", remedy=_version_remedy(words), detail=words, status=error.status_code) from error
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise ClusterError(f"{doing}: {error}", remedy=_sdk_remedy(str(error)), detail=str(error)) from error
-
-
-def _version_remedy(words: str) -> str:
-    """Return what to upgrade when an engine refuses the SDK for its age, nothing for other refusals."""
-    refusal = _TOO_OLD.search(words)
-    if refusal is None:
-        return ""
-    return (
-        f"This node's Docker SDK {docker.__version__} spoke API {refusal['spoken']}, its engine wants {refusal['minimum']} or newer: "
-        "upgrade the distribution's python3-docker, or install docker 7.1 or newer with pip."
-    )
-
-
-def _sdk_remedy(message: str) -> str:
-    if "http+docker" in message:
-        return "This Docker SDK does not fit the installed requests library: install the distribution's python3-docker, or docker 7.1 or newer with pip."
-    if "Permission denied" in message:
-        return "Run the task with become: true, or put the user into the group docker."
-    return "Start the Docker engine: systemctl start docker. When it listens elsewhere, set docker_socket."
 
 
 def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.Any] | None:

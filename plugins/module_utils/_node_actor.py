@@ -27,9 +27,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     EngineApi,
     NotFound,
     find_node_container,
-    sdk_client,
-    sdk_errors,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._docker_sdk import sdk_client, sdk_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._node_container import Action, Current, Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock

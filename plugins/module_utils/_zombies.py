@@ -17,7 +17,7 @@ import signal
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _gpu, _gpu_xml, _launcher
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _gpu, _launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._page_cache import SERVING_TITLES, serves
 from ansible_collections.gb10.cluster.plugins.module_utils._processes import Process
@@ -254,12 +254,12 @@ def session_lives(pid: int, processes: t.Mapping[int, Process], proc_root: str) 
     return one.session == 0 or (leader is not None and not leader.ended)
 
 
-def look(nvidia_smi: str, timeout: float, proc_root: str, scan: t.Callable[[str], t.Any]) -> Look:
-    """Ask the driver, then the kernel. Raises :class:`UnknownState` when one of them gives no readable answer."""
-    gpus = _gpu_xml.gpus(nvidia_smi, timeout)
+def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.Any], proc_root: str) -> Look:
+    """Ask the driver for its ``cards``, then the kernel for its processes. Raises :class:`UnknownState` when one of them gives no readable answer."""
+    gpus = cards()
     entries = listed(gpus)
     try:
-        processes = scan(proc_root).processes
+        processes = scan().processes
     except OSError as error:
         raise UnknownState(f"{proc_root} cannot be listed: {error.strerror}", reason="processes unseen", raw=str(error)) from error
 

@@ -181,7 +181,8 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _prune
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound, sdk_client, sdk_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker_sdk import sdk_client, sdk_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 

@@ -48,6 +48,7 @@ options:
       - kernel_log
       - tenants
       - models
+      - zombies
     default: []
     version_added: 0.2.0
   devices:
@@ -139,6 +140,19 @@ options:
       - Where the kernels themselves lie.
     type: path
     default: /boot
+    version_added: 0.2.0
+  pid_namespace:
+    description:
+      - For RV(zombies), where the driver's process numbers are counted. V(auto) recognises the machine's own pid namespace, V(host) asserts it.
+    type: str
+    choices: [auto, host]
+    default: auto
+    version_added: 0.2.0
+  state_dir:
+    description:
+      - For RV(zombies), the directory that holds the state of this collection's clusters on the node, and the baseline of its memory.
+    type: path
+    default: /var/lib/gb10
     version_added: 0.2.0
 """
 
@@ -1019,6 +1033,31 @@ models:
       description: Where it lies.
       type: str
       sample: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+zombies:
+  description:
+    - What M(gb10.cluster.cuda_zombie_check) answers at a first glance, when nothing is waited for and nothing is ended. A leak is never proven by it.
+    - Where RV(zombies.verdict) is not V(pass), that module gives processes and memory their time.
+  returned: when asked for
+  type: dict
+  version_added: 0.2.0
+  contains:
+    verdict:
+      description: The gravest verdict among the findings.
+      type: str
+      sample: pass
+    findings:
+      description: The findings, as that module returns them.
+      type: list
+      elements: dict
+      sample: []
+    classes:
+      description: Process numbers by class.
+      type: dict
+      sample: {live: [4711], defunct: [], ghost: [], orphan: [], unknown: []}
+    needs_reboot:
+      description: Whether only a reboot gives memory back.
+      type: bool
+      sample: false
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1067,6 +1106,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _net,
     _processes,
     _tenants,
+    _zombie_check,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
@@ -1097,6 +1137,7 @@ SECTIONS = (
     "kernel_log",
     "tenants",
     "models",
+    "zombies",
 )
 
 
@@ -1151,6 +1192,7 @@ class Look:
         self.processes = once(lambda: _processes.scan(self.proc))
         self.links = once(lambda: _net.interfaces(self.sysfs, self.proc))
         self.rdma_devices = once(lambda: _net.rdma_devices(self.sysfs))
+        self.log = once(lambda: _kernel_log.kernel_log(params["kernel_log"], self.proc, params["tool_timeout"]))
         self.cards = once(lambda: _gpu_xml.gpus(params["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
 
     def _entries(self) -> list[dict[str, t.Any]]:
@@ -1242,7 +1284,7 @@ class Look:
         return part(lambda: _limits.limits(self.processes().processes.values(), self._meminfo, self.proc, part))
 
     def kernel_log(self) -> dict[str, t.Any] | None:
-        return self.sections.read("kernel_log", lambda: _kernel_log.kernel_log(self.params["kernel_log"], self.proc, self.params["tool_timeout"]))
+        return self.sections.read("kernel_log", self.log)
 
     def tenants(self) -> list[dict[str, t.Any]]:
         part = self.sections.part("tenants")
@@ -1261,6 +1303,12 @@ class Look:
 
     def models(self) -> list[dict[str, t.Any]]:
         return _models_disk.models(self.params["model_roots"], self.sections.part("models"))
+
+    def zombies(self) -> dict[str, t.Any]:
+        readers = _zombie_check.Readers(self.cards, self.processes, self.log)
+        # It tells by itself what it could not see.
+        found = _zombie_check.check({**_zombie_check.GLANCE, **self.params}, True, readers)
+        return {name: found[name] for name in ("verdict", "findings", "classes", "needs_reboot")}
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -1292,6 +1340,8 @@ def main() -> None:
             "etc_root": {"type": "path", "default": "/etc"},
             "modules_root": {"type": "path", "default": "/lib/modules"},
             "boot_root": {"type": "path", "default": "/boot"},
+            "pid_namespace": {"type": "str", "choices": ["auto", "host"], "default": "auto"},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

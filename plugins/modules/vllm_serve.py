@@ -331,7 +331,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _launch, _launcher, _module, _serve_spec, _vllm_args
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _docker_sdk, _engine, _launch, _launcher, _module, _serve_spec, _vllm_args
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -533,12 +533,12 @@ def not_started(paths: _engine.EnginePaths, run_id: str, code: int) -> ClusterEr
 
 def start_engine(params: dict[str, t.Any], paths: _engine.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
     """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
-    client = _docker.sdk_client(params["docker_socket"], params["docker_timeout"])
-    with _docker.sdk_errors(f"starting the launcher in container {container_id[:12]}"):
+    client = _docker_sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
+    with _docker_sdk.sdk_errors(f"starting the launcher in container {container_id[:12]}"):
         run = client.api.exec_create(container_id, _launch.argv("run", "--run-id", spec["run_id"]), stdout=False, stderr=False)
         client.api.exec_start(run["Id"], detach=True)
     for _elapsed in clock(params["docker_timeout"], START_SLEEP):
-        with _docker.sdk_errors("asking how the launcher does"):
+        with _docker_sdk.sdk_errors("asking how the launcher does"):
             state = client.api.exec_inspect(run["Id"])
         # In this order: an engine may end before it was seen to begin.
         if _engine.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
@@ -569,8 +569,8 @@ def last_run(api: _docker.EngineApi, paths: _engine.EnginePaths, container: dict
 
 def unpause(params: dict[str, t.Any], container_id: str) -> None:
     """Let a paused container go on: only so can its engine end by itself."""
-    client = _docker.sdk_client(params["docker_socket"], params["docker_timeout"])
-    with _docker.sdk_errors(f"unpausing container {container_id[:12]}"):
+    client = _docker_sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
+    with _docker_sdk.sdk_errors(f"unpausing container {container_id[:12]}"):
         client.api.unpause(container_id)
 
 

@@ -103,7 +103,7 @@ ansible-playbook gb10.cluster.doctor -i spark1,spark2,
 ```
 
 looks at what runs on these machines, whoever started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, a bare `vllm serve`. No
-inventory file, group, profile or setting is needed. It reads (three module calls a node, some seconds), installs nothing, changes nothing, and does
+inventory file, group, profile or setting is needed. It reads (two module calls a node, some seconds), installs nothing, changes nothing, and does
 not fail for what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
 
 - Give it all nodes of a stack: ranks are compared with each other.

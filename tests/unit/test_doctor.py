@@ -24,9 +24,8 @@ HEALTHY_SMI = ROOT / "tests" / "unit" / "fixtures" / "nvidia_smi" / "composed_gb
 
 #: Where the modules look, in place of the machine. Only a play of its own can say that.
 DEFAULTS = [
-    {"gb10.cluster.node_info": {"nft": "/nonexistent", "docker_socket": "/nonexistent.sock"}},
+    {"gb10.cluster.node_info": {"nft": "/nonexistent", "docker_socket": "/nonexistent.sock", "state_dir": "{{ tree }}/state"}},
     {"gb10.cluster.stack_info": {"docker_socket": "/nonexistent.sock"}},
-    {"gb10.cluster.cuda_zombie_check": {"state_dir": "{{ tree }}/state", "docker_socket": "/nonexistent.sock"}},
 ]
 ROOTS = {
     "proc_root": "{{ tree }}/proc",

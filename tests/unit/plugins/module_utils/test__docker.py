@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Docker engine's API: what it answers, and what is made of it."""
+"""The Docker engine's API: what it answers, and what is made of it, by us and by the SDK."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _docker_sdk
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, ExecResult, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
@@ -233,9 +233,9 @@ def test_no_container_is_none(tmp_path):
 
 
 def test_a_missing_sdk_names_the_package(monkeypatch):
-    monkeypatch.setattr(_docker, "SDK_MISSING", ImportError("No module named 'docker'"))
+    monkeypatch.setattr(_docker_sdk, "SDK_MISSING", ImportError("No module named 'docker'"))
     with pytest.raises(ClusterError) as caught:
-        _docker.sdk_client("/var/run/docker.sock", 60)
+        _docker_sdk.sdk_client("/var/run/docker.sock", 60)
     assert "python3-docker" in caught.value.remedy
 
 
@@ -249,14 +249,14 @@ def test_a_missing_sdk_names_the_package(monkeypatch):
 )
 def test_sdk_connection_trouble_has_its_remedy(message, remedy):
     errors = pytest.importorskip("docker.errors")
-    with pytest.raises(ClusterError) as caught, _docker.sdk_errors("connecting"):
+    with pytest.raises(ClusterError) as caught, _docker_sdk.sdk_errors("connecting"):
         raise errors.DockerException(message)
     assert remedy in caught.value.remedy
 
 
 def test_sdk_refusals_keep_the_engines_words():
     errors = pytest.importorskip("docker.errors")
-    with pytest.raises(ClusterError, match="starting x: port is taken") as caught, _docker.sdk_errors("starting x"):
+    with pytest.raises(ClusterError, match="starting x: port is taken") as caught, _docker_sdk.sdk_errors("starting x"):
         raise errors.APIError("500 Server Error", explanation="port is taken")
     assert caught.value.details["detail"] == "port is taken"
     assert not caught.value.remedy
@@ -266,7 +266,7 @@ def test_the_sdk_speaks_a_version_that_the_engine_still_answers(tmp_path):
     pytest.importorskip("docker")
     answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.45/containers/json": ok([{"Id": "a"}])}
     with engine(tmp_path, answers) as (api, seen):
-        with contextlib.closing(_docker.sdk_client(api.socket_path, 5)) as client:
+        with contextlib.closing(_docker_sdk.sdk_client(api.socket_path, 5)) as client:
             assert client.api.containers() == [{"Id": "a"}]
     assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.45/containers/json"]
 
@@ -275,7 +275,7 @@ def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
     docker = pytest.importorskip("docker")
     with engine(tmp_path, {"GET /v1.41/containers/json": TOO_OLD}) as (api, _seen):
         with contextlib.closing(docker.APIClient(f"unix://{api.socket_path}", version="1.41")) as client:
-            with pytest.raises(ClusterError, match="listing: client version 1.41 is too old") as caught, _docker.sdk_errors("listing"):
+            with pytest.raises(ClusterError, match="listing: client version 1.41 is too old") as caught, _docker_sdk.sdk_errors("listing"):
                 client.containers()
     assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
     assert "python3-docker" in caught.value.remedy

@@ -12,7 +12,7 @@ import os
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _launcher, _serve_spec
+from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _docker_sdk, _engine, _launcher, _serve_spec
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve
 
@@ -460,7 +460,7 @@ def launch(tmp_path, monkeypatch):
 
     def start(state, **notes):
         client = Sdk(state)
-        monkeypatch.setattr(_docker, "sdk_client", lambda _socket, _timeout: client)
+        monkeypatch.setattr(_docker_sdk, "sdk_client", lambda _socket, _timeout: client)
         for name, note in notes.items():
             (tmp_path / "gb10" / "run" / f"{name}.json").write_text(json.dumps(note))
         vllm_serve.start_engine(options(docker_timeout=1), paths, "c" * 64, {"run_id": "r"})
