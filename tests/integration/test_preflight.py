@@ -256,6 +256,19 @@ def other_kernel_parameters(lab: Lab) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
+def crowd(lab: Lab) -> t.Iterator[None]:
+    program = "import subprocess\nall = [subprocess.Popen(['sleep', 'infinity']) for _ in range(4000)]\nprint('up', flush=True)\nall[0].wait()"
+    out = "/run/gb10-lab/crowd"
+    unit = ("systemd-run", "--quiet", f"--unit={UNIT}", "--collect", f"--property=StandardOutput=truncate:{out}", "--property=TasksMax=infinity")
+    lab.run(WORKER, *unit, "python3", "-c", program)
+    try:
+        lab.run(WORKER, "timeout", "120", "sh", "-c", f"until [ -s {out} ]; do sleep 0.2; done")
+        yield
+    finally:
+        lab.run(WORKER, "systemctl", "stop", UNIT)
+
+
+@contextlib.contextmanager
 def image_gone(lab: Lab) -> t.Iterator[None]:
     lab.run(WORKER, "docker", "tag", IMAGE, "users/kept:1")
     lab.run(WORKER, "docker", "rmi", "--no-prune", IMAGE)
@@ -338,6 +351,10 @@ SICK = {
     "driver tool fails": Sickness(driver(WORKER, exit_code=9), {(id, WORKER): verdict for id, verdict in BLIND.items()}),
     "driver tool prints rubbish": Sickness(driver(HEAD, rubbish=True), {(id, HEAD): verdict for id, verdict in BLIND.items()}),
     "driver tool breaks off": Sickness(driver(WORKER, half=True), {(id, WORKER): verdict for id, verdict in BLIND.items()}),
+    "driver tool speaks another language": Sickness(
+        driver(WORKER, says="NVIDIA-SMI ist fehlgeschlagen, da keine Verbindung zum NVIDIA-Treiber möglich war."),
+        {(id, WORKER): verdict for id, verdict in BLIND.items()},
+    ),
     "GPU too hot": Sickness(
         driver(HEAD, replace={"hw_thermal_slowdown>Not Active": "hw_thermal_slowdown>Active"}),
         on([HEAD], gpu__throttled="warn"),
@@ -444,6 +461,9 @@ SICK = {
         logged(WORKER, "mlx5_core 0000:01:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"),
         on([WORKER], log__mlx5="warn"),
     ),
+    # Neither is a sickness: nothing is made of it, and nothing is hidden by it.
+    "binary in the kernel's log": Sickness(logged(WORKER, "usb 1-1: \u0000\u0001\ufffd\u001b[31m NVRM"), {}),
+    "four thousand processes": Sickness(crowd, {}),
     "modeset off": Sickness(other_kernel_parameters, on([WORKER], kernel__modeset="warn")),
 }
 

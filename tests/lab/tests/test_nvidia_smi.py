@@ -99,6 +99,7 @@ def test_another_driver_and_half_an_answer(smi):
     for arguments in (["-q", "-x"], ["--query-gpu=driver_version", "--format=csv,noheader"]):
         whole = smi(state, *arguments).stdout
         assert "590.48.01" in whole and "580.159.03" not in whole
+    assert smi({"says": "Kein Gerät"}, "-q", "-x").stdout == "Kein Gerät\n"
     half = smi({"half": True}, "-q", "-x")
     assert half.returncode == 0 and half.stdout.startswith("<?xml") and "</nvidia_smi_log>" not in half.stdout
 

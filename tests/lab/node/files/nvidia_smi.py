@@ -12,6 +12,7 @@ file the card is idle. All keys are optional:
   missing    true: answer as a shell does for an unknown command (127)
   half       true: break off in the middle of an answer, and succeed
   replace    mapping of text to text, for whatever it answers: another driver, another name
+  says       text: answer this, whatever was asked, and succeed
   rubbish    true: answer something that nobody can parse, and succeed
   exit_code  not 0: fail with that code and the driver's usual complaint
 
@@ -175,6 +176,9 @@ def misbehave(state: dict) -> int | None:
     if state.get("missing"):
         print("nvidia-smi: command not found", file=sys.stderr)
         return 127
+    if state.get("says"):
+        print(state["says"])
+        return 0
     if state.get("rubbish"):
         print("\x00\x7f<<<simulated rubbish>>> 0x?? MiB,,")
         return 0
