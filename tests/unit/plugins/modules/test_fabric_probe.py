@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -198,8 +199,11 @@ def test_a_round_of_the_role_through_ansible(node, tmp_path):
     }]
     code, output = play(tmp_path, BOOK, "-vvv", rounds=rounds)
     assert code == 0, output
-    # The secret of the round is nowhere to be read.
-    assert output.count("token: VALUE_SPECIFIED_IN_NO_LOG_PARAMETER") == 2
+    # The secret of the round is nowhere to be read. Newer versions of Ansible do not show what a module was called with at all.
+    shown = {line.partition("token:")[2].strip() for line in output.splitlines() if line.strip().startswith("token:")}
+    assert shown <= {"VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}
+    # It has forty letters and digits, a checksum has no capitals.
+    assert [word for word in re.findall(r"\b[A-Za-z0-9]{40}\b", output) if word != word.lower()] == []
     assert [line for line in output.splitlines() if "__fabric_token:" in line] == []
     (found,) = json.loads((tmp_path / "spark-1.json").read_text())
     assert json.loads((tmp_path / "spark-2.json").read_text()) == []
