@@ -88,7 +88,7 @@ class Bystanders:
             roots = ("/home/spark/.cache/huggingface", "/var/lib/gb10/users-own.txt", "/var/log/gb10/users-own.txt")
             answer = json.loads(self._lab.run(host, "python3", "-c", FINGERPRINT, STATE, roots[0]))
             assert answer["broken"] == [], f"half written on {host}"
-            files = {path: self._lab.run(host, "sha256sum", path, check=False).split()[:1] for path in (*roots[1:], f"{SECRETS}/../users-own.txt")}
+            files = {path: self._lab.run(host, "sha256sum", path).split()[0] for path in (*roots[1:], f"{SECRETS.rsplit('/', 1)[0]}/users-own.txt")}
             # Modules of Python that the engine compiles into the cache are not the user's.
             seen = {path: content for path, content in answer["seen"].items() if "/hub/" in path and "/__pycache__/" not in path}
             docker = self._lab.run(host, "docker", "ps", "--all", "--filter", "name=^users-", "--format", "{{.ID}} {{.Names}} {{.State}}").splitlines()
