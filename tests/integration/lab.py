@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -15,7 +16,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import typing as t
 from pathlib import Path
@@ -257,15 +257,15 @@ class Once:
 
     def __init__(self, text: str, act: t.Callable[[], None]) -> None:
         self._text, self._act = text, act
-        self._thread: threading.Thread | None = None
+        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._done: concurrent.futures.Future[None] | None = None
         #: Seconds since the epoch when it was done.
         self.at = 0.0
 
     def __call__(self, output: str, pid: int) -> None:
-        if self._thread is None and self._text in output:
+        if self._done is None and self._text in output:
             os.kill(pid, signal.SIGSTOP)
-            self._thread = threading.Thread(target=self._run, args=(pid,))
-            self._thread.start()
+            self._done = self._pool.submit(self._run, pid)
 
     def _run(self, pid: int) -> None:
         try:
@@ -275,5 +275,7 @@ class Once:
             os.kill(pid, signal.SIGCONT)
 
     def join(self) -> None:
-        assert self._thread is not None, f"the play never said {self._text!r}"
-        self._thread.join()
+        """Wait until it was done. Raises what it raised, and AssertionError when the text never came."""
+        assert self._done is not None, f"the play never said {self._text!r}"
+        self._done.result()
+        self._pool.shutdown()

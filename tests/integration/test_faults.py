@@ -410,6 +410,8 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
     profile = lab_profile(lab, "lab_odd_heads", ("gb10-lab/tiny-llama", "gb10-lab/odd-heads"))
     try:
         for host in (HEAD, WORKER):
+            # What a run that was ended here left would be copied into.
+            lab.run(host, "rm", "-rf", odd)
             lab.run(host, "cp", "-a", MODEL, odd)
             lab.run(host, "python3", "-c", program, odd)
         played = lab.play(gb10_profile=profile)
@@ -448,8 +450,8 @@ def test_container_killed(lab: Lab, no_cluster: None, fault: Fault, host: str, r
 
 def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fault) -> None:
     def act() -> None:
-        # The pattern names a way to write the first letter that the killing command itself does not match.
-        lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "pkill", "-KILL", "--full", "[v]llm serve|[V]LLM::")
+        # From the node, whose processes those of its containers are. The pattern is written in a way that the killing command itself does not match.
+        lab.run(HEAD, "pkill", "-KILL", "--full", "[v]llm serve|[V]LLM::")
 
     killed = Once(TO_PROOF, act)
     played = lab.play(on_output=killed)
