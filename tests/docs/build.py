@@ -151,7 +151,7 @@ def evidence(profile: t.Mapping[str, t.Any]) -> list[str]:
 
 def profiles_page(tree: Path = ROOT) -> str:
     """Return the page about the shipped profiles."""
-    parts = ["# Shipped profiles", "", "Made from the files themselves. [profiles.md](profiles.md) explains the keys. Figures are those of the people named.", ""]
+    parts = ["# Shipped profiles", "", "Made from the files. [profiles.md](profiles.md) explains the keys. Figures are those of the people named.", ""]
     for path in sorted((tree / "playbooks" / "profiles").glob("*.yml")):
         profile = yaml.safe_load(path.read_text(encoding="utf-8"))
         model = profile["model"]
@@ -172,7 +172,8 @@ def profiles_page(tree: Path = ROOT) -> str:
 def failures_page(tree: Path = ROOT) -> str:
     """Return the page about the lines of an engine's log that are known."""
     rows = yaml.safe_load((tree / "plugins" / "plugin_utils" / "failures.yml").read_text(encoding="utf-8"))
-    parts = ["# Known failures of an engine", "", "What a bring-up looks for in the logs of all ranks. The first line that says why ends the wait on all nodes.", ""]
+    said = "What a bring-up looks for in the logs of all ranks. The first line that says why ends the wait on all nodes."
+    parts = ["# Known failures of an engine", "", said, ""]
     for row in rows:
         parts += [
             f"## {row['id']}", "",

@@ -31,8 +31,8 @@ PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 
 #: What a command of ours begins with.
 PROGRAMS = frozenset({
-    "ansible", "ansible-builder", "ansible-doc", "ansible-galaxy", "ansible-playbook", "ansible-vault", "antsibull-docs", "cp", "curl", "make", "molecule", "pip",
-    "pytest", "python", "python3", "ssh",
+    "ansible", "ansible-builder", "ansible-doc", "ansible-galaxy", "ansible-playbook", "ansible-vault", "antsibull-docs", "cp", "curl", "make", "molecule",
+    "pip", "pytest", "python", "python3", "ssh",
 })
 #: Seconds for one command.
 TIMEOUT = 180
@@ -150,7 +150,8 @@ curl one \\
 ```
 """
     assert of_markdown(page) == {
-        "make demo", "ansible-playbook -i inventories/NAME a.yml", "strange thing", "make x", "make y", "curl one --two", "ansible-playbook p.yml -e '{\"a\": \"b",
+        "make demo", "ansible-playbook -i inventories/NAME a.yml", "strange thing", "make x", "make y", "curl one --two",
+        "ansible-playbook p.yml -e '{\"a\": \"b",
     }
 
 
