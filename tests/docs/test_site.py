@@ -130,6 +130,7 @@ def test_no_link_of_the_site_leads_nowhere() -> None:
     for page in SITE.rglob("*.html"):
         for target in links(page):
             path, _hash, anchor = target.partition("#")
+            path = path.partition("?")[0]
             there = (page.parent / path).resolve()
             if not there.is_file():
                 lost.append(f"{page.relative_to(SITE)}: {target}")
