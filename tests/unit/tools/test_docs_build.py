@@ -43,7 +43,8 @@ def test_links_move_with_their_page_and_code_stays() -> None:
 
 def test_a_playbooks_comment_becomes_prose_and_commands(tmp_path: Path) -> None:
     playbook = tmp_path / "verb.yml"
-    playbook.write_text("---\n# What it does.\n#\n#   ansible-playbook a\n#   ansible-playbook b\n#\n# More.\n- name: No comment\n  # Not this.\n", encoding="utf-8")
+    comment = "# What it does.\n#\n#   ansible-playbook a\n#   ansible-playbook b\n#\n# More.\n"
+    playbook.write_text(f"---\n{comment}- name: No comment\n  # Not this.\n", encoding="utf-8")
     said = docs_build.prose_and_code(docs_build.header(playbook))
     assert said == "What it does.\n\n```console\n$ ansible-playbook a\n$ ansible-playbook b\n```\n\nMore.\n"
 
