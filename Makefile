@@ -43,6 +43,10 @@ sanity: ## ansible-test sanity
 units: ## unit tests
 galaxy-build: ## build the collection, install it elsewhere, resolve every name from there
 
+.PHONY: docs commands
+docs: ## build the documentation (build/docs/html); a warning fails it
+commands: ## every command that the README and the documentation show
+
 .PHONY: inputs parsers
 inputs: ## bad input is answered before any node is contacted
 parsers: ## the real engines' own parsers accept every shipped profile
@@ -64,7 +68,7 @@ play-next: ## the whole play on the newer ansible-core
 engine-next: ## every scenario on nodes with the next Debian and its Docker engine
 two-clusters: ## two clusters in one inventory
 
-lint sanity units galaxy-build inputs parsers preflight strangers lifecycle hardening sanity-next units-next play-next engine-next two-clusters: venv
+lint sanity units galaxy-build docs commands inputs parsers preflight strangers lifecycle hardening sanity-next units-next play-next engine-next two-clusters: venv
 	$(PARTS) $@
 
 molecule: venv
@@ -72,6 +76,11 @@ molecule: venv
 
 faults: venv
 	$(PARTS) faults faults-again
+
+##@ Build it
+.PHONY: ee-context
+ee-context: venv ## the build context of the execution environment (build/ee)
+	$(PYTHON) tests/tools/ee_context.py
 
 ##@ Housekeeping
 .PHONY: venv
@@ -82,7 +91,7 @@ venv: ## the Python environment of everything above (.venv)
 clean: ## remove the Python environments and caches, and the lab with its images
 	python3 tests/lab/lab.py clean
 	python3 tests/lab/lab.py --lab next clean
-	rm -rf .venv .venv-next .cache .ansible build tests/output
+	rm -rf .venv .venv-docs .venv-next .cache .ansible build tests/output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help

@@ -3,15 +3,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Usage: venv.sh current|next
+# Usage: venv.sh current|next|docs
 #   current  .venv       Python 3.11 if there is one (ansible-core 2.19), else the next newer one
 #   next     .venv-next  Python 3.12 or newer (ansible-core 2.21); exits 77, "skipped", when that is no second version
+#   docs     .venv-docs  the Python of .venv, with what builds the documentation
 # Does nothing when the environment already fits the requirement files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 readonly SKIPPED=77
-readonly REQUIREMENTS=(requirements.txt requirements-test.txt)
+requirements=(requirements.txt requirements-test.txt)
 
 # Print the path of the first interpreter among the versions given that really starts: a version manager may put
 # commands on the PATH that only say "command not found".
@@ -44,8 +45,12 @@ need_ensurepip() {
 }
 
 case "${1:-}" in
-  current)
+  current | docs)
     directory=.venv
+    if [[ $1 == docs ]]; then
+      directory=.venv-docs
+      requirements=(requirements-docs.txt)
+    fi
     if ! python=$(find_python 3.11 3.12 3.13 3.14); then
       echo "No Python from 3.11 to 3.14 found: ansible-core 2.19 needs 3.11 or newer." >&2
       exit 1
@@ -63,7 +68,7 @@ case "${1:-}" in
     fi
     ;;
   *)
-    sed -n 's/^# \{0,1\}//; 5,8p' "$0" >&2
+    sed -n 's/^# \{0,1\}//; 5,9p' "$0" >&2
     exit 2
     ;;
 esac
@@ -73,12 +78,12 @@ exec 9>".cache/${directory#.}.lock"
 flock 9
 
 stamp=$directory/.requirements
-wanted=$(cat "${REQUIREMENTS[@]}" && "$python" --version)
+wanted=$(cat "${requirements[@]}" && "$python" --version)
 if [[ -x $directory/bin/python && "$(cat "$stamp" 2>/dev/null)" == "$wanted" ]]; then
   exit 0
 fi
 need_ensurepip "$python"
-echo "Making $directory with $("$python" --version) and what ${REQUIREMENTS[*]} name; this takes a few minutes once."
+echo "Making $directory with $("$python" --version) and what ${requirements[*]} name; this takes a few minutes once."
 "$python" -m venv --clear "$directory"
-"$directory/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+"$directory/bin/python" -m pip install --quiet --disable-pip-version-check -r "${requirements[-1]}"
 echo "$wanted" >"$stamp"

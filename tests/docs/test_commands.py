@@ -1,0 +1,304 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every command that the README and the documentation show, tried as far as it goes without a node; commands.yml says how, and who does the rest.
+
+All of it happens in a copy of the clone, with a home directory of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+#: Where commands are shown to people, beside the comments that playbooks begin with.
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "lab" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
+
+#: What a command of ours begins with.
+PROGRAMS = frozenset({
+    "ansible", "ansible-builder", "ansible-doc", "ansible-galaxy", "ansible-playbook", "ansible-vault", "antsibull-docs", "cp", "curl", "make", "molecule",
+    "pip", "pytest", "python", "python3", "ssh",
+})
+#: Seconds for one command.
+TIMEOUT = 180
+
+_ASSIGNMENT = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S*\s+)*")
+#: What stands behind a command to explain it: a comment, or words in brackets, both set apart.
+_ASIDE = re.compile(r"\s{2,}(#|\(|[a-z]).*$|\s+# .*$")
+
+
+# -- finding commands ------------------------------------------------------------------------------------------------
+
+
+def is_command(line: str) -> bool:
+    """Whether a line of code begins with a program of :data:`PROGRAMS`, with more behind it."""
+    words = _ASSIGNMENT.sub("", line, count=1).split()
+    return len(words) > 1 and words[0] in PROGRAMS
+
+
+def plain(line: str) -> str:
+    """Return a command without prompt and aside, its words set apart by one space."""
+    return " ".join(_ASIDE.sub("", line.strip().removeprefix("$ ")).split())
+
+
+def joined(lines: t.Iterable[str]) -> t.Iterator[str]:
+    """Yield lines, those that end in a backslash together with the next."""
+    kept = ""
+    for line in lines:
+        kept += line
+        if kept.endswith("\\"):
+            kept = kept[:-1]
+            continue
+        yield kept
+        kept = ""
+
+
+def of_markdown(text: str) -> set[str]:
+    """Return the commands of a page: lines of its blocks of code, fenced or set in, and code within a line. A line after a prompt is always one."""
+    found, prose, fenced = set(), [], False
+    for line in joined(text.splitlines()):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            if line.strip().startswith("$ ") or is_command(line.strip()):
+                found.add(plain(line))
+        else:
+            prose.append(line)
+    return found | {plain(code) for code in re.findall(r"`([^`]+)`", "\n".join(prose)) if is_command(" ".join(code.split()))}
+
+
+def of_playbook(text: str) -> set[str]:
+    """Return the commands in the comment that a playbook begins with."""
+    return {plain(line[1:]) for line in text.splitlines() if line.startswith("#   ") and is_command(line[1:].strip())}
+
+
+def shown() -> dict[str, list[str]]:
+    """Return every command that is shown, and where."""
+    places: dict[str, list[str]] = {}
+    for path in (*PAGES, *PLAYBOOKS):
+        text = path.read_text(encoding="utf-8")
+        for command in of_playbook(text) if path in PLAYBOOKS else of_markdown(text):
+            places.setdefault(command, []).append(str(path.relative_to(ROOT)))
+    return places
+
+
+# -- what is known of them ------------------------------------------------------------------------------------------
+
+TABLE = {entry["command"]: entry for entry in yaml.safe_load((HERE / "commands.yml").read_text(encoding="utf-8"))}
+#: Names that the pages give an inventory that stands for the reader's own.
+INVENTORIES = re.compile(r"(?<= -i )(inventories/(mine|NAME)|\./gb10-inventory)(?= )")
+
+
+def key(command: str) -> str:
+    """Return the command as the table has it."""
+    return INVENTORIES.sub("INVENTORY", command)
+
+
+SHOWN: dict[str, list[str]] = {}
+for _command, _places in shown().items():
+    SHOWN.setdefault(key(_command), []).extend(_places)
+
+
+def of(how: str) -> list[str]:
+    """Return the commands of the table that are tested in one way, those that are shown."""
+    return [command for command, entry in TABLE.items() if entry["how"] == how]
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert {command: places for command, places in SHOWN.items() if command not in TABLE} == {}
+
+
+def test_every_command_of_the_table_is_shown() -> None:
+    assert sorted(set(TABLE) - set(SHOWN)) == []
+
+
+def test_entries_are_of_a_kind_that_is_understood() -> None:
+    keys = {"here": {"elsewhere", "add", "prints"}, "tasks": {"by"}, "make": {"by"}, "by": {"by"}}
+    for command, entry in TABLE.items():
+        assert set(entry) <= {"command", "how"} | keys[entry["how"]], command
+        assert entry["how"] not in {"tasks", "by"} or entry["by"], f"{command}: nobody runs it"
+
+
+def test_what_the_extraction_finds() -> None:
+    page = """Type `make demo` or `vllm serve`, or `ansible`.
+
+    ansible-playbook -i inventories/NAME a.yml
+
+```console
+$ strange thing
+$ make x       # why
+make y
+output
+$ ansible-playbook p.yml -e '{"a": "b  # c"}'
+curl one \\
+  --two
+```
+"""
+    assert of_markdown(page) == {
+        "make demo", "ansible-playbook -i inventories/NAME a.yml", "strange thing", "make x", "make y", "curl one --two",
+        "ansible-playbook p.yml -e '{\"a\": \"b",
+    }
+
+
+# -- who runs the rest ----------------------------------------------------------------------------------------------
+
+PARTS = yaml.safe_load((ROOT / "tests" / "parts.yml").read_text(encoding="utf-8"))["parts"]
+#: Commands of all parts, one below the other.
+OF_PARTS = "\n".join(command for part in PARTS.values() for command in part["commands"])
+
+
+def functions(path: Path) -> set[str]:
+    """Return the names of a file's functions."""
+    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+
+
+def runs(path: str) -> bool:
+    """Whether a part runs the tests of this file, by its own name or by a directory's above it."""
+    names = [path, *(str(parent) for parent in Path(path).parents if str(parent) != ".")]
+    if path.startswith("molecule/"):
+        return f"-s {Path(path).parts[1]}" in OF_PARTS
+    return any(re.search(rf"pytest\b.* {re.escape(name)}(\s|$)", OF_PARTS, re.MULTILINE) for name in names)
+
+
+def doubt(proof: str) -> str:
+    """Return what is wrong with an entry of `by`, empty when it names something that is there and is run."""
+    path, _colons, function = proof.partition("::")
+    if proof.startswith("part "):
+        return "" if proof.removeprefix("part ") in PARTS else "no such part"
+    if re.fullmatch(r"molecule/\w+", proof):
+        there = (ROOT / proof / "molecule.yml").is_file()
+        return "" if there and runs(f"{proof}/molecule.yml") else "no such scenario, or no part runs it"
+    if not (ROOT / path).is_file():
+        return "no such file"
+    if not function:
+        return ""
+    if function not in functions(ROOT / path):
+        return "no such test"
+    return "" if runs(path) else "no part runs it"
+
+
+@pytest.mark.parametrize("command", [command for command, entry in TABLE.items() if entry.get("by")])
+def test_who_runs_it_is_there(command: str) -> None:
+    assert {proof: doubt(proof) for proof in TABLE[command]["by"] if doubt(proof)} == {}
+
+
+@pytest.mark.parametrize(("proof", "why"), [
+    ("part nothing", "no such part"), ("molecule/nothing", "no such scenario, or no part runs it"), ("tests/nothing.py::test_a", "no such file"),
+    ("tests/integration/test_prune.py::test_nothing", "no such test"), ("tests/tools/run_parts.py::main", "no part runs it"),
+])
+def test_a_wrong_proof_is_seen(proof: str, why: str) -> None:
+    assert doubt(proof) == why
+
+
+# -- running them ---------------------------------------------------------------------------------------------------
+
+
+class Clone:
+    """A copy of the clone in which commands are typed."""
+
+    def __init__(self, place: Path) -> None:
+        self.path = place / "clone"
+        self.home = place / "home"
+        self.home.mkdir()
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+        )
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).is_file() or (ROOT / name).is_symlink():
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.path / name, follow_symlinks=False)
+
+    def run(self, command: str, *more: str, cwd: Path | None = None) -> str:
+        """Run a command as typed, with arguments behind it, in the clone or in ``cwd``; returns what it printed, fails with that when it fails."""
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "HOME": str(self.home),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            # Job controllers and CI have no terminal, and a pager would wait for one.
+            "PAGER": "cat",
+            "ANSIBLE_LOCALHOST_WARNING": "false",
+        }
+        argv = [*shlex.split(command), *more]
+        done = subprocess.run(argv, cwd=cwd or self.path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        assert done.returncode == 0, f"{shlex.join(argv)} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+#: The inventory that stands for the reader's own, and a profile that stands for the ID of one.
+MINE, ID = "inventories/own", "nemotron_3_super_tp2"
+
+
+@pytest.fixture(scope="module", name="clone")
+def _clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone whose owner has an inventory, started the lab, and wrote the profile that docs/profiles.md shows."""
+    clone = Clone(tmp_path_factory.mktemp("commands"))
+    shutil.copytree(clone.path / "inventories" / "example", clone.path / MINE)
+    shutil.copy(clone.path / "inventories" / "example" / "hosts.yml", clone.path / "inventories" / "lab" / "hosts.yml")
+    page = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
+    (profile,) = re.findall(r"^```yaml\n(---\nschema: 1\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (clone.path / "profiles").mkdir()
+    (clone.path / "profiles" / f"{yaml.safe_load(profile)['id']}.yml").write_text(profile, encoding="utf-8")
+    return clone
+
+
+def typed(command: str) -> str:
+    """Return a command of the table as somebody would type it: with an inventory, a profile, and no password to ask for."""
+    command = re.sub(r" (-K|--ask-become-pass)\b", "", command)
+    return re.sub(r"=ID\b", f"={ID}", command.replace(" INVENTORY ", f" {MINE} "))
+
+
+@pytest.mark.parametrize("command", of("here"))
+def test_it_runs(clone: Clone, command: str) -> None:
+    entry = TABLE[command]
+    place = clone.path
+    if entry.get("elsewhere"):
+        place = clone.path.parent / "elsewhere"
+        clone.run(f"ansible-galaxy collection build --force --output-path {place}")
+    printed = clone.run(typed(command), *entry.get("add", []), cwd=place)
+    assert [words for words in entry.get("prints", []) if words not in printed] == [], printed
+
+
+@pytest.mark.parametrize("command", of("tasks"))
+def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
+    if command.startswith("ansible "):
+        module = re.search(r"-m (\S+)", command)[1]
+        assert json.loads(clone.run(f"ansible-doc --json {module}"))[module]
+        assert "hosts (1)" in clone.run(typed(command), "--list-hosts")
+        return
+    listed = clone.run(typed(command), "--list-tasks")
+    plays = re.findall(r"^  play #\d+ \((.*?)\): ", listed, re.MULTILINE)
+    assert plays, listed
+    tasks = re.findall(r"^      (\S.*)\tTAGS: ", listed, re.MULTILINE)
+    assert tasks, listed
+    wanted = re.search(r"--tags (\S+)", command)
+    if wanted:
+        tags = set(re.findall(r"[\w]+", " ".join(re.findall(r"TASK TAGS: \[(.*)\]", clone.run(re.sub(r" --tags \S+", "", typed(command)), "--list-tags")))))
+        assert set(wanted[1].split(",")) <= tags, f"{wanted[1]}: the tags are {sorted(tags)}"
+
+
+@pytest.mark.parametrize("command", of("make"))
+def test_its_recipe_names_parts_that_exist(clone: Clone, command: str) -> None:
+    recipe = clone.run(command, "--dry-run", "--no-print-directory").splitlines()
+    named = [line.split("run_parts.py", 1)[1].split() for line in recipe if "run_parts.py" in line]
+    assert named or TABLE[command].get("by"), "nobody runs it"
+    for words in named:
+        names = [word for word in words if not word.startswith("--")]
+        if "--suite" in words:
+            assert [name for name, part in PARTS.items() if names[0] in part.get("suites", [])]
+        else:
+            assert names and set(names) <= set(PARTS), f"{set(names) - set(PARTS)} is no part"

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Verbs that only look, as their pages in docs/ show them: the baseline, and the status of a cluster that serves."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab
+
+BASELINE = "/var/lib/gb10/baseline.json"
+
+
+@pytest.fixture
+def no_baseline(lab: Lab) -> t.Iterator[None]:
+    """Nodes without a baseline, before and after: one that was taken here would change what the zombie check says later."""
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", BASELINE)
+    yield
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", BASELINE)
+
+
+@pytest.mark.usefixtures("no_baseline", "no_cluster")
+def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> None:
+    place = lab.scratch / "baselines"
+    # The lab's boot is that of the machine underneath, and that may have been days ago.
+    taken = lab.play("baseline", gb10_baseline_dir=str(place), gb10_baseline_force=True)
+    assert taken.rc == 0, taken.failures
+    assert taken.changed == {HEAD: 1, WORKER: 1}
+    for host in (HEAD, WORKER):
+        path = Path(place) / f"baseline-{host}.json"
+        assert json.loads(path.read_text(encoding="utf-8")) == lab.json(host, BASELINE)
+        assert re.search(rf"-?\d+ MiB are unexplained \d+ s after the boot.*; on the controller: {re.escape(str(path))}", " ".join(taken.stdout.split()))
+
+    again = lab.play("baseline", gb10_baseline_dir=str(place))
+    assert again.rc == 0, again.failures
+    assert again.changed == {} and "this boot has a baseline since" in " ".join(again.stdout.split())
+
+
+@pytest.mark.usefixtures("live_cluster")
+def test_status_says_what_runs_where(lab: Lab) -> None:
+    shown = lab.play("status")
+    assert (shown.rc, shown.changed) == (0, {}), shown.failures
+    said = " ".join(shown.stdout.split())
+    for host, role in ((HEAD, "head"), (WORKER, "worker")):
+        assert f"gb10-gb10-{role} running since " in said, host
+    assert re.search(r"Ray nodes: [\d.]+, [\d.]+", said)
+    assert re.search(r"engine: http://[\d.]+:8000, 0 request\(s\) running, log /var/log/gb10/gb10/engine/\S+\.log", said)
