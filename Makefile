@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 demo: venv ## two simulated Sparks, the whole play, one chat completion
 	$(LAB) up
 	ansible-playbook -i inventories/lab playbooks/nemotron_tp2.yml
-	ansible-playbook -i inventories/lab tests/lab/chat.yml
+	ansible-playbook -i inventories/lab tests/lab/tasks/chat.yml
 
 .PHONY: lab-up
 lab-up: venv ## start the two simulated Sparks; repeats safely
