@@ -22,32 +22,32 @@ import awx_rules
 
 Item = dict[str, t.Any]
 
-#: Fields of each kind of object that can be written, with what they are unless somebody writes them. None marks what has to be given.
+#: Fields of each kind of object that can be written, with what they are unless somebody writes them. An ellipsis marks what has to be given.
 FIELDS: dict[str, dict[str, t.Any]] = {
-    "organizations": {"name": None, "description": ""},
-    "execution_environments": {"name": None, "image": None, "description": "", "organization": "", "credential": "", "pull": ""},
-    "credential_types": {"name": None, "kind": None, "description": "", "inputs": {}, "injectors": {}, "managed": False},
-    "credentials": {"name": None, "credential_type": None, "description": "", "organization": "", "inputs": {}},
+    "organizations": {"name": ..., "description": ""},
+    "execution_environments": {"name": ..., "image": ..., "description": "", "organization": None, "credential": None, "pull": ""},
+    "credential_types": {"name": ..., "kind": ..., "description": "", "inputs": {}, "injectors": {}, "managed": False},
+    "credentials": {"name": ..., "credential_type": ..., "description": "", "organization": None, "inputs": {}},
     "projects": {
-        "name": None, "organization": None, "description": "", "scm_type": "", "scm_url": "", "scm_branch": "", "scm_clean": False,
-        "scm_update_on_launch": False, "default_environment": "",
+        "name": ..., "organization": ..., "description": "", "scm_type": "", "scm_url": "", "scm_branch": "", "scm_clean": False,
+        "scm_update_on_launch": False, "default_environment": None,
     },
-    "inventories": {"name": None, "organization": None, "description": "", "kind": "", "host_filter": "", "variables": ""},
+    "inventories": {"name": ..., "organization": ..., "description": "", "kind": "", "host_filter": None, "variables": ""},
     "inventory_sources": {
-        "name": None, "inventory": None, "source": None, "description": "", "source_path": "", "source_project": "", "overwrite": False,
+        "name": ..., "inventory": ..., "source": ..., "description": "", "source_path": "", "source_project": None, "overwrite": False,
         "overwrite_vars": False, "update_on_launch": False,
     },
     "job_templates": {
-        "name": None, "project": None, "playbook": None, "job_type": "run", "organization": "", "inventory": "", "description": "", "execution_environment": "",
+        "name": ..., "project": ..., "playbook": ..., "job_type": "run", "organization": None, "inventory": None, "description": "", "execution_environment": None,
         "forks": 0, "job_tags": "", "timeout": 0, "extra_vars": "", "allow_simultaneous": False, "become_enabled": False, "use_fact_cache": False,
         "survey_enabled": False, "ask_inventory_on_launch": False, "ask_job_type_on_launch": False, "ask_verbosity_on_launch": False,
         "ask_limit_on_launch": False, "ask_tags_on_launch": False, "ask_variables_on_launch": False,
     },
     "workflow_job_templates": {
-        "name": None, "organization": "", "description": "", "inventory": "", "extra_vars": "", "allow_simultaneous": False, "survey_enabled": False,
+        "name": ..., "organization": None, "description": "", "inventory": None, "extra_vars": "", "allow_simultaneous": False, "survey_enabled": False,
         "ask_inventory_on_launch": False, "ask_limit_on_launch": False, "ask_variables_on_launch": False,
     },
-    "workflow_job_template_nodes": {"identifier": None, "workflow_job_template": None, "unified_job_template": ""},
+    "workflow_job_template_nodes": {"identifier": ..., "workflow_job_template": ..., "unified_job_template": None},
 }  # fmt: skip
 #: Kind in an address → the word in the field ``type``.
 TYPES = {
@@ -164,11 +164,11 @@ class Controller:
     # -- objects ---------------------------------------------------------------------------------------------------------------
 
     def _create(self, kind: str, body: Item) -> Item:
-        missing = [name for name, default in FIELDS[kind].items() if default is None and body.get(name) in (None, "")]
+        missing = [name for name, default in FIELDS[kind].items() if default is ... and body.get(name) in (None, "")]
         if missing:
             raise Refusal(400, **{name: ["This field is required."] for name in missing})
         unique = UNIQUE.get(kind, ("name",))
-        if any(all(item[name] == body.get(name, "") for name in unique) for item in self.items[kind].values()):
+        if any(all(item[name] == body.get(name) for name in unique) for item in self.items[kind].values()):
             raise Refusal(400, __all__=[f"{TYPES[kind]} with this {' and '.join(unique)} already exists."])
         id, self._next = self._next, self._next + 1
         url = f"/api/v2/{kind}/{id}/"
@@ -189,6 +189,9 @@ class Controller:
         strange = sorted(set(written) - set(FIELDS[kind]))
         if strange:
             raise Refusal(400, detail=f"{kind} has no field {strange[0]}.")
+        empty = [name for name, value in written.items() if value is None and FIELDS[kind][name] is ...]
+        if empty:
+            raise Refusal(400, **{name: ["This field may not be null."] for name in empty})
         # What is written as null is what it is by itself.
         after = {**item, **{name: FIELDS[kind][name] if value is None else value for name, value in written.items()}}
         self._check(kind, after)
@@ -202,7 +205,7 @@ class Controller:
     def _check(self, kind: str, item: Item) -> None:
         """Refuse what AWX refuses."""
         for field, other in (("organization", "organizations"), ("project", "projects"), ("inventory", "inventories"), ("credential_type", "credential_types")):
-            if field in item and item[field] != "" and item[field] not in self.items[other]:
+            if item.get(field) is not None and item[field] not in self.items[other]:
                 raise Refusal(400, **{field: [f'Invalid pk "{item[field]}" - object does not exist.']})
         if kind == "job_templates" and item["playbook"] not in self.playbooks:
             raise Refusal(400, playbook=["Playbook not found for project."])

@@ -130,7 +130,7 @@ class Done:
 
     @property
     def roles(self) -> set[str]:
-        return {event["event_data"]["role"] for event in self.events if event["event_data"].get("role")}
+        return {event["event_data"]["role"] for event in self.events if event.get("event_data", {}).get("role")}
 
     @property
     def changed(self) -> dict[str, int]:
@@ -139,11 +139,15 @@ class Done:
 
     def largest(self) -> tuple[int, str]:
         """Bytes of the largest event as JSON, and which it is."""
-        return max((len(json.dumps(event)), f"{event['event']} {event['event_data'].get('task', '')}") for event in self.events)
+        return max((len(json.dumps(event)), self._what(event)) for event in self.events)
+
+    @staticmethod
+    def _what(event: dict[str, t.Any]) -> str:
+        return f"{event['event']} {event.get('event_data', {}).get('task', '')}".rstrip()
 
     def leaks(self, *secrets: str) -> list[str]:
         """Places that hold a secret: events, output, and every other file that the runner left behind."""
-        found = [f"{event['event']} {event['event_data'].get('task', '')}" for event in self.events if any(secret in json.dumps(event) for secret in secrets)]
+        found = [self._what(event) for event in self.events if any(secret in json.dumps(event) for secret in secrets)]
         found += ["output"] if any(secret in self.stdout for secret in secrets) else []
         for path in (self.directory / "artifacts").rglob("*"):
             if path.is_file() and any(secret in path.read_text(encoding="utf-8", errors="replace") for secret in secrets):
