@@ -129,8 +129,9 @@ class Done:
         return "\n".join(map(str, found))
 
     @property
-    def roles(self) -> set[str]:
-        return {event["event_data"]["role"] for event in self.events if event.get("event_data", {}).get("role")}
+    def actions(self) -> set[str]:
+        """Modules and actions of all tasks."""
+        return {event["event_data"]["task_action"] for event in self.events if event.get("event_data", {}).get("task_action")}
 
     @property
     def changed(self) -> dict[str, int]:

@@ -71,7 +71,7 @@ def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str) -> None:
     assert done.status == ("successful" if end == "successful" else "failed"), told
     assert "couldn't resolve module/action" not in told and "was not found" not in told
     if end == "unreachable":
-        assert "UNREACHABLE" in told and any(role.startswith("gb10.cluster.") for role in done.roles), told
+        assert "UNREACHABLE" in told and any(action.startswith("gb10.cluster.") for action in done.actions), told
     if end == "refused":
         assert "gb10_confirmed: is false" in done.failures and "UNREACHABLE" not in told
     assert done.leaks(TOKEN, KEY) == []
