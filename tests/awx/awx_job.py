@@ -68,6 +68,11 @@ def data(place: Path, **settings: t.Any) -> dict[str, list[dict[str, t.Any]]]:
     return json.loads((place / "data.json").read_text(encoding="utf-8"))
 
 
+def templates() -> list[dict[str, t.Any]]:
+    """The job templates as they are written, for their names alone: nothing in them is evaluated."""
+    return yaml.load((ROOT / "awx" / "job_templates.yml").read_text(encoding="utf-8"), _Loader)["controller_templates"]
+
+
 class _Loader(yaml.SafeLoader):
     """Knows the tag for a text that is no template."""
 
@@ -195,7 +200,7 @@ class Jobs:
         self._runs += 1
         directory = self.place / f"job-{self._runs}"
         shutil.copytree(self.project, directory / "project", symlinks=True)
-        for name in ("inventory", "env", "requirements_collections", "requirements_roles", "home"):
+        for name in ("inventory", "env", "requirements_collections", "requirements_roles", "home", "cp"):
             (directory / name).mkdir()
         self._write_inventory(directory / "inventory" / "hosts", inventory)
         (directory / "env" / "extravars").write_text(json.dumps(variables), encoding="utf-8")
@@ -221,6 +226,7 @@ class Jobs:
                     "ANSIBLE_COLLECTIONS_PATH": awx_rules.collections_path(directory / "project", directory),
                     "ANSIBLE_RETRY_FILES_ENABLED": "False",
                     "ANSIBLE_HOST_KEY_CHECKING": "False",
+                    "ANSIBLE_SSH_CONTROL_PATH_DIR": str(directory / "cp"),
                     "MAX_EVENT_RES": str(awx_rules.EVENT_BYTES),
                     "JOB_ID": str(self._runs),
                     **injected,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import typing as t
+from pathlib import Path
 
 import awx_controller
 import awx_job
@@ -141,6 +143,27 @@ def test_a_wrong_token_is_told() -> None:
     assert done.returncode != 0
     assert "401" in done.stdout
     assert controller.writes == []
+
+
+def test_from_an_installed_collection(tmp_path: Path) -> None:
+    """Of which only what is needed is there, and in another place."""
+    installed = tmp_path / "ansible_collections" / "gb10" / "cluster"
+    for name in ("awx", "meta", "playbooks", "plugins", "roles"):
+        shutil.copytree(awx_job.ROOT / name, installed / name, ignore=shutil.ignore_patterns("__pycache__"))
+    controller = awx_controller.Controller(TOKEN, [f"playbooks/{path.name}" for path in (installed / "playbooks").glob("*.yml")])
+    with awx_controller.Server(controller) as address:
+        done = awx_job.ansible(
+            "playbook",
+            "gb10.cluster.awx_configure",
+            "--extra-vars",
+            json.dumps(awx_job.SETTINGS),
+            cwd=tmp_path,
+            CONTROLLER_HOST=address,
+            CONTROLLER_OAUTH_TOKEN=TOKEN,
+            ANSIBLE_CONFIG="/dev/null",
+            ANSIBLE_COLLECTIONS_PATH=str(tmp_path),
+        )
+    assert changed(done) == 8
 
 
 @pytest.mark.parametrize("missing", awx_job.SETTINGS)
