@@ -150,6 +150,7 @@ def test_from_an_installed_collection(tmp_path: Path) -> None:
     installed = tmp_path / "ansible_collections" / "gb10" / "cluster"
     for name in ("awx", "meta", "playbooks", "plugins", "roles"):
         shutil.copytree(awx_job.ROOT / name, installed / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "ansible.cfg").touch()
     controller = awx_controller.Controller(TOKEN, [f"playbooks/{path.name}" for path in (installed / "playbooks").glob("*.yml")])
     with awx_controller.Server(controller) as address:
         done = awx_job.ansible(
@@ -160,7 +161,7 @@ def test_from_an_installed_collection(tmp_path: Path) -> None:
             cwd=tmp_path,
             CONTROLLER_HOST=address,
             CONTROLLER_OAUTH_TOKEN=TOKEN,
-            ANSIBLE_CONFIG="/dev/null",
+            ANSIBLE_CONFIG=str(tmp_path / "ansible.cfg"),
             ANSIBLE_COLLECTIONS_PATH=str(tmp_path),
         )
     assert changed(done) == 8
