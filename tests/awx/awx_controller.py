@@ -38,7 +38,8 @@ FIELDS: dict[str, dict[str, t.Any]] = {
         "overwrite_vars": False, "update_on_launch": False,
     },
     "job_templates": {
-        "name": ..., "project": ..., "playbook": ..., "job_type": "run", "organization": None, "inventory": None, "description": "", "execution_environment": None,
+        "name": ..., "project": ..., "playbook": ..., "job_type": "run", "organization": None, "inventory": None, "description": "",
+        "execution_environment": None,
         "forks": 0, "job_tags": "", "timeout": 0, "extra_vars": "", "allow_simultaneous": False, "become_enabled": False, "use_fact_cache": False,
         "survey_enabled": False, "ask_inventory_on_launch": False, "ask_job_type_on_launch": False, "ask_verbosity_on_launch": False,
         "ask_limit_on_launch": False, "ask_tags_on_launch": False, "ask_variables_on_launch": False,

@@ -39,10 +39,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def ansible(program: str, *arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one of Ansible's programs with the repository's configuration, and nothing of the caller's."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "GB10_", "CONTROLLER_", "TOWER_"))}
+    quiet = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false"}
     return subprocess.run(
         [sys.executable, "-m", "ansible", program, *arguments],
         cwd=cwd,
-        env={**clean, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", **environment},
+        env={**clean, **quiet, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -53,13 +54,14 @@ def ansible(program: str, *arguments: str, cwd: Path = ROOT, **environment: str)
 def data(place: Path, **settings: t.Any) -> dict[str, list[dict[str, t.Any]]]:
     """The data of awx/, evaluated by Ansible: the lists of objects by the names of their variables."""
     names = [name for file in DATA for name in yaml.load((ROOT / "awx" / file).read_text(encoding="utf-8"), _Loader) if name.startswith("controller_")]
+    content = "{{ dict(%s) | to_json }}" % ", ".join(f"{name}={name}" for name in names)
     book = [
         {
             "hosts": "localhost",
             "connection": "local",
             "gather_facts": False,
             "vars_files": [str(ROOT / "awx" / file) for file in DATA],
-            "tasks": [{"ansible.builtin.copy": {"content": "{{ dict(%s) | to_json }}" % ", ".join(f"{name}={name}" for name in names), "dest": str(place / "data.json")}}],
+            "tasks": [{"ansible.builtin.copy": {"content": content, "dest": str(place / "data.json")}}],
         }
     ]
     (place / "data.yml").write_text(yaml.safe_dump(book), encoding="utf-8")

@@ -169,7 +169,7 @@ def test_from_an_installed_collection(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", awx_job.SETTINGS)
 def test_without_an_address_nothing_is_asked_for(missing: str) -> None:
-    done = awx_job.ansible("playbook", "playbooks/awx_configure.yml", "--extra-vars", json.dumps({**awx_job.SETTINGS, missing: ""}), CONTROLLER_HOST="http://127.0.0.1:1")
+    done = configure("http://127.0.0.1:1", **{missing: ""})
     assert done.returncode != 0
     assert "Give both: -e gb10_awx_scm_url=ADDRESS" in " ".join(done.stdout.split())
 

@@ -45,7 +45,8 @@ DOCUMENTED = {
     "ask_execution_environment_on_launch ask_forks_on_launch survey_enabled survey_spec survey become_enabled allow_simultaneous timeout instance_groups "
     "job_slice_count labels state",
     "controller_workflows": "name description organization ask_inventory_on_launch ask_limit_on_launch ask_scm_branch_on_launch ask_variables_on_launch "
-    "extra_vars allow_simultaneous inventory limit labels job_tags skip_tags scm_branch state workflow_nodes destroy_current_nodes survey_enabled survey_spec survey",
+    "extra_vars allow_simultaneous inventory limit labels job_tags skip_tags scm_branch state workflow_nodes destroy_current_nodes survey_enabled survey_spec "
+    "survey",
 }
 #: The same of a node of a workflow, in the form that role calls the export model.
 DOCUMENTED_NODE = frozenset({"identifier", "unified_job_template", "related", "all_parents_must_converge", "extra_data", "inventory", "state"})
@@ -144,7 +145,8 @@ def test_awx_takes_every_survey(objects: Objects) -> None:
     }
 
 
-GOOD = {"name": "n", "description": "d", "spec": [{"question_name": "q", "variable": "v", "type": "multiplechoice", "choices": ["a", "b"], "default": "a", "required": True}]}
+QUESTION = {"question_name": "q", "variable": "v", "type": "multiplechoice", "choices": ["a", "b"], "default": "a", "required": True}
+GOOD = {"name": "n", "description": "d", "spec": [QUESTION]}
 
 
 @pytest.mark.parametrize(

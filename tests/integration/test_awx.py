@@ -134,12 +134,13 @@ def awx(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Awx]:
 def busy(lab: Lab, endpoint: str) -> t.Iterator[None]:
     """Requests that run, and run, on the head."""
     lab.run(HEAD, "touch", FLAG)
+    ask = f"import urllib.request; print(urllib.request.urlopen('{endpoint.removesuffix('/v1')}/metrics').read().decode())"
     argv = ["docker", "exec", f"gb10-lab-{HEAD}", "python3", "-c", WORK, f"{endpoint}/completions", "/etc/gb10/secrets/gb10/api_key", FLAG]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout.readline().strip() == "at work"
             for _look in range(100):
-                answer = lab.run(HEAD, "python3", "-c", f"import urllib.request; print(urllib.request.urlopen('{endpoint.removesuffix('/v1')}/metrics').read().decode())")
+                answer = lab.run(HEAD, "python3", "-c", ask)
                 if re.search(r"^vllm:num_requests_running\S* [1-9]", answer, re.MULTILINE):
                     break
             else:

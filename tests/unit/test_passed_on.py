@@ -153,15 +153,21 @@ def test_a_key_that_is_given_is_the_heads_key(book: Book, tmp_path: Path, conten
 
 @pytest.mark.parametrize(
     ("settings", "token"),
-    [({}, ""), ({"gb10_hf_token": TOKEN}, TOKEN), ({"gb10_hf_token_file": f"{TOKEN}\n"}, TOKEN), ({"gb10_hf_token": TOKEN, "gb10_hf_token_file": "another"}, TOKEN)],
+    [
+        ({}, ""),
+        ({"gb10_hf_token": TOKEN}, TOKEN),
+        ({"gb10_hf_token_file": f"{TOKEN}\n"}, TOKEN),
+        ({"gb10_hf_token": TOKEN, "gb10_hf_token_file": "another"}, TOKEN),
+    ],
 )
 def test_the_token_is_the_one_that_was_set_or_that_of_the_file(book: Book, tmp_path: Path, settings: dict[str, str], token: str) -> None:
     given = {**settings, "gb10_hf_token_file": secret(tmp_path, settings["gb10_hf_token_file"])} if "gb10_hf_token_file" in settings else settings
     answer = tmp_path / "token"
+    content = "{{ __model_token }}|{{ __model_download_env['HF_TOKEN_PATH'] | default('') }}"
     tasks = [
         {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "model" / "vars" / "main.yml")}},
         {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
-        {"ansible.builtin.copy": {"content": "{{ __model_token }}|{{ __model_download_env['HF_TOKEN_PATH'] | default('') }}", "dest": str(answer)}, "run_once": True},
+        {"ansible.builtin.copy": {"content": content, "dest": str(answer)}, "run_once": True},
     ]
     code, output = book.play(tasks, **given)
     assert code == 0, output
