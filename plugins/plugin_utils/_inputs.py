@@ -457,6 +457,12 @@ def _confirmed(confirmed: bool) -> Problems:
         yield Problem("input.confirm", message, "answer the survey's question with true, or run with -e gb10_confirmed=true", measured=False, needed=True)
 
 
+def _unused_key(api_key: str, path: str) -> Problems:
+    if api_key == "none" and path:
+        message = f"gb10_api_key_file: {_short(path)} is not read, since gb10_api_key is none: the API serves without a key."
+        yield Problem("input.secret_file", message, "leave the file out, or set gb10_api_key to generate", verdict="warn")
+
+
 def _memlock(limit: int) -> Problems:
     if limit != -1 and limit < 65536:
         needed = "-1 (unlimited) or 65536 and more, in bytes"
@@ -543,6 +549,7 @@ def _tuned_rules(tuning: dict[str, t.Any]) -> Problems:
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., Problems]], ...] = (
     (("gb10_cluster_name",), _cluster_name),
     (("gb10_confirmed",), _confirmed),
+    (("gb10_api_key", "gb10_api_key_file"), _unused_key),
     (("gb10_memlock",), _memlock),
     (("gb10_container_gpus",), _container_gpus),
     (("gb10_fabric_address",), _fabric_address),

@@ -456,6 +456,15 @@ def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, 
     assert "planted" not in str(found)
 
 
+def test_a_key_that_nobody_reads_is_told(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("planted")
+    path.chmod(0o600)
+    (found,) = judged({"gb10_api_key": "none", "gb10_api_key_file": str(path)})
+    assert (found["id"], found["verdict"]) == ("input.secret_file", "warn")
+    assert "is not read, since gb10_api_key is none" in found["message"]
+
+
 def test_what_one_job_passes_on_is_no_unknown_setting_to_the_next():
     assert judged(names=sorted(_inputs.ARTIFACTS)) == []
     assert [finding["id"] for finding in judged(names=["gb10_reports"])] == ["input.unknown_setting"]
