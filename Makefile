@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 demo: venv ## two simulated Sparks, the whole play, one chat completion
 	$(LAB) up
 	ansible-playbook -i inventories/lab playbooks/nemotron_tp2.yml
-	ansible-playbook -i inventories/lab tests/lab/chat.yml
+	ansible-playbook -i inventories/lab tests/lab/tasks/chat.yml
 
 .PHONY: lab-up
 lab-up: venv ## start the two simulated Sparks; repeats safely
@@ -47,16 +47,18 @@ galaxy-build: ## build the collection, install it elsewhere, resolve every name 
 docs: ## build the documentation (build/docs/html); a warning fails it
 commands: ## every command that the README and the documentation show
 
-.PHONY: inputs parsers
+.PHONY: inputs parsers awx
 inputs: ## bad input is answered before any node is contacted
 parsers: ## the real engines' own parsers accept every shipped profile
+awx: ## what AWX would do with its templates, without an AWX and without nodes
 
-.PHONY: molecule preflight strangers lifecycle hardening faults
+.PHONY: molecule preflight strangers lifecycle hardening awx-lab faults
 molecule: ## the whole play, with Ray and without, and single roles on the lab: converge, idempotence, check mode, verify
 preflight: ## what the preflight finds on nodes that something is wrong with, on the lab
 strangers: ## the fabric probe; the doctor and init from an installed tarball, on the lab
 lifecycle: ## each tag alone, drift and consent, teardown and up again, on the lab
 hardening: ## what a person or a crash does to a cluster, on the lab
+awx-lab: ## every job template of AWX, on the lab
 faults: ## what happens when things break, on the lab, twice
 
 .PHONY: sanity-next units-next play-next
@@ -68,7 +70,10 @@ play-next: ## the whole play on the newer ansible-core
 engine-next: ## every scenario on nodes with the next Debian and its Docker engine
 two-clusters: ## two clusters in one inventory
 
-lint sanity units galaxy-build docs commands inputs parsers preflight strangers lifecycle hardening sanity-next units-next play-next engine-next two-clusters: venv
+lint sanity units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening awx-lab: venv
+	$(PARTS) $@
+
+sanity-next units-next play-next engine-next two-clusters: venv
 	$(PARTS) $@
 
 molecule: venv

@@ -8,9 +8,9 @@
 
 Two ratios are printed, what they are made of, and the tasks of the preflight that took longest. Nothing is asserted, since times hang on the machine:
 
-- one look (bench/one_look.yml: one call of node_info a node, no facts) against bench/ordinary_checks.yml (more than 40 ordinary tasks, pipelined as
+- one look (bench/tasks/one_look.yml: one call of node_info a node, no facts) against bench/tasks/ordinary_checks.yml (more than 40 ordinary tasks, pipelined as
   well), from the start of the first task to the end of the last. At least 10 is what is wanted.
-- the whole of playbooks/preflight.yml against a whole play of one ping (bench/ping.yml), from the start of ansible-playbook to its end. At most 2 is
+- the whole of playbooks/preflight.yml against a whole play of one ping (bench/tasks/ping.yml), from the start of ansible-playbook to its end. At most 2 is
   what is wanted.
 
 The runs take turns, so that a machine that is busy for a while is so for both; the medians count. Any inventory will do whose hosts can be reached
@@ -131,8 +131,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gb10-bench-") as scratch:
         kept = {**variables, "gb10_preflight_path": str(Path(scratch) / "preflight.json")}
         for _number in range(options.repeat):
-            look = play(ROOT / "bench" / "one_look.yml", inventory, variables)
-            check = play(ROOT / "bench" / "ordinary_checks.yml", inventory, variables)
+            look = play(ROOT / "bench" / "tasks" / "one_look.yml", inventory, variables)
+            check = play(ROOT / "bench" / "tasks" / "ordinary_checks.yml", inventory, variables)
             for name, run in (("one_look", look), ("ordinary_checks", check)):
                 if run.rc:
                     print(f"{name}.yml failed:\n{run.stdout}", file=sys.stderr)
@@ -140,7 +140,7 @@ def main() -> int:
             looks.append(task_seconds(look.events))
             checks.append(task_seconds(check.events))
             count = tasks(check.events)
-            ping = play(ROOT / "bench" / "ping.yml", inventory, variables)
+            ping = play(ROOT / "bench" / "tasks" / "ping.yml", inventory, variables)
             preflight = play(ROOT / "playbooks" / "preflight.yml", inventory, kept)
             pings.append(ping.seconds)
             preflights.append(preflight.seconds)

@@ -122,6 +122,12 @@ options:
       - Whether a container with a live engine may be made anew. The engine is stopped first, gently.
     type: bool
     default: false
+  interrupt_requests:
+    description:
+      - Whether O(allow_restart) also holds for an engine that works on requests.
+    type: bool
+    default: true
+    version_added: 0.2.0
   stop_timeout:
     description:
       - Seconds that the engine, and then the container, get to end before they are killed.

@@ -397,6 +397,20 @@ def requests_running(url: str, timeout: float) -> int | None:
     return None if count is None else int(count)
 
 
+def check_busy(requests: int | None, interrupt: bool, what: str) -> None:
+    """Raise :class:`ClusterError` when requests run that nobody said may be lost. ``what`` would be done to their engine, for the message.
+
+    An engine that does not say how many run (``None``) still loads, or hangs: nobody is served by it.
+    """
+    if requests and not interrupt:
+        raise ClusterError(
+            f"{what}, but its engine works on {requests} request(s)",
+            remedy="Repeat when they are answered, or end them with -e gb10_interrupt_requests=true.",
+            reason="requests running",
+            requests_running=requests,
+        )
+
+
 def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[int]:
     """Yield the number of generated tokens so far from the lines of a streamed completion.
 

@@ -107,6 +107,7 @@ def argument_spec() -> dict[str, t.Any]:
         "state_dir": {"type": "path", "default": "/var/lib/gb10"},
         "log_dir": {"type": "path", "default": "/var/log/gb10"},
         "allow_restart": {"type": "bool", "default": False},
+        "interrupt_requests": {"type": "bool", "default": True},
         "stop_timeout": {"type": "int", "default": 120},
         "connect_timeout": {"type": "int", "default": 5},
         "wait": {"type": "bool", "default": True},
@@ -173,7 +174,10 @@ def live_work(api: EngineApi, current: Current | None, params: Params) -> Work:
 
 def guard(params: Params, node: str, current: Current | None, changed: Changes, work: Work) -> None:
     """Raise :class:`ClusterError` when live work would be lost that nobody said may be."""
-    if current is None or not work.live or params["allow_restart"]:
+    if current is None or not work.live:
+        return
+    if params["allow_restart"]:
+        _engine.check_busy(work.requests, params["interrupt_requests"], f"container {current.name} on {node} would be made anew")
         return
     why = _node_container.difference_text(changed) if current.running and current.readable else _node_container.replacement_reason(current, changed)
     unpause = f"Let it go on: docker unpause {current.name}. Or repeat" if current.status == "paused" else "Repeat"

@@ -30,6 +30,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "secret_env": {"type": "dict", "default": {}, "no_log": False},
     "no_carry_env": {"type": "list", "elements": "str", "default": []},
     "allow_restart": {"type": "bool", "default": False},
+    "interrupt_requests": {"type": "bool", "default": True},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 3600},
     "wait_sleep": {"type": "int", "default": 2},

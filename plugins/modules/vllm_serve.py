@@ -143,6 +143,13 @@ options:
       - An engine that lacks a rank serves nobody and needs no consent.
     type: bool
     default: false
+  interrupt_requests:
+    description:
+      - Stop a live engine although it works on requests, for O(state=stopped) and for a restart alike. With V(false) that is refused.
+      - An engine that does not say how many requests run still loads, or hangs, and is stopped.
+    type: bool
+    default: true
+    version_added: 0.2.0
   wait:
     description:
       - Wait for the first token.
@@ -302,7 +309,7 @@ engine_live:
   sample: true
 requests_running:
   description: How many requests the live engine works on. Null when it does not say.
-  returned: when a restart is blocked
+  returned: when a restart is blocked, or a stop is refused
   type: int
   sample: 3
 stopped:
@@ -611,6 +618,14 @@ def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> Clus
     )
 
 
+def check_idle(params: dict[str, t.Any], engine: dict[str, t.Any]) -> None:
+    """Raise :class:`ClusterError` when a live engine works on requests that nobody said may be lost. One that somebody else stops already is not asked."""
+    if params["interrupt_requests"] or not engine["live"] or engine["stopping"] or not engine["api_address"]:
+        return
+    running = _engine.requests_running(_engine.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT)
+    _engine.check_busy(running, False, f"the live engine (run {engine['run_id']}) would be stopped")
+
+
 def check_start(params: dict[str, t.Any], paths: _engine.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
     """Raise :class:`ClusterError` when a start would take a live engine away that nobody gave, or would meet another start."""
     if engine["starting"] and engine["launcher"]:
@@ -653,6 +668,8 @@ def work_engine(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bo
         check_start(params, paths, engine, before, after)
         if not check_mode:
             check_room(paths, params["log_max_bytes"])
+    if todo.stop:
+        check_idle(params, engine)
     result: dict[str, t.Any] = {
         "changed": todo.changed,
         "reason": todo.reason,

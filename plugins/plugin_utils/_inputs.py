@@ -43,7 +43,7 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 #: rules.yml are not repeated.
 KNOWN_IDS = _rules.known_ids() | frozenset(
     """
-    image.ray image.requires input.address input.choice input.cluster_group input.cluster_name input.differs input.env input.env_per_host
+    image.ray image.requires input.address input.choice input.cluster_group input.cluster_name input.confirm input.differs input.env input.env_per_host
     input.env_secret input.fabric_address input.fabric_fallback input.forks input.format input.head input.head_is_worker input.host_env
     input.limit input.no_role input.parallel input.path input.placeholder input.port input.port_range input.profile input.range input.rules
     input.same_address input.same_host input.same_path input.same_port input.secret_file input.serial input.serve_arguments input.silenced
@@ -102,6 +102,14 @@ OWNED_ENV = {
     "RAY_AUTH_TOKEN_PATH": "the collection",
 }
 _SECRET_LIKE = re.compile(r"(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)")
+
+#: Files on the controller that hold one secret each, and nothing else.
+SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
+#: Bytes of such a file that are looked at: no key and no token is longer.
+SECRET_BYTES = 4096
+
+#: What the plays pass on with set_stats. A job controller hands it to the next job of a workflow as variables, where it means nothing.
+ARTIFACTS = frozenset("gb10_baseline gb10_doctor gb10_endpoint gb10_fabric gb10_preflight gb10_report gb10_status gb10_teardown gb10_verdict".split())
 
 #: Setting → what its text has to look like, and how to say that.
 FORMATS: dict[str, tuple[re.Pattern[str], str]] = {
@@ -212,6 +220,7 @@ def judge_host(
     Returns ``settings`` (in their types, without secrets and free mappings), ``profile`` (None when it can't be used), ``findings``.
     """
     typed, problems = _typed(values)
+    problems += _secret_files(typed)
     problems += itertools.starmap(_failed, failures.items())
     for wanted, rule in RULES:
         if all(name in typed for name in wanted):
@@ -442,6 +451,18 @@ def _cluster_name(name: str) -> Problems:
         yield Problem("input.cluster_name", message, "choose another gb10_cluster_name", measured=name, needed=wanted)
 
 
+def _confirmed(confirmed: bool) -> Problems:
+    if not confirmed:
+        message = "gb10_confirmed: is false, so nobody wants this run; no node was contacted."
+        yield Problem("input.confirm", message, "answer the survey's question with true, or run with -e gb10_confirmed=true", measured=False, needed=True)
+
+
+def _unused_key(api_key: str, path: str) -> Problems:
+    if api_key == "none" and path:
+        message = f"gb10_api_key_file: {_short(path)} is not read, since gb10_api_key is none: the API serves without a key."
+        yield Problem("input.secret_file", message, "leave the file out, or set gb10_api_key to generate", verdict="warn")
+
+
 def _memlock(limit: int) -> Problems:
     if limit != -1 and limit < 65536:
         needed = "-1 (unlimited) or 65536 and more, in bytes"
@@ -527,6 +548,8 @@ def _tuned_rules(tuning: dict[str, t.Any]) -> Problems:
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., Problems]], ...] = (
     (("gb10_cluster_name",), _cluster_name),
+    (("gb10_confirmed",), _confirmed),
+    (("gb10_api_key", "gb10_api_key_file"), _unused_key),
     (("gb10_memlock",), _memlock),
     (("gb10_container_gpus",), _container_gpus),
     (("gb10_fabric_address",), _fabric_address),
@@ -575,6 +598,31 @@ def _key_files(login: Values) -> Problems:
             yield Problem("input.secret_file", message, f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
 
 
+def _secret_files(typed: Values) -> Problems:
+    """Each holds one word. What it is appears nowhere."""
+    for name in SECRET_FILES:
+        if not typed.get(name):
+            continue
+        path = Path(typed[name]).expanduser()
+        if not path.is_absolute():
+            message = f"{name}: is '{_short(typed[name])}'; expected the absolute path of a file on the controller."
+            yield Problem("input.path", message, f"set {name} to one", measured=typed[name])
+            continue
+        try:
+            with path.open("rb") as file:
+                words = file.read(SECRET_BYTES).split()
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        except OSError as error:
+            yield Problem("input.secret_file", f"{name}: {path} can't be used: {error.strerror}.", f"correct {name}, or the credential that it comes from")
+            continue
+        if len(words) != 1:
+            found = f"{len(words)} words" if words else "nothing"
+            yield Problem("input.secret_file", f"{name}: {path} holds {found}; expected one word.", f"put the secret alone into {path}", needed="one word")
+        elif mode & 0o077:
+            message = f"{name}: {path} can be read by others (mode {mode:04o})."
+            yield Problem("input.secret_file", message, f"chmod 0600 {path}", verdict="warn", measured=f"{mode:04o}", needed="0600")
+
+
 def _placeholder(login: Values) -> Problems:
     host = str(login.get("ansible_host") or "")
     if _PLACEHOLDER.search(host):
@@ -584,7 +632,7 @@ def _placeholder(login: Values) -> Problems:
 
 def _unknown_settings(names: t.Iterable[str]) -> Problems:
     for name in sorted(names):
-        if name.startswith("gb10_") and name not in known_settings():
+        if name.startswith("gb10_") and name not in known_settings() and name not in ARTIFACTS:
             message = f"{name}: no role reads this variable.{_meant(name, known_settings())}"
             yield Problem("input.unknown_setting", message, "correct its name, or remove it", verdict="warn")
 

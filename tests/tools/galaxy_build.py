@@ -4,7 +4,8 @@
 
 """Build the collection, install it elsewhere, and see that every name of it resolves, from there and from the clone.
 
-Elsewhere means: another directory, an empty ansible.cfg, and of the collection only meta/, plugins/, roles/ and playbooks/.
+Elsewhere means: another directory, an empty ansible.cfg, and of the collection only meta/, plugins/, roles/ and playbooks/, and awx/,
+which a playbook reads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COLLECTION = "gb10.cluster"
 
 #: What a user of the installed collection needs; the installed copy is cut down to this before it is tried.
-NEEDED = frozenset({"meta", "playbooks", "plugins", "roles"})
+NEEDED = frozenset({"awx", "meta", "playbooks", "plugins", "roles"})
 #: What the tarball must hold at its top, and what it may hold.
 REQUIRED = NEEDED | {"CHANGELOG.md", "LICENSE", "MANIFEST.json", "README.md"}
 ALLOWED = REQUIRED | {"FILES.json", "changelogs", "docs"}

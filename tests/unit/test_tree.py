@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ("meta", "playbooks", "plugins", "roles")
+SHIPPED = ("awx", "meta", "playbooks", "plugins", "roles")
 OWN_CODE = (*SHIPPED, "bench", "molecule", "tests")
 MODULES = sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py"))
 

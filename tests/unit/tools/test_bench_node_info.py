@@ -53,13 +53,13 @@ def test_whether_the_nodes_were_looked_at():
 
 
 def test_what_it_compares_with_are_ordinary_tasks_that_change_nothing():
-    (play,) = yaml.safe_load((ROOT / "bench" / "ordinary_checks.yml").read_text(encoding="utf-8"))
+    (play,) = yaml.safe_load((ROOT / "bench" / "tasks" / "ordinary_checks.yml").read_text(encoding="utf-8"))
     assert len(play["tasks"]) >= 40 and play["gather_facts"] is False
-    assert f"asked for by {len(play['tasks'])} ordinary tasks" in (ROOT / "bench" / "ordinary_checks.yml").read_text(encoding="utf-8")
+    assert f"asked for by {len(play['tasks'])} ordinary tasks" in (ROOT / "bench" / "tasks" / "ordinary_checks.yml").read_text(encoding="utf-8")
     assert len({task["name"] for task in play["tasks"]}) == len(play["tasks"])
     allowed = {"ansible.builtin.slurp", "ansible.builtin.command", "ansible.builtin.stat", "ansible.builtin.find", "ansible.builtin.uri"}
     for task in play["tasks"]:
         assert len(allowed & set(task)) == 1, task
         assert task.get("changed_when") is False or "ansible.builtin.command" not in task
-    (look,) = yaml.safe_load((ROOT / "bench" / "one_look.yml").read_text(encoding="utf-8"))
+    (look,) = yaml.safe_load((ROOT / "bench" / "tasks" / "one_look.yml").read_text(encoding="utf-8"))
     assert [set(task) & {"gb10.cluster.node_info"} for task in look["tasks"]] == [{"gb10.cluster.node_info"}] and look["gather_facts"] is False

@@ -200,6 +200,21 @@ def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
     assert caught.value.details["engine_requests_running"] == 3
 
 
+@pytest.mark.parametrize(("running_requests", "interrupt", "refused"), [(3, False, True), (3, True, False), (0, False, False), (None, False, False)])
+def test_consent_to_a_restart_holds_for_requests_only_where_that_is_said(node, monkeypatch, running_requests, interrupt, refused):
+    run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
+    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(_engine, "requests_running", lambda url, timeout: running_requests)
+    node(Engine([running()]))
+    module = Module(check_mode=True, allow_restart=True, interrupt_requests=interrupt, shm_size="20g")
+    if not refused:
+        assert ray_cluster.work(module)["changed"]
+        return
+    with pytest.raises(ClusterError, match=r"would be made anew, but its engine works on 3 request\(s\)") as caught:
+        ray_cluster.work(module)
+    assert caught.value.reason == "requests running"
+
+
 def test_allowed_restarts_are_planned(node):
     node(Engine([running()], titles=["VLLM::EngineCore"]))
     result = ray_cluster.work(Module(check_mode=True, allow_restart=True, env={"A": "1"}))

@@ -175,6 +175,33 @@ def test_a_restart_that_is_allowed_stops_first(node):
     assert result["stopped"] == STOPPED
 
 
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize("wanted", [{"state": "stopped"}, {"allow_restart": True}])
+def test_requests_are_interrupted_only_where_that_is_allowed(node, wanted, check_mode):
+    node.note(OTHER)
+    api = Api(status=LIVE, stop=STOPPED)
+    with pytest.raises(ClusterError, match=r"the live engine \(run 20260101T000000Z-0001\) would be stopped, but its engine works on 3 request") as caught:
+        node.work(api, check_mode, interrupt_requests=False, **wanted)
+    assert "gb10_interrupt_requests=true" in caught.value.remedy
+    assert caught.value.details["requests_running"] == 3
+    assert [name for name, _args, _timeout in api.called] == ["status"]
+    assert node.work(api, check_mode, **wanted)["changed"]
+
+
+@pytest.mark.parametrize("running", [0, None])
+def test_an_engine_without_requests_or_without_an_answer_is_stopped(node, monkeypatch, running):
+    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: running)
+    node.note(OTHER)
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", interrupt_requests=False)["changed"]
+
+
+def test_an_engine_that_is_as_wanted_is_not_asked_for_its_requests(node, monkeypatch):
+    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: pytest.fail("asked"))
+    node.note(SAME)
+    assert not node.work(Api(status=LIVE), interrupt_requests=False)["changed"]
+    assert node.work(Api(status={**LIVE, "stopping": True}, stop=STOPPED), state="stopped", interrupt_requests=False)["changed"]
+
+
 def test_what_remains_of_a_dead_engine_is_cleared_before_a_start(node):
     node.note(SAME)
     api = Api(status={"live": False, "remaining": [60]}, stop={**STOPPED, "was_live": False})

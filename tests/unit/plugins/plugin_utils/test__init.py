@@ -122,6 +122,8 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
         head = variables["gb10_head_host"]
         derived = {
             "gb10_api_address": hosts[head]["gb10_fabric_address"],
+            "gb10_api_key_file": "",
+            "gb10_hf_token_file": "",
             "gb10_report_path": "/r.json",
             "gb10_preflight_path": "/p.json",
             "gb10_doctor_path": "/d.json",

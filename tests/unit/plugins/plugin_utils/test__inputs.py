@@ -29,6 +29,8 @@ GOOD = {
     "gb10_control_interface": "enp1s0f0np0",
     "gb10_rdma_devices": ["rocep1s0f0"],
     "gb10_api_address": "192.168.100.1",
+    "gb10_api_key_file": "",
+    "gb10_hf_token_file": "",
     "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
     "gb10_preflight_path": "/home/nvidia/.cache/gb10/gb10-preflight.json",
     "gb10_fabric_path": "/home/nvidia/.cache/gb10/gb10-fabric.json",
@@ -123,6 +125,11 @@ BAD = [
     ({"gb10_fabric_address": ""}, "input.fabric_address", "gb10_fabric_address: is not set."),
     ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: 'spark-1' is no IP address of a node."),
     ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: '0.0.0.0' is no IP address of a node."),
+    # consent and secrets
+    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false, so nobody wants this run; no node was contacted."),
+    ({"gb10_confirmed": "false"}, "input.confirm", "gb10_confirmed: is false"),
+    ({"gb10_hf_token_file": "token"}, "input.path", "gb10_hf_token_file: is 'token'; expected the absolute path of a file on the controller."),
+    ({"gb10_hf_token_file": "/no/such/token"}, "input.secret_file", "gb10_hf_token_file: /no/such/token can't be used: No such file or directory."),
     # places
     ({"gb10_hf_home": "models"}, "input.path", "gb10_hf_home: is 'models'; expected an absolute path"),
     ({"gb10_hf_home": "/models:ro"}, "input.path", "gb10_hf_home: is '/models:ro'; expected an absolute path"),
@@ -422,3 +429,60 @@ def test_every_id_that_stops_can_be_silenced():
 def test_the_readme_explains_every_check():
     text = (ROOT / "roles" / "validate" / "README.md").read_text(encoding="utf-8")
     assert [id for id in sorted(_inputs.KNOWN_IDS) if id.startswith("input.") and f"`{id}`" not in text] == []
+
+
+# --- what a job controller brings along ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", _inputs.SECRET_FILES)
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"hf_planted\n", 0o600, ""),
+        (b"hf_planted", 0o400, ""),
+        (b"", 0o600, "holds nothing; expected one word"),
+        (b"\n", 0o600, "holds nothing; expected one word"),
+        (b"two hf_planted", 0o600, "holds 2 words; expected one word"),
+        (b"hf_planted", 0o644, "can be read by others (mode 0644)"),
+    ],
+)
+def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, mode, said):
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    path.chmod(mode)
+    found = judged({name: str(path)})
+    assert [finding["id"] for finding in found] == (["input.secret_file"] if said else [])
+    assert said in str(found)
+    assert "planted" not in str(found)
+
+
+def test_a_key_that_nobody_reads_is_told(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("planted")
+    path.chmod(0o600)
+    (found,) = judged({"gb10_api_key": "none", "gb10_api_key_file": str(path)})
+    assert (found["id"], found["verdict"]) == ("input.secret_file", "warn")
+    assert "is not read, since gb10_api_key is none" in found["message"]
+
+
+def test_what_one_job_passes_on_is_no_unknown_setting_to_the_next():
+    assert judged(names=sorted(_inputs.ARTIFACTS)) == []
+    assert [finding["id"] for finding in judged(names=["gb10_reports"])] == ["input.unknown_setting"]
+
+
+def test_the_list_of_what_is_passed_on_is_complete_and_no_setting():
+    found = set()
+    for path in (ROOT / "roles").glob("*/tasks/*.yml"):
+        for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
+            for inner in (task, *task.get("block", []), *task.get("always", [])):
+                found |= set(inner.get("ansible.builtin.set_stats", {}).get("data", {}))
+    assert found == _inputs.ARTIFACTS
+    assert found & _inputs.known_settings() == set()
+
+
+def test_what_is_passed_on_is_never_added_up():
+    """Ansible's default puts two texts of one name together."""
+    for path in (ROOT / "roles").glob("*/tasks/*.yml"):
+        for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
+            if "ansible.builtin.set_stats" in task:
+                assert task["ansible.builtin.set_stats"]["aggregate"] is False, path

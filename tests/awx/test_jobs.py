@@ -1,0 +1,166 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every job template, laid out and run as AWX does, up to the first contact with a node, of which there is none.
+
+That far a job shows whether its names resolve from a checkout, its answers mean what they say, its files are found, and its secrets stay where they are.
+On nodes the same is done by tests/integration/test_awx.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import stat
+import typing as t
+from pathlib import Path
+
+import awx_job
+import awx_rules
+import pytest
+
+TOKEN = "hf_plantedTokenOfTheTest"
+KEY = "plantedKeyOfTheTest"
+#: Nobody listens there.
+HOST = {"ansible_port": 1, "ansible_ssh_common_args": "-o ConnectTimeout=5", "ansible_python_interpreter": "/usr/bin/python3"}
+INVENTORY: dict[str, t.Any] = {
+    "_meta": {
+        "hostvars": {
+            "spark-1": {**HOST, "ansible_host": "127.0.0.1", "gb10_fabric_address": "192.168.100.1"},
+            "spark-2": {**HOST, "ansible_host": "127.0.0.2", "gb10_fabric_address": "192.168.100.2"},
+        }
+    },
+    "all": {"children": ["gb10_cluster"]},
+    "gb10_cluster": {
+        "children": ["gb10_head", "gb10_workers"],
+        "vars": {"gb10_fabric_interfaces": ["enp1s0f0np0"], "gb10_rdma_devices": ["rocep1s0f0"], "gb10_control_interface": "enp1s0f0np0"},
+    },
+    "gb10_head": {"hosts": ["spark-1"]},
+    "gb10_workers": {"hosts": ["spark-2"]},
+}
+
+#: Template → answers of a person who means it, and how the job ends where no node answers.
+LAUNCHES = {
+    "GB10 preflight": ({}, "unreachable"),
+    "GB10 doctor": ({}, "successful"),
+    "GB10 bring-up": ({"gb10_allow_restart": "true", "gb10_serve_timeout": 900}, "unreachable"),
+    "GB10 proof": ({}, "unreachable"),
+    "GB10 status": ({}, "unreachable"),
+    "GB10 teardown": ({"gb10_confirmed": "true"}, "unreachable"),
+    "GB10 teardown after a failure": ({}, "refused"),
+    "GB10 baseline": ({}, "unreachable"),
+    "GB10 fabric probe": ({"gb10_confirmed": "true"}, "unreachable"),
+    "GB10 prune": ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
+    "GB10 profiles": ({}, "successful"),
+}
+
+
+def credentials(jobs: awx_job.Jobs) -> list[awx_job.Credential]:
+    return [jobs.credential("GB10 Hugging Face token", hf_token=TOKEN), jobs.credential("GB10 API key", api_key=KEY)]
+
+
+def test_every_template_is_launched(jobs: awx_job.Jobs) -> None:
+    assert set(LAUNCHES) == set(jobs.templates)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str) -> None:
+    answers, end = LAUNCHES[name]
+    done = jobs.launch(name, INVENTORY, answers, credentials=credentials(jobs))
+    told = done.stdout
+    assert done.status == ("successful" if end == "successful" else "failed"), told
+    assert "couldn't resolve module/action" not in told and "was not found" not in told
+    if end == "unreachable":
+        assert "UNREACHABLE" in told and any(action.startswith("gb10.cluster.") for action in done.actions), told
+    if end == "refused":
+        assert "gb10_confirmed: is false" in done.failures and "UNREACHABLE" not in told
+    assert done.leaks(TOKEN, KEY) == []
+    assert done.strange_controls() == []
+    assert done.largest()[0] < awx_rules.EVENT_BYTES
+    assert done.changed == {}
+
+
+@pytest.mark.parametrize("name", [name for name, (answers, _end) in LAUNCHES.items() if "gb10_confirmed" in answers])
+def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs, name: str) -> None:
+    done = jobs.launch(name, INVENTORY)
+    assert done.status == "failed"
+    assert "gb10_confirmed: is false, so nobody wants this run" in done.failures
+    assert "answer the survey's question with true" in " ".join(done.stdout.split())
+    assert "UNREACHABLE" not in done.stdout
+
+
+@pytest.mark.parametrize(("asked", "end"), [("false", "refused"), ("true", "unreachable")])
+def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, objects: dict[str, t.Any], asked: str, end: str) -> None:
+    """With all that AWX hands on: the workflow's answers, and what the jobs before it passed on."""
+    (workflow,) = objects["controller_workflows"]
+    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_teardown_on_failure": asked}))
+    template = jobs.templates["GB10 teardown after a failure"]
+    passed_on = {"gb10_verdict": "block", "gb10_preflight": {"findings": [], "verdict": "pass"}}
+    done = jobs.run(template, INVENTORY, awx_rules.node_vars(template, answers, passed_on))
+    assert done.status == "failed"
+    assert ("UNREACHABLE" in done.stdout) is (end == "unreachable"), done.stdout
+    assert ("gb10_confirmed: is false" in done.stdout) is (end == "refused")
+    # What was passed on is nobody's wrong setting.
+    assert "no role reads this variable" not in done.stdout
+
+
+def test_check_mode_is_an_ordinary_job(jobs: awx_job.Jobs) -> None:
+    done = jobs.launch("GB10 preflight", INVENTORY, check=True)
+    assert (done.status, done.changed) == ("failed", {})
+    assert "UNREACHABLE" in done.stdout
+
+
+def test_answers_that_nobody_asked_for_start_nothing(jobs: awx_job.Jobs) -> None:
+    with pytest.raises(awx_rules.Refused, match="gb10_hf_token are not allowed on launch"):
+        jobs.launch("GB10 bring-up", INVENTORY, {"gb10_hf_token": TOKEN})
+    with pytest.raises(awx_rules.Refused, match="is none of"):
+        jobs.launch("GB10 bring-up", INVENTORY, {"gb10_profile": "no_such_profile"})
+
+
+def test_the_doctor_passes_its_verdict_on(jobs: awx_job.Jobs) -> None:
+    done = jobs.launch("GB10 doctor", INVENTORY, verbosity=0)
+    assert done.status == "successful"
+    assert done.artifacts["gb10_doctor"]["kind"] == "gb10.cluster.doctor"
+    assert done.artifacts["gb10_verdict"] == done.artifacts["gb10_doctor"]["verdict"] != "pass"
+    failing = jobs.launch("GB10 doctor", INVENTORY, {"gb10_fail_on_block": "true"}, verbosity=0)
+    assert failing.status == "failed"
+    # A job that fails passes it on all the same.
+    assert failing.artifacts["gb10_verdict"] == done.artifacts["gb10_verdict"]
+
+
+@pytest.mark.parametrize("content", ["", "two words"])
+def test_a_credential_that_is_no_secret_is_told_before_any_node_is_contacted(jobs: awx_job.Jobs, content: str) -> None:
+    done = jobs.launch("GB10 bring-up", INVENTORY, credentials=[jobs.credential("GB10 Hugging Face token", hf_token=content)], verbosity=0)
+    assert done.status == "failed"
+    assert "gb10_hf_token_file" in done.failures and "expected one word" in done.failures
+    assert "UNREACHABLE" not in done.stdout
+
+
+# --- that this can fail -------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_are_files_of_their_owner(jobs: awx_job.Jobs, tmp_path: Path) -> None:
+    (environment,) = [credential.inject(tmp_path) for credential in credentials(jobs)[:1]]
+    path = Path(environment["GB10_HF_TOKEN_FILE"])
+    assert (path.read_text(encoding="utf-8"), stat.S_IMODE(path.stat().st_mode)) == (TOKEN, 0o600)
+    assert TOKEN not in str(environment)
+
+
+def test_a_leak_would_be_seen(jobs: awx_job.Jobs) -> None:
+    template = copy.deepcopy(jobs.templates["GB10 profiles"])
+    done = jobs.run(template, INVENTORY, {"gb10_profile": TOKEN})
+    assert done.leaks(TOKEN)
+    assert done.leaks("no such secret anywhere") == []
+
+
+def test_names_resolve_by_the_link_in_the_checkout(jobs: awx_job.Jobs) -> None:
+    """Without it nothing would run: it is the checkout that is used, and no collection that happens to be installed."""
+    link = jobs.project / "collections" / "ansible_collections" / "gb10" / "cluster"
+    assert link.is_symlink() and link.resolve() == jobs.project.resolve()
+    link.rename(link.with_name("away"))
+    try:
+        done = jobs.launch("GB10 profiles", INVENTORY)
+        assert done.status == "failed"
+        assert "gb10.cluster" in done.stdout
+    finally:
+        link.with_name("away").rename(link)

@@ -1,0 +1,299 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every job template on the lab, laid out and run as AWX does: an ssh key for an agent, secrets as files, answers of surveys, the loudest verbosity.
+
+All of them in check mode on cold nodes; the workflow, status, another key, a busy engine and teardown for real. What every job says is kept, and at the
+end no planted secret may be anywhere in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import threading
+import typing as t
+from pathlib import Path
+
+import awx_job
+import awx_rules
+import pytest
+
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab
+
+TOKEN = "hf_plantedTokenOfTheLab"
+KEY = "plantedKeyOfTheLab"
+
+#: What a person answers who means it. The nodes of the lab booted when the machine under them did, and that is long ago.
+ANSWERS: dict[str, dict[str, t.Any]] = {
+    "GB10 teardown": {"gb10_confirmed": "true"},
+    "GB10 fabric probe": {"gb10_confirmed": "true"},
+    "GB10 prune": {"gb10_prune": "true"},
+    "GB10 baseline": {"gb10_baseline_force": "true"},
+}
+#: What the workflow passes on where it was asked to take the cluster down.
+AFTER_A_FAILURE = {"gb10_teardown_on_failure": "true", "gb10_profile": "lab_tiny_tp2"}
+
+#: Keep the engine of this node at work until the file goes: requests as long as it allows, one after the other; arguments: URL, key file, flag file.
+WORK = """
+import json, pathlib, sys, threading, urllib.request as request
+url, key, flag = sys.argv[1], pathlib.Path(sys.argv[2]).read_text().strip(), pathlib.Path(sys.argv[3])
+body = {"model": "tiny", "prompt": "Hello", "max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "temperature": 0}
+headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+def ask():
+    while flag.exists():
+        with request.urlopen(request.Request(url, json.dumps(body).encode(), headers), timeout=300) as answer:
+            answer.read()
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads:
+    thread.start()
+print("at work", flush=True)
+for thread in threads:
+    thread.join()
+"""
+FLAG = "/run/gb10-lab/busy"
+
+
+def lab_inventory() -> dict[str, t.Any]:
+    """The lab's inventory as AWX would have it: what `ansible-inventory` lists, without what its credential brings, and with paths that need no neighbours."""
+    done = awx_job.ansible("inventory", "-i", str(INVENTORY), "--list", "--export")
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout.replace("{{ inventory_dir }}", str(INVENTORY)))
+    for group in listed.values():
+        for name in ("ansible_user", "ansible_ssh_private_key_file"):
+            group.get("vars", {}).pop(name, None)
+        # An agent's key is in no file.
+        if "ansible_ssh_common_args" in group.get("vars", {}):
+            group["vars"]["ansible_ssh_common_args"] = group["vars"]["ansible_ssh_common_args"].replace("-o IdentitiesOnly=yes", "")
+    return listed
+
+
+class Awx:
+    """Jobs on the lab, with all that AWX would bring along."""
+
+    def __init__(self, place: Path, objects: dict[str, list[dict[str, t.Any]]]) -> None:
+        self.jobs = awx_job.Jobs(place, objects)
+        (self.workflow,) = objects["controller_workflows"]
+        self.inventory = lab_inventory()
+        self.key = (ROOT / ".lab" / "id_ed25519").read_text(encoding="utf-8")
+        #: All jobs by the name of what was done with them.
+        self.done: dict[str, awx_job.Done] = {}
+
+    def credentials(self, key: str = KEY) -> list[awx_job.Credential]:
+        return [self.jobs.credential("GB10 Hugging Face token", hf_token=TOKEN), self.jobs.credential("GB10 API key", api_key=key)]
+
+    def launch(self, name: str, answers: dict[str, t.Any] | None = None, *, label: str = "", key: str = KEY, **options: t.Any) -> awx_job.Done:
+        """Launch a template as a person does."""
+        template = self.jobs.templates[name]
+        return self.run(label or name, name, awx_rules.extra_vars(template, awx_rules.accepted(template, answers or {})), key=key, **options)
+
+    def run(self, label: str, name: str, variables: dict[str, t.Any], *, key: str = KEY, **options: t.Any) -> awx_job.Done:
+        secrets = self.credentials(key) if name == "GB10 bring-up" else []
+        template = self.jobs.templates[name]
+        done = self.jobs.run(template, self.inventory, variables, credentials=secrets, login="spark", ssh_key=self.key, **options)
+        self.done[label] = done
+        print(f"{label}: {done.status}, largest event {done.largest()}, passes on {', '.join(sorted(done.artifacts)) or 'nothing'}")
+        return done
+
+    def walk(self, answers: dict[str, t.Any]) -> dict[str, awx_job.Done]:
+        """Run the workflow as AWX does; returns the jobs by the identifiers of their nodes."""
+        nodes = {node["identifier"]: node for node in self.workflow["workflow_nodes"]}
+        variables = awx_rules.extra_vars(self.workflow, awx_rules.accepted(self.workflow, answers))
+        artifacts: dict[str, t.Any] = {}
+        ran: dict[str, awx_job.Done] = {}
+        waiting = ["preflight"]
+        while waiting:
+            name = waiting.pop(0)
+            node = nodes[name]
+            template = self.jobs.templates[node["unified_job_template"]["name"]]
+            ran[name] = self.run(f"workflow {name}", template["name"], awx_rules.node_vars(template, variables, artifacts))
+            artifacts |= ran[name].artifacts
+            following = "success_nodes" if ran[name].status == "successful" else "failure_nodes"
+            waiting += [other["identifier"] for other in node.get("related", {}).get(following, [])]
+        return ran
+
+
+@pytest.fixture(scope="module")
+def awx(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Awx]:
+    """AWX, configured by an administrator who offers the lab's profiles."""
+    place = tmp_path_factory.mktemp("awx")
+    profiles = ["lab_tiny_tp2", "lab_tiny_native_tp2"]
+    lab.clear()
+    yield Awx(place, awx_job.data(place, gb10_awx_profiles=profiles, gb10_awx_profile=profiles[0]))
+    lab.clear()
+    # The next cluster makes a key of its own.
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", "/etc/gb10/secrets/gb10/api_key")
+
+
+@contextlib.contextmanager
+def busy(lab: Lab, endpoint: str) -> t.Iterator[None]:
+    """Requests that run, and run, on the head."""
+    lab.run(HEAD, "touch", FLAG)
+    ask = f"import urllib.request; print(urllib.request.urlopen('{endpoint.removesuffix('/v1')}/metrics').read().decode())"
+    argv = ["docker", "exec", f"gb10-lab-{HEAD}", "python3", "-c", WORK, f"{endpoint}/completions", "/etc/gb10/secrets/gb10/api_key", FLAG]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout.readline().strip() == "at work"
+            for _look in range(100):
+                answer = lab.run(HEAD, "python3", "-c", ask)
+                if re.search(r"^vllm:num_requests_running\S* [1-9]", answer, re.MULTILINE):
+                    break
+            else:
+                raise AssertionError("no request ever ran")
+            yield
+        finally:
+            lab.run(HEAD, "rm", "-f", FLAG)
+            # An engine that was stopped under them ends them with an error, which is theirs alone.
+            reader = threading.Thread(target=process.stdout.read)
+            reader.start()
+            process.wait(timeout=300)
+            reader.join()
+
+
+# --- check mode, on cold nodes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(template["name"] for template in awx_job.templates()))
+def test_check_mode_of_every_template_succeeds_on_cold_nodes(lab: Lab, awx: Awx, name: str) -> None:
+    label = f"check {name}"
+    if name == "GB10 teardown after a failure":
+        template = awx.jobs.templates[name]
+        done = awx.run(label, name, awx_rules.node_vars(template, AFTER_A_FAILURE, {}), check=True)
+    else:
+        done = awx.launch(name, ANSWERS.get(name), label=label, check=True)
+    assert done.status == "successful", done.stdout
+    assert lab.containers(HEAD) == lab.containers(WORKER) == {}, "check mode made a container"
+
+
+# --- for real -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def brought_up(lab: Lab, awx: Awx) -> dict[str, awx_job.Done]:
+    """The workflow on cold nodes: preflight, bring-up, proof."""
+    lab.clear()
+    return awx.walk({"gb10_profile": "lab_tiny_tp2"})
+
+
+def test_the_workflow_ends_in_a_proof(brought_up: dict[str, awx_job.Done]) -> None:
+    assert {name: done.status for name, done in brought_up.items()} == dict.fromkeys(("preflight", "bring_up", "proof"), "successful"), "\n".join(
+        done.failures for done in brought_up.values()
+    )
+
+
+def test_preflight_passes_its_record_on(brought_up: dict[str, awx_job.Done]) -> None:
+    artifacts = brought_up["preflight"].artifacts
+    assert artifacts["gb10_preflight"]["kind"] == "gb10.cluster.preflight"
+    assert artifacts["gb10_verdict"] == artifacts["gb10_preflight"]["verdict"] in ("pass", "warn", "silenced")
+    assert brought_up["preflight"].changed == {}
+
+
+def test_bring_up_passes_endpoint_verdict_and_report_on(lab: Lab, brought_up: dict[str, awx_job.Done]) -> None:
+    artifacts = brought_up["bring_up"].artifacts
+    assert re.fullmatch(r"http://[\d.]+:8000/v1", artifacts["gb10_endpoint"])
+    assert artifacts["gb10_verdict"] == "pass"
+    report = artifacts["gb10_report"]
+    assert (report["engine"]["live"], report["profile"]) == (True, "lab_tiny_tp2")
+    assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
+    assert set(brought_up["bring_up"].changed) == {HEAD, WORKER}
+    # The key that was given, and no other.
+    assert lab.run(HEAD, "cat", "/etc/gb10/secrets/gb10/api_key") == KEY
+
+
+def test_progress_and_verdicts_are_plain_lines(brought_up: dict[str, awx_job.Done]) -> None:
+    output = brought_up["bring_up"].stdout.replace("\r\n", "\n")
+    assert re.search(rf"^{HEAD}: [a-z].*, \d\d:\d\d$", output, re.MULTILINE)
+    assert re.search(rf"^{HEAD}: ready after \d\d:\d\d, first token in ", output, re.MULTILINE)
+    assert re.search(r"^Preflight .*: .*\d+ pass", output, re.MULTILINE)
+    assert re.search(r"^  pass +proof\.completion ", output, re.MULTILINE)
+
+
+def test_the_proof_changes_nothing(brought_up: dict[str, awx_job.Done]) -> None:
+    assert brought_up["proof"].changed == {}
+    assert brought_up["proof"].artifacts["gb10_verdict"] == "pass"
+
+
+def test_a_second_bring_up_changes_nothing(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    again = awx.launch("GB10 bring-up", {"gb10_profile": "lab_tiny_tp2"}, label="second bring-up")
+    assert (again.status, again.changed) == ("successful", {}), again.failures
+
+
+def test_another_key_is_refused_while_a_container_has_the_first(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    refused = awx.launch("GB10 bring-up", {"gb10_profile": "lab_tiny_tp2"}, label="another key", key=f"{KEY}2")
+    assert refused.status == "failed"
+    assert "The API key in gb10_api_key_file is another one than the cluster's" in refused.failures
+    assert lab.run(HEAD, "cat", "/etc/gb10/secrets/gb10/api_key") == KEY
+    assert lab.engine_lives()
+
+
+def test_status_names_the_endpoint(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    done = awx.launch("GB10 status")
+    assert (done.status, done.changed) == ("successful", {}), done.failures
+    assert set(done.artifacts["gb10_status"]) == {HEAD, WORKER}
+    assert done.artifacts["gb10_endpoint"] == brought_up["bring_up"].artifacts["gb10_endpoint"]
+
+
+def test_an_unanswered_teardown_touches_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    refused = awx.launch("GB10 teardown", label="unanswered teardown")
+    assert refused.status == "failed"
+    assert "gb10_confirmed: is false" in refused.failures
+    assert lab.engine_lives()
+
+
+def test_a_busy_engine_is_neither_taken_down_nor_restarted(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    before = lab.containers(HEAD)
+    with busy(lab, brought_up["bring_up"].artifacts["gb10_endpoint"]):
+        down = awx.launch("GB10 teardown", {"gb10_confirmed": "true"}, label="busy teardown")
+        other = awx.launch("GB10 bring-up", {"gb10_profile": "lab_tiny_native_tp2", "gb10_allow_restart": "true"}, label="busy restart")
+    for done in (down, other):
+        assert done.status == "failed"
+        assert re.search(r"its engine works on \d+ request", done.failures), done.failures
+        assert "gb10_interrupt_requests=true" in done.stdout
+    assert lab.containers(HEAD) == before
+    assert lab.engine_lives()
+
+
+def test_teardown_with_consent_ends_requests_and_leaves_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    with busy(lab, brought_up["bring_up"].artifacts["gb10_endpoint"]):
+        done = awx.launch("GB10 teardown", {"gb10_confirmed": "true", "gb10_interrupt_requests": "true"}, label="teardown with consent")
+    assert done.status == "successful", done.failures
+    assert (done.artifacts["gb10_verdict"], done.artifacts["gb10_endpoint"]) == ("pass", "")
+    assert {finding["verdict"] for finding in done.artifacts["gb10_teardown"]} <= {"pass", "silenced"}
+    assert lab.containers(HEAD) == lab.containers(WORKER) == {}
+
+
+def test_a_proof_of_nothing_fails(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    """What keeps a workflow from ending well after its teardown."""
+    done = awx.launch("GB10 proof", {"gb10_profile": "lab_tiny_tp2"}, label="proof of nothing")
+    assert done.status == "failed"
+    assert done.artifacts.get("gb10_verdict") != "pass"
+
+
+# --- what all of them said ----------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_is_anywhere_in_what_the_jobs_said(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    ray_token = lab.run(HEAD, "cat", "/etc/gb10/secrets/gb10/ray_token").strip()
+    key_line = awx.key.splitlines()[2]
+    assert len(ray_token) > 20 and len(key_line) > 20
+    assert len(awx.done) > len(awx.jobs.templates)
+    assert {label: done.leaks(TOKEN, KEY, ray_token, key_line) for label, done in awx.done.items()} == {label: [] for label in awx.done}
+
+
+def test_events_are_of_a_size_that_awx_keeps(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    largest = {label: done.largest() for label, done in awx.done.items()}
+    assert {label: size for label, size in largest.items() if size[0] >= awx_rules.EVENT_BYTES} == {}
+
+
+def test_no_terminal_is_needed(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    assert {label: done.strange_controls() for label, done in awx.done.items()} == {label: [] for label in awx.done}
+
+
+def test_the_lab_has_an_agent() -> None:
+    """Without ssh-agent no job of these reaches a node, and all of this would fail for that reason alone."""
+    assert subprocess.run(["ssh-agent", sys.executable, "-c", ""], check=False).returncode == 0
