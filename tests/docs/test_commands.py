@@ -248,7 +248,7 @@ def _clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A clone whose owner has an inventory, started the lab, and wrote the profile that docs/profiles.md shows."""
     clone = Clone(tmp_path_factory.mktemp("commands"))
     shutil.copytree(clone.path / "inventories" / "example", clone.path / MINE)
-    shutil.copy(clone.path / "inventories" / "example" / "hosts.yml", clone.path / "inventories" / "lab" / "hosts.yml")
+    shutil.copy(clone.path / "inventories" / "example" / "hosts", clone.path / "inventories" / "lab" / "hosts.yml")
     page = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
     (profile,) = re.findall(r"^```yaml\n(---\nschema: 1\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (clone.path / "profiles").mkdir()
