@@ -37,9 +37,6 @@ ANSWERS = "node.answers"
 #: Version of what :func:`judge` returns, described by preflight.schema.json.
 RECORD_SCHEMA = 1
 
-#: Kind of the record of a fabric probe.
-KIND_PROBE = "gb10.cluster.fabric"
-
 #: Where the evidence of an active probe of the fabric stands.
 PROBE = "probe"
 
@@ -407,11 +404,13 @@ def strays(name: str, zombies: dict[str, t.Any]) -> list[Finding]:
     ]
 
 
-def judge(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None) -> dict[str, t.Any]:
+def judge(
+    asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None, kind: str = "preflight"
+) -> dict[str, t.Any]:
     """Judge all nodes and return the record that preflight.schema.json describes.
 
     ``asked`` maps a node to ``info`` (what ``node_info`` answered), ``zombies`` (what ``cuda_zombie_check`` answered) and ``settings``
-    (see preflight_findings.yml). ``run`` has ``cluster``, ``tags``, ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
+    (see preflight_rules.yml). ``run`` has ``cluster``, ``tags``, ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
     """
     stages = stages_of_run(run["tags"], run["skip_tags"])
     nodes = [
@@ -420,7 +419,7 @@ def judge(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: di
     judgement = Judge(nodes, shipped() if rules is None else rules)
     judgement.run()
     beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]
-    return _record("preflight", judgement, beside, run, profile["id"])
+    return _record(kind, judgement, beside, run, profile["id"])
 
 
 def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:
@@ -453,7 +452,7 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
     """
     seen = _probe.evidence(asked, results)
     with_probe = {name: {"info": {**one["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": one["settings"]} for name, one in asked.items()}
-    return {**judge(with_probe, profile, run, probing()), "kind": KIND_PROBE, PROBE: seen}
+    return {**judge(with_probe, profile, run, probing(), "fabric"), PROBE: seen}
 
 
 # --- the doctor -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ import jsonschema
 import pytest
 import yaml
 
+from changes import changed
+
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _checks, _rules
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -105,21 +107,6 @@ HEAD = {
 }
 WORKER = {"processes": [rank(1104, "192.168.100.12"), part(325, "raylet", "ray")], "containers": [container()], "apis": [], "sample_s": 2.0, "errors": []}
 NATIVE = ["python3", "vllm", "serve", "org/m", "--nnodes", "2", "--master-addr", "10.0.0.1"]
-
-
-def changed(tree: t.Any, changes: dict[str, t.Any]) -> t.Any:
-    """Return a copy of a tree with values put in at ``a__b__0__c``; the value ``...`` takes the key out."""
-    tree = copy.deepcopy(tree)
-    for path, value in changes.items():
-        *parents, last = (int(step) if step.isdigit() else step for step in path.split("__"))
-        target = tree
-        for step in parents:
-            target = target[step]
-        if value is ...:
-            del target[last]
-        else:
-            target[last] = value
-    return tree
 
 
 def asked(

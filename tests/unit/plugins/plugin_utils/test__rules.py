@@ -16,6 +16,8 @@ import jsonschema
 import pytest
 import yaml
 
+from changes import changed
+
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _checks, _profile, _rules
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -47,21 +49,6 @@ SETTINGS = {
     "rules": {},
     "silenced": [],
 }
-
-
-def changed(tree: t.Any, changes: dict[str, t.Any]) -> t.Any:
-    """Return a copy of a tree with values put in at ``a__b__0__c``; the value ``...`` takes the key out."""
-    tree = copy.deepcopy(tree)
-    for path, value in changes.items():
-        *parents, last = (int(part) if part.isdigit() else part for part in path.split("__"))
-        target = tree
-        for part in parents:
-            target = target[part]
-        if value is ...:
-            del target[last]
-        else:
-            target[last] = value
-    return tree
 
 
 def node(**changes: t.Any) -> dict[str, t.Any]:
