@@ -5,8 +5,8 @@
 """Which processes are an engine or a part of Ray, and which of them belong together. This module util is PRIVATE to the collection.
 
 Told from command lines and from the titles that programs give themselves, as vLLM 0.32 and Ray 2.60 do (recorded); those of SGLang,
-TensorRT-LLM, llama.cpp and Ollama are their usual command lines, and none was recorded. A stack is named by what its parts share: the address of Ray's head, the
-address at which ranks without Ray meet, or the server's own process where there is only one.
+TensorRT-LLM, llama.cpp and Ollama are their usual command lines, and none was recorded. A stack is named by what its parts share: the
+address of Ray's head, the address at which ranks without Ray meet, or the server's own process where there is only one.
 """
 
 from __future__ import annotations

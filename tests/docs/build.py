@@ -62,7 +62,7 @@ class NoPage(Exception):
 
 
 def page_for(path: str) -> str:
-    """Return the page of the documentation for a path of the repository, empty for a file that is there and is no page.
+    """Return the page of the documentation for a path of the repository, empty for a file or directory that is there and is no page.
 
     Raises :class:`NoPage` for a page that the documentation should have, and for a file that does not exist.
     """
@@ -73,7 +73,7 @@ def page_for(path: str) -> str:
     for pattern, page in MADE:
         if pattern.fullmatch(path):
             return pattern.sub(page, path)
-    if not (ROOT / path).is_file() or path.endswith(".md"):
+    if not (ROOT / path).exists() or path.endswith(".md"):
         raise NoPage(path)
     return ""
 
