@@ -13,7 +13,7 @@ import pathlib
 import re
 import typing as t
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
@@ -64,7 +64,7 @@ class Match:
 
 def parsed(text: str) -> tuple[Signature, ...]:
     """Return the rows of a table. Raises :class:`ValueError` or :class:`TypeError` when one is not complete."""
-    return tuple(Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in yaml.safe_load(text))
+    return tuple(Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in yaml_load(text))
 
 
 @functools.cache

@@ -21,9 +21,8 @@ import stat
 import typing as t
 from pathlib import Path
 
-import yaml
-
 from ansible.module_utils.common.validation import check_type_bool, check_type_int
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _ray
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -190,7 +189,7 @@ Problems = t.Iterator[Problem]
 
 def options(role: str) -> dict[str, dict[str, t.Any]]:
     """The options of a role's main entry point, by name."""
-    specs = yaml.safe_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
     return specs["argument_specs"]["main"].get("options") or {}
 
 

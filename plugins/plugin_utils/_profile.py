@@ -16,6 +16,7 @@ import typing as t
 from pathlib import Path
 
 import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _rules
 from ansible_collections.gb10.cluster.plugins.plugin_utils._schema import check, found, near
@@ -254,7 +255,7 @@ def load(name: str, directories: t.Sequence[str] = (), switches: t.Sequence[str]
 def read(path: Path) -> tuple[dict[str, t.Any], list[str]]:
     """Read and judge one file. Returns the profile with its defaults, and its problems (without the file's name)."""
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         return {}, [f"can't be read as YAML: {' '.join(str(error).split())}"]
     return validate(raw, expected_id=path.stem)

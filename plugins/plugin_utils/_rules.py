@@ -16,7 +16,7 @@ import functools
 import pathlib
 import typing as t
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _probe, _stack_checks, _table
@@ -127,7 +127,7 @@ def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
 
     Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
     """
-    rules = tuple(Rule.from_row(row) for row in yaml.safe_load(text)["rules"])
+    rules = tuple(Rule.from_row(row) for row in yaml_load(text)["rules"])
     known: set[str] = set(beside)
     for rule in rules:
         if rule.id in known or not set(rule.after) <= known:
