@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -36,6 +37,29 @@ def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
         return value
 
     return again
+
+
+def ahead(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
+    """Begin ``reader`` now, beside what the caller does, and return a function that waits for it, and returns what it returned or raises what it raised."""
+    outcome: list[tuple[t.Any, Exception | None]] = []
+
+    def work() -> None:
+        try:
+            outcome.append((reader(), None))
+        except Exception as error:  # pylint: disable=broad-except # Whoever asks for the outcome gets it.
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+
+    def wait() -> t.Any:
+        thread.join()
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value
+
+    return wait
 
 
 class Sections:
