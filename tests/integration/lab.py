@@ -30,6 +30,9 @@ LABS = {"lab": ("spark-1", "spark-2"), "lab_next": ("spark-3", "spark-4")}
 INVENTORY = ROOT / "inventories" / os.environ.get("GB10_LAB", "lab")
 HEAD, WORKER = LABS[INVENTORY.name]
 
+#: What describes the record of a preflight, of the doctor and of the fabric probe.
+RECORD_SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
+
 #: What the launcher notes of an engine's start.
 RUN = "/var/lib/gb10/gb10/run/run.json"
 

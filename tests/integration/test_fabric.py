@@ -6,18 +6,14 @@
 
 from __future__ import annotations
 
-import json
-
 import jsonschema
 
-from .lab import HEAD, ROOT, WORKER, Lab, Play
-
-SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
+from .lab import HEAD, RECORD_SCHEMA, WORKER, Lab, Play
 
 
 def record_of(played: Play) -> dict:
     record = played.stat("gb10_fabric")
-    jsonschema.validate(record, SCHEMA)
+    jsonschema.validate(record, RECORD_SCHEMA)
     return record
 
 

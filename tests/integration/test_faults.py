@@ -10,7 +10,6 @@ The marker `third` names the fixed third that runs in `make test`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import textwrap
 import typing as t
@@ -18,19 +17,26 @@ import typing as t
 import pytest
 
 from .fault import SECRETS, Fault
-from .lab import HEAD, ROOT, WORKER, Lab, Once, Play
+from .lab import HEAD, WORKER, Lab, Once, Play
+from .making import (
+    BARE_IMAGE,
+    HEAD_CONTAINER,
+    HUB,
+    IMAGE,
+    IN_LOAD,
+    MODEL,
+    SNAPSHOT,
+    WORKER_CONTAINER,
+    build,
+    lab_profile,
+    listener,
+    moved_away,
+    put_back,
+)
 
-IMAGE = "gb10-lab/engine-ray:0.32.0"
-BARE_IMAGE = "gb10-lab/engine:0.32.0"
-HUB = "/home/spark/.cache/huggingface/hub"
-MODEL = f"{HUB}/models--gb10-lab--tiny-llama"
-SNAPSHOT = f"{MODEL}/snapshots/0123456789abcdef0123456789abcdef01234567"
-HEAD_CONTAINER, WORKER_CONTAINER = "gb10-gb10-head", "gb10-gb10-worker"
-
-#: What a play prints when it comes to a stage, and one line within the start of the engine.
+#: What a play prints when it comes to a stage.
 TO_WORKER = "ray_worker : Run Ray's worker"
 TO_SERVE = "vllm_server : Start the engine"
-IN_LOAD = "starting ranks"
 TO_PROOF = "proof : Note when the stage began"
 
 
@@ -38,50 +44,9 @@ def kill(lab: Lab, host: str, container: str) -> t.Callable[[], None]:
     return lambda: lab.run(host, "docker", "kill", container)
 
 
-def lab_profile(lab: Lab, id: str, *changes: tuple[str, str]) -> str:
-    """Write a variant of the lab's profile and return its path."""
-    text = (ROOT / "tests" / "lab" / "profiles" / "lab_tiny_tp2.yml").read_text(encoding="utf-8")
-    for old, new in (("id: lab_tiny_tp2", f"id: {id}"), *changes):
-        assert old in text
-        text = text.replace(old, new)
-    path = lab.scratch / f"{id}.yml"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
-
-
 def stage(task: str) -> str:
     """The role, and so the stage, of a task as a play prints it."""
     return task.split()[0]
-
-
-@contextlib.contextmanager
-def listener(lab: Lab, host: str, port: int) -> t.Iterator[None]:
-    """A foreign program that listens on a port of a node."""
-    program = textwrap.dedent(
-        f"""
-        import socket
-        taken = socket.create_server(("0.0.0.0", {port}))
-        taken.accept()
-        """
-    )
-    unit = "gb10-test-listener"
-    lab.run(host, "systemd-run", "--quiet", f"--unit={unit}", "--collect", "python3", "-c", program)
-    try:
-        lab.run(host, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{port} '; do :; done")
-        yield
-    finally:
-        # Whoever follows a remedy has stopped it already.
-        lab.run(host, "systemctl", "stop", unit, check=False)
-
-
-@contextlib.contextmanager
-def moved_away(lab: Lab, host: str, path: str) -> t.Iterator[None]:
-    """A file or link of a node is not there for a while."""
-    lab.run(host, "mv", path, f"{path}.away")
-    try:
-        yield
-    finally:
-        lab.run(host, "mv", f"{path}.away", path)
 
 
 def lose_ssh(lab: Lab, host: str) -> None:
@@ -242,22 +207,10 @@ def test_ctrl_c_before_the_start(lab: Lab, live_cluster: None, fault: Fault, tas
     fault.completes()
 
 
-def build(lab: Lab, recipe: str, tag: str) -> None:
-    """Build an image on the worker from a recipe that needs no network."""
-    lab.run(WORKER, "sh", "-c", 'printf %s "$1" | docker build --quiet --network none --tag "$2" -', "sh", recipe, tag)
-
-
 def relabel(lab: Lab, image: str, like: str, tag: str) -> None:
     """Give an image of the worker the labels of another one, and a tag."""
     labels = json.loads(lab.run(WORKER, "docker", "image", "inspect", "--format", "{{json .Config.Labels}}", like))
     build(lab, f"FROM {image}\n" + "".join(f"LABEL {name}={json.dumps(value)}\n" for name, value in labels.items()), tag)
-
-
-def put_back(lab: Lab, kept: str, *others: str) -> None:
-    """Give the worker's node image its tag back, and remove the tags that a test made."""
-    lab.run(WORKER, "docker", "tag", kept, IMAGE)
-    for tag in (kept, *others):
-        lab.run(WORKER, "docker", "rmi", "--no-prune", tag)
 
 
 # --- before the start, on nodes without a cluster ---------------------------------------------------------------------------

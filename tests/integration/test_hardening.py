@@ -22,7 +22,7 @@ import pytest
 
 from .fault import STATE, Fault
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once
-from .test_faults import HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER
+from .making import HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER
 
 LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
 SPEC = ("--spec", "/opt/gb10/launch/engine.json")

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import typing as t
 
 import jsonschema
 import pytest
 
-from .lab import HEAD, ROOT, WORKER, Lab
-from .test_faults import IMAGE, MODEL, SNAPSHOT, build, lab_profile, listener, moved_away, put_back
+from .lab import HEAD, RECORD_SCHEMA, WORKER, Lab
+from .making import IMAGE, MODEL, SNAPSHOT, build, lab_profile, listener, moved_away, put_back
 
 CLUSTER = "cluster"
 BOTH = (HEAD, WORKER)
-SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
 KERNEL_LOG = "/run/gb10-lab/kernel.log"
 SYSFS = "/run/gb10-lab/sys"
 NETDEV, DEVICE = "class/net/eth1", "class/infiniband/rocep1s0f0"
@@ -40,7 +38,7 @@ def look(lab: Lab, **variables: t.Any) -> dict[str, t.Any]:
     skip = variables.pop("skip_tags", "")
     played = lab.play(tags="" if skip else "preflight", skip_tags=skip, **variables)
     record = played.stat("gb10_preflight")
-    jsonschema.validate(record, SCHEMA)
+    jsonschema.validate(record, RECORD_SCHEMA)
     assert played.changed == {} or skip
     assert record["nodes"] == list(BOTH)
     assert (played.rc != 0) == (record["verdict"] in ("block", "unknown")), played.failures

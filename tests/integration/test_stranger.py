@@ -23,10 +23,9 @@ import jsonschema
 import pytest
 import yaml
 
-from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab
-from .test_faults import IMAGE
+from .lab import HEAD, INVENTORY, RECORD_SCHEMA, ROOT, WORKER, Lab
+from .making import IMAGE
 
-SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
 MODEL = "/root/.cache/huggingface/hub/models--gb10-lab--tiny-llama/snapshots/0123456789abcdef0123456789abcdef01234567"
 #: A variable that one rank has and the other one has not.
 VARIABLE = "NCCL_DEBUG"
@@ -75,7 +74,7 @@ class Stranger:
 
     def record(self, path: str) -> dict[str, t.Any]:
         record = json.loads((self.home / ".cache" / "gb10" / path).read_text(encoding="utf-8"))
-        jsonschema.validate(record, SCHEMA)
+        jsonschema.validate(record, RECORD_SCHEMA)
         return record
 
 

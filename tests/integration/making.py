@@ -1,0 +1,76 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the tests make on the lab's nodes, or make wrong there for a while, and the names of what they find."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+import typing as t
+
+from .lab import ROOT, WORKER, Lab
+
+IMAGE = "gb10-lab/engine-ray:0.32.0"
+BARE_IMAGE = "gb10-lab/engine:0.32.0"
+HUB = "/home/spark/.cache/huggingface/hub"
+MODEL = f"{HUB}/models--gb10-lab--tiny-llama"
+SNAPSHOT = f"{MODEL}/snapshots/0123456789abcdef0123456789abcdef01234567"
+HEAD_CONTAINER, WORKER_CONTAINER = "gb10-gb10-head", "gb10-gb10-worker"
+
+#: One line that a play prints within the start of the engine.
+IN_LOAD = "starting ranks"
+
+
+def lab_profile(lab: Lab, id: str, *changes: tuple[str, str]) -> str:
+    """Write a variant of the lab's profile and return its path."""
+    text = (ROOT / "tests" / "lab" / "profiles" / "lab_tiny_tp2.yml").read_text(encoding="utf-8")
+    for old, new in (("id: lab_tiny_tp2", f"id: {id}"), *changes):
+        assert old in text
+        text = text.replace(old, new)
+    path = lab.scratch / f"{id}.yml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@contextlib.contextmanager
+def listener(lab: Lab, host: str, port: int) -> t.Iterator[None]:
+    """A foreign program that listens on a port of a node."""
+    program = textwrap.dedent(
+        f"""
+        import socket
+        taken = socket.create_server(("0.0.0.0", {port}))
+        taken.accept()
+        """
+    )
+    unit = "gb10-test-listener"
+    lab.run(host, "systemd-run", "--quiet", f"--unit={unit}", "--collect", "python3", "-c", program)
+    try:
+        lab.run(host, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{port} '; do :; done")
+        yield
+    finally:
+        # Whoever follows a remedy has stopped it already.
+        lab.run(host, "systemctl", "stop", unit, check=False)
+
+
+@contextlib.contextmanager
+def moved_away(lab: Lab, host: str, path: str) -> t.Iterator[None]:
+    """A file or link of a node is not there for a while."""
+    lab.run(host, "mv", path, f"{path}.away")
+    try:
+        yield
+    finally:
+        lab.run(host, "mv", f"{path}.away", path)
+
+
+def build(lab: Lab, recipe: str, tag: str) -> None:
+    """Build an image on the worker from a recipe that needs no network."""
+    lab.run(WORKER, "sh", "-c", 'printf %s "$1" | docker build --quiet --network none --tag "$2" -', "sh", recipe, tag)
+
+
+def put_back(lab: Lab, kept: str, *others: str) -> None:
+    """Give the worker's node image its tag back, and remove the tags that a test made."""
+    lab.run(WORKER, "docker", "tag", kept, IMAGE)
+    for tag in (kept, *others):
+        lab.run(WORKER, "docker", "rmi", "--no-prune", tag)
