@@ -4,14 +4,15 @@
 
 """Run the parts of the test suite (tests/parts.yml), go on after a failure, and end with one table.
 
-Output of each part goes to the screen and to .cache/parts/NAME.log. What passed is remembered together with a digest of
-the tree's files, so that ``--resume`` runs only what has not passed on exactly these files.
+Output of each part goes to the screen and to .cache/parts/NAME.log. What passed is remembered together with a digest of the files that
+count for it, so that ``--resume`` runs only what has not passed on exactly these files.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import fnmatch
 import hashlib
 import json
 import os
@@ -50,6 +51,7 @@ class Part:
     kind: t.Literal["check", "setup", "cleanup"] = "check"
     venv: str = ".venv"
     directory: str = "."
+    reads: t.Literal["all", "nodes"] = "all"
     env: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -120,15 +122,15 @@ def table(results: t.Iterable[Result]) -> str:
     return "\n".join(lines)
 
 
-def tree_digest(root: Path) -> str:
-    """Return a digest over name, mode and content of every file that git tracks or would track."""
+def tree_files(root: Path) -> dict[str, str]:
+    """Return every file that git tracks or would track, with a digest over its mode and content."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root, check=False, capture_output=True, timeout=60,
     )
     if listing.returncode:
         sys.exit(f"The tests need a git clone: {listing.stderr.decode().strip()}")
-    digest = hashlib.sha256()
+    files = {}
     for name in sorted(set(listing.stdout.split(b"\0")) - {b""}):
         path = os.path.join(os.fsencode(root), name)
         if os.path.islink(path):
@@ -137,9 +139,19 @@ def tree_digest(root: Path) -> str:
             content = Path(os.fsdecode(path)).read_bytes()
         else:
             continue
-        entry = (name, b"x" if os.access(path, os.X_OK) else b"-", hashlib.sha256(content).digest())
-        digest.update(b"\0".join(entry))
-    return digest.hexdigest()
+        mode = b"x" if os.access(path, os.X_OK) else b"-"
+        files[os.fsdecode(name)] = hashlib.sha256(mode + content).hexdigest()
+    return files
+
+
+def digest(part: Part, files: t.Mapping[str, str], not_on_nodes: t.Sequence[str]) -> str:
+    """Return a digest over the files that count for a part: all, or without those that no work on nodes reads, unless a command names them."""
+    named = {word for command in part.commands for word in shlex.split(command)}
+
+    def counts(name: str) -> bool:
+        return part.reads == "all" or name in named or not any(fnmatch.fnmatch(name, pattern) for pattern in not_on_nodes)
+
+    return hashlib.sha256(json.dumps({name: told for name, told in files.items() if counts(name)}, sort_keys=True).encode()).hexdigest()
 
 
 class Memory:
@@ -149,15 +161,15 @@ class Memory:
         self.path = path
         self.passed: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
-    def green(self, tree: str) -> set[str]:
-        """Return the names of the parts that passed on the files with this digest."""
-        return {name for name, digest in self.passed.items() if digest == tree}
+    def green(self, digests: t.Mapping[str, str]) -> set[str]:
+        """Return the names of the parts that passed on the files with these digests."""
+        return {name for name, told in self.passed.items() if digests.get(name) == told}
 
-    def record(self, part: str, tree: str | None) -> None:
-        """Remember that ``part`` passed on ``tree``, or with None that it did not pass."""
+    def record(self, part: str, told: str | None) -> None:
+        """Remember that ``part`` passed on the files with this digest, or with None that it did not pass."""
         self.passed.pop(part, None)
-        if tree is not None:
-            self.passed[part] = tree
+        if told is not None:
+            self.passed[part] = told
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.passed, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -278,8 +290,9 @@ def main() -> int:
     arguments = parse_arguments(parts)
     signal.signal(signal.SIGTERM, interrupt)
     memory = Memory(CACHE / "parts.json")
-    tree = tree_digest(ROOT)
-    green = memory.green(tree) if arguments.resume else set()
+    files = tree_files(ROOT)
+    digests = {name: digest(part, files, file["not_on_nodes"]) for name, part in parts.items()}
+    green = memory.green(digests) if arguments.resume else set()
     results: dict[str, Result] = {}
     try:
         for part in select(parts, arguments.parts, green):
@@ -292,7 +305,7 @@ def main() -> int:
             else:
                 results[part.name] = run_part(part, file["common_env"])
                 passed = results[part.name].outcome == "passed"
-                memory.record(part.name, tree if passed else None)
+                memory.record(part.name, digests[part.name] if passed else None)
             print(f"-- {part.name}: {results[part.name].outcome} {results[part.name].note}".rstrip(), flush=True)
     except KeyboardInterrupt:
         print("\n" + table(results.values()), flush=True)

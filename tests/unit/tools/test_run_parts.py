@@ -30,6 +30,9 @@ def part(**fields: t.Any) -> dict[str, t.Any]:
     return {"title": "t", "commands": ["true"], "timeout": 1, **fields}
 
 
+EVERYTHING = run_parts.Part(name="units", title="t", commands=("pytest tests/unit",), timeout=1)
+ON_NODES = run_parts.Part(name="faults", title="t", commands=("pytest tests/integration/test_faults.py",), timeout=1, reads="nodes")
+
 PARTS = run_parts.parse_parts({
     "lint": part(suites=["test"]),
     "lab-up": part(kind="setup"),
@@ -94,21 +97,41 @@ def test_memory_knows_only_what_passed_on_these_files(tmp_path: Path) -> None:
     memory.record("units", "a")
     memory.record("units", None)
     again = run_parts.Memory(tmp_path / "new" / "parts.json")
-    assert again.green("a") == {"lint"}
-    assert again.green("b") == set()
+    assert again.green({"lint": "a", "units": "a"}) == {"lint"}
+    assert again.green({"lint": "b", "units": "a"}) == set()
 
 
 def test_the_digest_sees_content_mode_and_new_files(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / ".gitignore").write_text("ignored\n")
     script = tmp_path / "script"
-    digests = set()
+    seen = []
     for change in (lambda: None, lambda: script.write_text("1"), lambda: script.write_text("2"), lambda: script.chmod(0o755)):
         change()
-        digests.add(run_parts.tree_digest(tmp_path))
-    assert len(digests) == 4
+        seen.append(run_parts.digest(EVERYTHING, run_parts.tree_files(tmp_path), []))
+    assert len(set(seen)) == 4
     (tmp_path / "ignored").write_text("x")
-    assert run_parts.tree_digest(tmp_path) in digests
+    assert run_parts.digest(EVERYTHING, run_parts.tree_files(tmp_path), []) == seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "everything", "on_nodes"),
+    [
+        ("plugins/modules/node_info.py", False, False),
+        ("tests/integration/lab.py", False, False),
+        ("tests/integration/test_faults.py", False, False),
+        ("tests/integration/test_prune.py", False, True),
+        ("tests/unit/test_init.py", False, True),
+        ("docs/index.md", False, True),
+        ("roles/lock/README.md", False, True),
+    ],
+)
+def test_a_part_that_works_on_nodes_stays_green_when_what_it_never_reads_changes(changed: str, everything: bool, on_nodes: bool) -> None:
+    not_on_nodes = yaml.safe_load(run_parts.PARTS_FILE.read_text(encoding="utf-8"))["not_on_nodes"]
+    before = {changed: "1", "galaxy.yml": "1"}
+    after = {**before, changed: "2"}
+    for part, stays in ((EVERYTHING, everything), (ON_NODES, on_nodes)):
+        assert (run_parts.digest(part, before, not_on_nodes) == run_parts.digest(part, after, not_on_nodes)) == stays
 
 
 @pytest.fixture
