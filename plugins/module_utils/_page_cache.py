@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page cache: what files hold of it, how it is given back, and who still needs it. This module util is PRIVATE to the collection.
+"""The page cache: what files hold of it, and how it is given back. This module util is PRIVATE to the collection.
 
 Whatever touches a disk here can hang in the kernel, where no signal reaches it: writing dirty pages back, opening a file of a
 server that is gone, dropping. So each such step runs in a child process (:func:`bounded`) that is left behind when its time is over.
@@ -14,8 +14,6 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
-import glob
-import itertools
 import json
 import os
 import select
@@ -24,7 +22,6 @@ import stat
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -40,13 +37,6 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 
 #: How much of a file is mapped at a time to ask which of its pages are cached; one byte of answer for each page.
 MINCORE_STEP = 1 << 30
-
-#: Titles that the ranks of an engine give themselves: under Ray, vLLM's own executor, SGLang.
-SERVING_TITLES = ("ray::RayWorker", "VLLM::", "sglang::")
-#: Modules that a Python program serves with.
-SERVING_MODULES = ("vllm.entrypoints", "sglang.launch_server")
-#: How much of a title a message shows.
-TITLE_LENGTH = 60
 
 #: What to do about a step that hangs.
 HUNG_REMEDY = "See which processes hang in the kernel (ps -eo pid,stat,wchan:32,args), and whether a disk or a file server is gone (journalctl -k)."
@@ -313,55 +303,3 @@ def give_back(descriptor: int, found: Residency | None) -> None:
     """Tell the kernel that a file's pages are not needed. It keeps those that are dirty, mapped by a process or locked."""
     if found is None or found.cached:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-# -- who serves ------------------------------------------------------------------------------------------------------
-
-
-def serves(argv: t.Sequence[str]) -> bool:
-    """Say whether a process's arguments, or the title it gave itself, are those of an engine or of one of its ranks.
-
-    A program that only mentions one (``grep vllm``, ``docker exec … vllm serve``) is none.
-    """
-    words = list(argv)
-    if words and words[0].startswith(SERVING_TITLES):
-        return True
-    if words and os.path.basename(words[0]).startswith("python"):
-        words = list(itertools.dropwhile(lambda word: word.startswith("-") and word != "-m", words[1:]))
-        if words[:1] == ["-m"]:
-            return " ".join(words[1:2]).startswith(SERVING_MODULES)
-    return bool(words) and os.path.basename(words[0]) == "vllm" and words[1:2] == ["serve"]
-
-
-def arguments(pid: int, proc: str) -> list[str]:
-    """Return a process's arguments, none when it is gone."""
-    try:
-        with open(os.path.join(proc, str(pid), "cmdline"), "rb") as stream:
-            return stream.read().decode(errors="replace").rstrip("\0").split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def serving(state_dir: str, proc: str) -> list[str]:
-    """Return who serves on this node, in words: the live engines of our clusters, and any process that is an engine or a rank.
-
-    A worker has no engine of its own under Ray, and an engine that is not ours has no state directory: both show as processes.
-    """
-    found, known = [], set()
-    for note in sorted(glob.glob(os.path.join(glob.escape(state_dir), "*", "run", "run.json"))):
-        cluster = os.path.relpath(note, state_dir).split(os.sep, maxsplit=1)[0]
-        engine = _engine.engine_state(_engine.EnginePaths.of(state_dir, state_dir, cluster), proc)
-        if engine["live"]:
-            known.add(engine["pid"])
-            found.append(f"the engine of cluster {cluster} (run {engine['run_id']}, pid {engine['pid']})")
-    return found + serving_processes(proc, known)
-
-
-def serving_processes(proc: str, known: t.Container[int] = ()) -> list[str]:
-    """Return the processes that are an engine or a rank, in words, but for those whose pids are ``known``."""
-    found = []
-    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
-        argv = arguments(pid, proc)
-        if pid not in known and serves(argv):
-            found.append(f"{' '.join(argv)[:TITLE_LENGTH]} (pid {pid})")
-    return found

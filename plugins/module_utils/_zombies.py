@@ -19,7 +19,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _gpu, _launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._page_cache import SERVING_TITLES, serves
+from ansible_collections.gb10.cluster.plugins.module_utils._serving import SERVING_TITLES, serves
 from ansible_collections.gb10.cluster.plugins.module_utils._processes import Process
 
 #: Classes of a GPU process. ``unknown``: it is there and may not be looked at.

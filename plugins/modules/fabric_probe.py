@@ -259,7 +259,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_probe, _page_cache
+from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_probe, _serving
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
@@ -364,8 +364,8 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
 def who_serves(params: Params) -> list[str]:
     """Return who serves on this node, in words. The notes of our clusters are root's: only the check, which comes first, asks for them."""
     if params["state"] == "check":
-        return _page_cache.serving(params["state_dir"], params["proc_root"])
-    return _page_cache.serving_processes(params["proc_root"])
+        return _serving.serving(params["state_dir"], params["proc_root"])
+    return _serving.serving_processes(params["proc_root"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

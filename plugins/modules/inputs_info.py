@@ -59,6 +59,11 @@ settings:
   returned: without O(passwords_of)
   type: dict
   sample: {"gb10_api_port": 8000, "gb10_cluster_name": gb10}
+marks:
+  description: For mappings that are alike on all hosts, a mark for each key's value. Two values with other marks differ; no value can be told from its mark.
+  returned: without O(passwords_of)
+  type: dict
+  sample: {"gb10_env": {"NCCL_DEBUG": 5a1f}}
 profile:
   description: The profile that C(gb10_profile) names, with its defaults. Null when it can't be used.
   returned: without O(passwords_of)

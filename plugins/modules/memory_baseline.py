@@ -175,7 +175,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _accounting, _gpu_xml, _memory, _module, _page_cache, _zombies
+from ansible_collections.gb10.cluster.plugins.module_utils import _accounting, _gpu_xml, _memory, _module, _serving, _zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -203,7 +203,7 @@ def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> lis
     else:
         if names:
             found.append(f"containers of this collection run: {', '.join(names)}")
-    found += [f"an engine runs: {who}" for who in _page_cache.serving(params["state_dir"], params["proc_root"])]
+    found += [f"an engine runs: {who}" for who in _serving.serving(params["state_dir"], params["proc_root"])]
     compute = [process for process in _zombies.listed(gpus) if "C" in (process["type"] or "C")]
     if compute:
         found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")

@@ -281,7 +281,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _memory, _page_cache
+from ansible_collections.gb10.cluster.plugins.module_utils import _memory, _page_cache, _serving
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
@@ -497,7 +497,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
     before = after = look(params)
     actions, reason = plan(before.reclaimable_mb, params)
-    serving = _page_cache.serving(params["state_dir"], params["proc_root"]) if actions else []
+    serving = _serving.serving(params["state_dir"], params["proc_root"]) if actions else []
     if serving and params["if_serving"] == "fail":
         raise refusal(serving, node)
     if serving:

@@ -73,6 +73,7 @@ options:
   replace_stale:
     description:
       - Whether a Ray head of another run or of somebody else, which runs in a container and holds a port that this head needs, is stopped and removed.
+      - One in which an engine or a rank is at work is so only with O(interrupt_requests=true).
     type: bool
     default: false
 seealso:
@@ -205,7 +206,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _listeners, _node_actor, _ray
+from ansible_collections.gb10.cluster.plugins.module_utils import _listeners, _node_actor, _processes, _ray, _serving
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
@@ -282,6 +283,23 @@ def stale_heads(api: EngineApi, foreign: list[dict[str, t.Any]]) -> list[Stale]:
     return list(stale.values())
 
 
+def check_unused(params: Params, node: str, stale: list[Stale]) -> None:
+    """Raise :class:`ClusterError` when an engine or a rank is at work in a container that would be removed: it may be answering somebody.
+
+    How many requests it works on is not asked: nobody here knows where it listens, and who may.
+    """
+    containers = {entry.id for entry in stale}
+    at_work = [one for one in _processes.scan().processes.values() if one.container in containers and _serving.serves(one.argv)]
+    if at_work and not params["interrupt_requests"]:
+        told = "; ".join(f"{one.command[: _serving.TITLE_LENGTH]} (pid {one.pid})" for one in at_work)
+        raise ClusterError(
+            f"the Ray head of another run on {node} would be removed, but an engine is at work in it: {told}",
+            remedy="End that engine first, or have it cut off with -e gb10_interrupt_requests=true.",
+            reason="stale head in use",
+            node=node,
+        )
+
+
 def check_ports(api: EngineApi, params: Params, node: str, fields: dict[str, t.Any], current: Current | None) -> list[Stale]:
     """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else holds a port of ours."""
     foreign = _node_actor.foreign_on(api, _ray.needed_ports(fields), current)
@@ -297,6 +315,8 @@ def check_ports(api: EngineApi, params: Params, node: str, fields: dict[str, t.A
         )
     if others:
         raise _node_actor.ports_taken("Ray", node, others, "gb10_ray_port or gb10_ray_port_range")
+    if stale:
+        check_unused(params, node, stale)
     return stale
 
 

@@ -168,6 +168,17 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
 # --- proof ------------------------------------------------------------------------------------------------------------------
 
 
+#: Finding → what of a profile's ``checks`` asks for it.
+PROOF_OF = {
+    "proof.completion": "completion",
+    "proof.rank_hosts": "rank_hosts",
+    "proof.env": "env_parity",
+    "proof.device": "container_rights",
+    "proof.capability": "container_rights",
+    "proof.memlock": "container_rights",
+}
+
+
 def proof(
     ranks: dict[str, dict[str, t.Any]],
     completion: dict[str, t.Any],
@@ -180,7 +191,7 @@ def proof(
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
     other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
     that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
-    the API's process, whose children they are).
+    the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; a secret is looked for in any case).
     """
     tokens = completion.get("tokens") or 0
     found = [
@@ -210,7 +221,7 @@ def proof(
     for node, answer in ranks.items():
         found += _rank_env(node, answer["ranks"], expected_env[node], needs)
         found += _rights(node, answer["container"], needs)
-    return found
+    return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
 
 
 def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str], needs: dict[str, t.Any]) -> list[Finding]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import hashlib
 import ipaddress
 import itertools
 import os
@@ -59,15 +60,18 @@ ALIKE = (
     "gb10_api_port",
     "gb10_cluster_group",
     "gb10_cluster_name",
+    "gb10_env",
     "gb10_fabric_fallback",
     "gb10_head_host",
     "gb10_master_port",
     "gb10_profile",
     "gb10_profile_dirs",
+    "gb10_profile_switches",
     "gb10_ray_gpus",
     "gb10_ray_port",
     "gb10_ray_port_range",
     "gb10_ray_version",
+    "gb10_serve_arguments",
     "gb10_worker_hosts",
 )
 
@@ -216,7 +220,8 @@ def judge_host(
     ``values`` are the settings that could be evaluated, ``failures`` the variables that could not. ``login`` holds what is set of
     :data:`KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
     profiles are seen from.
-    Returns ``settings`` (in their types, without secrets and free mappings), ``profile`` (None when it can't be used), ``findings``.
+    Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_mark`, of mappings that are
+    alike on all hosts), ``profile`` (None when it can't be used), ``findings``.
     """
     typed, problems = _typed(values)
     problems += _secret_files(typed)
@@ -232,7 +237,13 @@ def judge_host(
     if profile is not None:
         problems += _with_profile(profile, typed)
     plain = {name: value for name, value in typed.items() if not isinstance(value, dict) and not settings()[name].get("no_log")}
-    return {"settings": plain, "profile": profile, "findings": [problem.at(node) for problem in problems]}
+    marks = {name: {str(key): _mark(value) for key, value in typed[name].items()} for name in ALIKE if isinstance(typed.get(name), dict)}
+    return {"settings": plain, "marks": marks, "profile": profile, "findings": [problem.at(node) for problem in problems]}
+
+
+def _mark(value: t.Any) -> str:
+    """Return 16 bits of a digest: enough to see that two values differ, too few to tell what a value is, which could be a secret."""
+    return hashlib.sha256(str(value).encode()).hexdigest()[:4]
 
 
 def judge_passwords(failures: t.Mapping[str, t.Mapping[str, Failure]]) -> list[Finding]:
@@ -523,11 +534,19 @@ def _env_of(where: str, env: dict[str, t.Any], id: str) -> Problems:
             yield Problem("input.env_secret", message, "if it is one, hand it over as a file; otherwise add input.env_secret to gb10_silenced", verdict="warn")
 
 
-def _fabric_fallback(env: dict[str, t.Any], fallback: str) -> Problems:
-    around = [name for name, value in (("NCCL_NET", "socket"), ("NCCL_IB_DISABLE", "1")) if str(env.get(name, "")).lower() == value]
+def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
+    around = [name for name, value in (("NCCL_NET", "socket"), ("NCCL_IB_DISABLE", "1")) if str(env.get(name, "")).lower() in (value, "true")]
     if fallback == "none" and around:
-        message = f"gb10_env.{around[0]}: takes NCCL off InfiniBand, and gb10_fabric_fallback is none."
+        message = f"{where}.{around[0]}: takes NCCL off InfiniBand, and gb10_fabric_fallback is none."
         yield Problem("input.fabric_fallback", message, f"remove {around[0]}, or set gb10_fabric_fallback to tcp if that is what you want")
+
+
+def _fabric_fallback(env: dict[str, t.Any], fallback: str) -> Problems:
+    yield from _off_fabric("gb10_env", env, fallback)
+
+
+def _fabric_fallback_of_host(env: dict[str, t.Any], fallback: str) -> Problems:
+    yield from _off_fabric("gb10_host_env", env, fallback)
 
 
 def _silenced(ids: list[str]) -> Problems:
@@ -556,13 +575,17 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., Problems]], ...] = (
     (("gb10_host_env",), _host_env),
     (("gb10_build_pip_env",), _build_env),
     (("gb10_env", "gb10_fabric_fallback"), _fabric_fallback),
+    (("gb10_host_env", "gb10_fabric_fallback"), _fabric_fallback_of_host),
     (("gb10_silenced",), _silenced),
     (("gb10_rules",), _tuned_rules),
 )
 
 
 def _with_profile(profile: dict[str, t.Any], typed: Values) -> Problems:
-    """What a profile says about the settings over it."""
+    """What a profile says about the settings over it, and what holds for its own variables as for those of the settings."""
+    where = f"profile {profile['id']}: env.shared"
+    yield from _env_of(where, profile["env"]["shared"], "input.env")
+    yield from _off_fabric(where, profile["env"]["shared"], str(typed.get("gb10_fabric_fallback", "")))
     arguments = typed.get("gb10_serve_arguments", {})
     for name, value in arguments.items():
         if isinstance(value, str) and "\0" in value:
@@ -619,7 +642,7 @@ def _secret_files(typed: Values) -> Problems:
             yield Problem("input.secret_file", f"{name}: {path} holds {found}; expected one word.", f"put the secret alone into {path}", needed="one word")
         elif mode & 0o077:
             message = f"{name}: {path} can be read by others (mode {mode:04o})."
-            yield Problem("input.secret_file", message, f"chmod 0600 {path}", verdict="warn", measured=f"{mode:04o}", needed="0600")
+            yield Problem("input.secret_file", message, f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
 
 
 def _placeholder(login: Values) -> Problems:
@@ -693,6 +716,12 @@ def _differences(answers: dict[str, dict[str, t.Any]]) -> Problems:
             listed = ", ".join(f"{host} {_short(value)}" for host, value in values.items())
             message = f"{name}: has one value for the whole cluster, but differs between hosts: {listed}."
             yield Problem("input.differs", message, f"set {name} once, for the group of the cluster", measured=values)
+        marks = [answer["marks"][name] for answer in answers.values() if name in answer["marks"]]
+        differing = sorted({key for one in marks for key in one if any(other.get(key) != one[key] for other in marks)})
+        if differing:
+            message = f"{name}: has one value for the whole cluster, but differs between hosts: {', '.join(differing)}."
+            own = "; what one host alone needs goes into its gb10_host_env" if name == "gb10_env" else ""
+            yield Problem("input.differs", message, f"set {name} once, for the group of the cluster{own}", measured=differing)
 
 
 def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) -> list[Finding]:

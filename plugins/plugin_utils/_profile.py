@@ -36,6 +36,8 @@ RESERVED_SERVE = {
     "api_key": "gb10_api_key (the key travels as a file, never as an argument)",
     "model": "model.repo",
     "revision": "model.revision",
+    "code_revision": "model.revision (remote code of another commit than the weights is code that nobody pinned)",
+    "tokenizer_revision": "model.revision",
     "tensor_parallel_size": "parallel.tensor",
     "pipeline_parallel_size": "parallel.pipeline",
     "data_parallel_size": "parallel.data",
@@ -51,6 +53,9 @@ RESERVED_SERVE = {
 #: How ranks on several nodes find each other: a profile's executor, and what the engine calls it. ``auto`` has to be resolved
 #: before there is a command line.
 EXECUTOR_BACKENDS = {"ray": "ray", "native": "mp"}
+
+#: What the proof may look at: a completion, where the ranks are, what their environments hold, what their containers may do.
+PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights")
 
 #: Facts of a node that a per-host variable may take its value from (a profile's env.per_host and :data:`PER_HOST_ENV`).
 HOST_FACTS = ("fabric_address", "fabric_interfaces", "control_interface", "rdma_devices", "ucx_devices")
@@ -154,7 +159,7 @@ _SCHEMA: dict[str, t.Any] = {
         },
         "rules": {"type": "dict", "default": {}, "values": {"type": "dict"}},
         "ladder": {"type": "list", "elements": "int", "default": []},
-        "checks": {"type": "list", "elements": "str", "default": []},
+        "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
         "requires": {"type": "dict", "default": {}},
         "switches": {
             "type": "dict",

@@ -20,7 +20,7 @@ STAGES = {
     "memory": {"memory", "lock"},
     "ray": {"abort", "ray_head", "ray_worker", "ray_gate", "secrets", "lock"},
     "serve": {"abort", "vllm_server", "lock"},
-    "proof": {"abort", "proof"},
+    "proof": {"proof"},
     "report": {"report"},
 }
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
-from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _listeners, _native, _net, _node_actor, _node_container
+from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _listeners, _native, _net, _node_actor, _node_container, _processes
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._ray import RayTable, ray_unit
@@ -505,6 +505,30 @@ def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_
     assert kept.read_text() == "a line\n"
     assert (tmp_path / "state" / "gb10" / "run").is_dir()
     assert (tmp_path / "state" / "gb10" / "launch").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("argv", "holder", "refused"),
+    [
+        (("VLLM::EngineCore",), STALE_ID, True),
+        (("ray::RayWorkerProc.run",), STALE_ID, True),
+        (("ray::IDLE",), STALE_ID, False),
+        (("VLLM::EngineCore",), OTHER_ID, False),
+    ],
+)
+def test_a_stale_head_with_an_engine_at_work_goes_only_when_requests_may_be_lost(node, monkeypatch, argv, holder, refused):
+    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
+    process = _processes.Process(pid=4711, ppid=1, state="S", name="x", argv=argv, container=holder, uid=0, rss_kib=1)
+    monkeypatch.setattr(_processes, "scan", lambda: _processes.Scan({4711: process}, 0))
+    node(Engine([container(STALE_ID, "yesterday")]))
+    asked = {"check_mode": True, "replace_stale": True}
+    if refused:
+        with pytest.raises(ClusterError, match=rf"an engine is at work in it: {argv[0]} \(pid 4711\)") as caught:
+            ray_cluster.work(Module(**asked, interrupt_requests=False))
+        assert "-e gb10_interrupt_requests=true" in caught.value.remedy
+    else:
+        assert "remove yesterday (stale head)" in ray_cluster.work(Module(**asked, interrupt_requests=False))["actions"]
+    assert "remove yesterday (stale head)" in ray_cluster.work(Module(**asked, interrupt_requests=True))["actions"]
 
 
 def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):

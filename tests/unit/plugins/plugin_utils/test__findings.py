@@ -97,7 +97,7 @@ def rank_answer(**changes):
 
 PROOF_NEEDS = {
     "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
-    "capabilities": ["IPC_LOCK"], "memlock": -1,
+    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(_profile.PROOFS),
 }  # fmt: skip
 EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
 
@@ -144,6 +144,14 @@ def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder
     ranks = {node: rank_answer(ranks=[{"pid": 10, "env": EXPECTED[node], "present": present if node == holder else []}]) for node in EXPECTED}
     needs = {**PROOF_NEEDS, "stage": "native", "secrets": ["VLLM_API_KEY", "HF_TOKEN"], "api_secrets": ["VLLM_API_KEY"]}
     assert stopping(_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, needs)) == ids
+
+
+def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case():
+    found = _findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
+    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.secrets"}
+    every = _findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
+    assert {one["id"] for one in every} == {"proof.secrets", *_findings.PROOF_OF}
+    assert set(_findings.PROOF_OF.values()) == set(_profile.PROOFS)
 
 
 @pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _inputs, _profile
 
 ROOT = Path(__file__).resolve().parents[4]
 DEFAULTS = yaml.safe_load((ROOT / "roles" / "gb10" / "defaults" / "main.yml").read_text(encoding="utf-8"))
@@ -370,6 +370,49 @@ def test_hosts_that_disagree_are_told():
         "input.differs",
         "gb10_ray_port: has one value for the whole cluster, but differs between hosts: spark-1 6379, spark-2 6380.",
     )
+
+
+def test_hosts_that_disagree_about_variables_are_told_by_name_alone():
+    (finding,) = together({"gb10_env": {"A": "1", "B": "s3cr3t"}}, second={"gb10_env": {"A": "1", "C": "x"}})
+    assert (finding["id"], finding["message"]) == (
+        "input.differs",
+        "gb10_env: has one value for the whole cluster, but differs between hosts: B, C.",
+    )
+    assert "gb10_host_env" in finding["remedy"] and "s3cr3t" not in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"gb10_serve_arguments": {"max_model_len": 4096}}, {"gb10_serve_arguments": {}}),
+        ({"gb10_profile_switches": ["eager"]}, {"gb10_profile_switches": []}),
+    ],
+)
+def test_ranks_of_one_engine_are_not_started_in_two_ways(first, second):
+    assert "input.differs" in stopping(together(first, second=second))
+
+
+PROFILE_ENV = [
+    ("HF_TOKEN: hf_x", "input.env_secret", "profile own: env.shared.HF_TOKEN: is a secret"),
+    ("HF_HOME: /x", "input.env", "profile own: env.shared.HF_HOME: is set by the collection"),
+    ("NCCL_NET: Socket", "input.fabric_fallback", "profile own: env.shared.NCCL_NET: takes NCCL off InfiniBand"),
+    ("NCCL_IB_DISABLE: true", "input.fabric_fallback", "profile own: env.shared.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
+]
+
+
+@pytest.mark.parametrize(("line", "id", "part"), PROFILE_ENV)
+def test_variables_of_a_profile_are_held_to_the_same(tmp_path, line, id, part):
+    text = (_profile.SHIPPED / "nemotron_3_super_tp2.yml").read_text(encoding="utf-8")
+    path = tmp_path / "own.yml"
+    path.write_text(text.replace("id: nemotron_3_super_tp2", "id: own", 1).replace("  shared:\n", f"  shared:\n    {line}\n", 1), encoding="utf-8")
+    (finding,) = judged({"gb10_profile": str(path)})
+    assert (finding["id"], finding["verdict"]) == (id, "block")
+    assert part in finding["message"] and "hf_x" not in str(finding)
+
+
+def test_a_host_is_not_taken_off_the_fabric_by_its_own_variables():
+    (finding,) = judged({"gb10_host_env": {"NCCL_NET": "Socket"}})
+    assert (finding["id"], finding["verdict"]) == ("input.fabric_fallback", "block")
 
 
 def test_one_machine_is_not_two_nodes():
