@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
-import threading
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -41,25 +41,10 @@ def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
 
 def ahead(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
     """Begin ``reader`` now, beside what the caller does, and return a function that waits for it, and returns what it returned or raises what it raised."""
-    outcome: list[tuple[t.Any, Exception | None]] = []
-
-    def work() -> None:
-        try:
-            outcome.append((reader(), None))
-        except Exception as error:  # pylint: disable=broad-except # Whoever asks for the outcome gets it.
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-
-    def wait() -> t.Any:
-        thread.join()
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
-
-    return wait
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+    answer = pool.submit(reader)
+    pool.shutdown(wait=False)
+    return answer.result
 
 
 class Sections:
