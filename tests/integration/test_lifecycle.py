@@ -149,3 +149,15 @@ def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
 
     up = lab.play()
     assert up.rc == 0, up.failures
+
+
+def test_a_proof_alone_stops_nothing(lab, no_cluster):
+    """Nothing serves yet: it may be the start of another play that is looked at."""
+    up = lab.play(tags="image,model,ray")
+    assert up.rc == 0, up.failures
+    before = {host: lab.containers(host) for host in (HEAD, WORKER)}
+    proof = lab.play(tags="proof")
+    assert proof.rc != 0 and "no completion" in proof.failures
+    assert {host: lab.containers(host) for host in (HEAD, WORKER)} == before
+    for host, name in ((HEAD, "gb10-gb10-head"), (WORKER, "gb10-gb10-worker")):
+        assert lab.inspect(host, name)["State"]["Status"] == "running"
