@@ -17,7 +17,7 @@ import typing as t
 
 import pytest
 
-from .fault import BOTH, LEFT_BEHIND, PASSING, SECRETS, Fault, left_behind
+from .fault import BOTH, LEFT_BEHIND, PASSING, SECRETS, STATE, Fault, left_behind
 from .lab import HEAD, WORKER, Lab, Once, Play
 from .making import (
     BARE_IMAGE,
@@ -379,14 +379,17 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
         path.write_text(text + sys.argv[2])
         """
     )
-    # The engine's core and its API both import the file; requests are added in the core alone.
+    # The engine's core and its API both import the file; requests are added in the core alone. Time enough to ask the API something else.
     mortality = textwrap.dedent(
         """
+
+        import time
 
         from vllm.v1.engine.core import EngineCore
 
 
         def refuse(self, request, request_wave=0):
+            time.sleep(20)
             raise RuntimeError(f"no kernel for the first completion, {request.request_id}")
 
 
@@ -394,21 +397,33 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
         """
     )
     profile = lab_profile(lab, "lab_mortal", ("gb10-lab/tiny-llama", "gb10-lab/mortal"))
+    models: list[str] = []
+
+    def ask() -> None:
+        ours = lab.json(HEAD, f"{STATE}/launch/engine.json")
+        program = (
+            "import sys, urllib.request as web; "
+            "print(web.urlopen(web.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + open(sys.argv[2]).read().strip()}), timeout=10).read().decode())"
+        )
+        url = f"http://{ours['api_address']}:{ours['api_port']}/v1/models"
+        models.append(lab.run(HEAD, "python3", "-c", program, url, f"{SECRETS}/api_key"))
+
+    serving = Once(f"{HEAD}: API is up", ask)
     try:
         for host in (HEAD, WORKER):
             # What a run that was ended here left would be copied into.
             lab.run(host, "rm", "-rf", mortal)
             lab.run(host, "cp", "-a", MODEL, mortal)
             lab.run(host, "python3", "-c", program, mortal, mortality)
-        played = lab.play(gb10_profile=profile)
+        played = lab.play(gb10_profile=profile, on_output=serving)
+        serving.join()
     finally:
         for host in (HEAD, WORKER):
             lab.run(host, "rm", "-rf", mortal)
+    assert "gb10-lab/tiny" in models[0]
     # The name that the engine gives to a request of /v1/completions stands in its last words.
     fault.answered(played, f"the engine on {HEAD}", "no kernel for the first completion, cmpl-", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
-    # Until then it served: the play showed that the API was up, which answered what it was asked before the completion.
-    assert f"{HEAD}: API is up" in played.stdout
     log = (played.logs / HEAD / "engine.log").read_text(encoding="utf-8")
     started, asked, died = (log.index(words) for words in ("Application startup complete", '"POST /v1/completions', "EngineCore encountered a fatal error"))
     assert started < asked and started < died, "it died before it was asked"
