@@ -209,7 +209,7 @@ class Lab:
             ended = time.time()
         said = "".join(output)
         assert text in said, f"the play never said {text!r}:\n{said}"
-        assert process.returncode != 0, "the play ended before it was interrupted"
+        assert presses and process.returncode != 0, f"the play ended before it was interrupted:\n{said}"
         return Interrupted(process.returncode, said, presses, pressed, ended)
 
     def engine_lives(self) -> bool:

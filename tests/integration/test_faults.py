@@ -43,6 +43,9 @@ TO_WORKER = "ray_worker : Run Ray's worker"
 TO_SERVE = "vllm_server : Start the engine"
 TO_PROOF = "proof : Note when the stage began"
 
+#: A port of the nodes' loopback that is nobody's.
+HUB_PORT = 18080
+
 
 def kill(lab: Lab, host: str, container: str) -> t.Callable[[], None]:
     return lambda: lab.run(host, "docker", "kill", container)
@@ -134,6 +137,16 @@ def test_hub_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
         assert lab.run(host, "grep", "-rlF", token, "/etc/gb10", "/var/lib/gb10", "/var/log", check=False) == ""
         assert all(token not in json.dumps(lab.inspect(host, name)) for name in lab.containers(host))
     fault.left(live=True)
+    fault.completes()
+
+
+def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """What the node would go on with for ever ends with the time that the settings give it."""
+    absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
+    with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
+        played = lab.play(gb10_profile=absent, gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}", gb10_download_timeout=30)
+        fault.answered(played, "could not be downloaded", "gb10-lab/absent", where="both")
+        fault.left(live=True)
     fault.completes()
 
 
@@ -548,14 +561,13 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
     fault.row.fault = "Ctrl-C while the model is downloaded"
     token = "hf_planted" + "0123456789" * 3
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
-    port = 18080
-    with endless_hub(lab, HEAD, port), endless_hub(lab, WORKER, port):
+    with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
         run = lab.interrupt(
             "model : Download the model from the hub",
             when=begun(lab, "[s]napshot_download"),
             gb10_profile=absent,
             gb10_hf_token=token,
-            gb10_hf_endpoint=f"http://127.0.0.1:{port}",
+            gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}",
         )
         fault.interrupted(run)
         assert token not in run.output
