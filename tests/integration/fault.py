@@ -13,42 +13,94 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing as t
+from pathlib import Path
 
-from .lab import HEAD, WORKER, Lab, Play
+from .lab import HEAD, WORKER, Interrupted, Lab, Play
 
-#: Anything of ours that may run in a node.
-PROCESSES = r"ray start|raylet|gcs_server|vllm serve|VLLM::|launcher\.py|gb10.*-download"
+#: Engine and Ray: what may run in a node as long as the cluster does.
+PROCESSES = r"ray start|raylet|gcs_server|vllm serve|VLLM::|launcher\.py"
+
+#: Words of command lines that nothing of ours may have once a play is over, whatever became of it and whether or not an engine lives.
+PASSING = (
+    # The driver tool, the simulated one too.
+    "nvidia-smi",
+    # The model download.
+    "snapshot_download",
+    # An image build: the client, and the step that runs as long as the build does.
+    "docker build",
+    "--root-user-action=ignore",
+    # Modules of ours: started over a pipe, from a file, and in the background.
+    "BECOME-SUCCESS-",
+    "AnsiballZ_",
+    "ansible-tmp-",
+    "async_wrapper",
+)
+#: The same for pgrep, written in a way that the command line which carries it does not match. A module that came over a pipe is a bare interpreter.
+LEFT_BEHIND = "|".join([*(f"[{word[0]}]{word[1:]}" for word in PASSING), "^/usr/bin/python3 *$"])
+
+#: Seconds that a module of an ended play may take to end. It does what it was sent for: wait for Ray, say, or build an image.
+ENDING = 150
+
+#: The node containers of a whole cluster, as :meth:`Fault.left` names them.
+BOTH = (f"{HEAD} head", f"{WORKER} worker")
 
 STATE = "/var/lib/gb10/gb10"
 SECRETS = "/etc/gb10/secrets/gb10"
 
 #: Prints what lies under the user's own directories with sizes and targets, and the files of ours that cannot be read whole.
+#: Arguments: the root of ours, the root of our secrets, the roots of the user's.
 FINGERPRINT = r"""
 import hashlib, json, os, sys
 seen, broken = {}, []
-for root in sys.argv[2:]:
+
+def files(root):
     for folder, _dirs, names in os.walk(root):
         for name in names:
-            path = os.path.join(folder, name)
-            if os.path.islink(path):
-                seen[path] = os.readlink(path)
-            else:
-                with open(path, "rb") as handle:
-                    seen[path] = hashlib.sha256(handle.read()).hexdigest()
-for folder, _dirs, names in os.walk(sys.argv[1]):
-    for name in names:
-        path = os.path.join(folder, name)
+            yield os.path.join(folder, name)
+
+for root in sys.argv[3:]:
+    for path in files(root):
+        if os.path.islink(path):
+            seen[path] = os.readlink(path)
+        else:
+            with open(path, "rb") as handle:
+                seen[path] = hashlib.sha256(handle.read()).hexdigest()
+for root in sys.argv[1:3]:
+    for path in files(root):
         try:
             with open(path, encoding="utf-8") as handle:
                 text = handle.read()
-            if name.endswith(".json"):
+            if path.endswith(".json"):
                 json.loads(text)
-            if name.endswith(".py"):
+            if path.endswith(".py"):
                 compile(text, path, "exec")
+            if root == sys.argv[2] and len(text.split()) != 1:
+                broken.append(f"{path}: a secret is one word, this has {len(text.split())}")
+        except FileNotFoundError:
+            # A name of passage that was given up meanwhile.
+            continue
         except (ValueError, SyntaxError) as error:
             broken.append(f"{path}: {error}")
 print(json.dumps({"seen": seen, "broken": broken}))
 """
+
+
+def left_behind(lab: Lab, host: str) -> str:
+    """What runs on a node, in it or in its containers, that no ended play may leave. A search that fails is no empty one."""
+    search = 'pgrep --full --list-full "$1" || [ $? -eq 1 ]'
+    return lab.run(host, "sh", "-c", search, "sh", LEFT_BEHIND)
+
+
+def half_written() -> list[str]:
+    """The records on this controller that a play wrote where the settings say by default, and that do not parse."""
+    places = Path.home() / ".cache" / "gb10"
+    broken = []
+    for path in sorted([*places.glob("*.json"), *places.glob("*-baseline/*.json")]):
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            broken.append(f"{path}: {error}")
+    return broken
 
 
 @dataclasses.dataclass
@@ -86,7 +138,7 @@ class Bystanders:
         found = {}
         for host in (HEAD, WORKER):
             roots = ("/home/spark/.cache/huggingface", "/var/lib/gb10/users-own.txt", "/var/log/gb10/users-own.txt")
-            answer = json.loads(self._lab.run(host, "python3", "-c", FINGERPRINT, STATE, roots[0]))
+            answer = json.loads(self._lab.run(host, "python3", "-c", FINGERPRINT, "/var/lib/gb10", "/etc/gb10", roots[0]))
             assert answer["broken"] == [], f"half written on {host}"
             files = {path: self._lab.run(host, "sha256sum", path).split()[0] for path in (*roots[1:], f"{SECRETS.rsplit('/', 1)[0]}/users-own.txt")}
             # Modules of Python that the engine compiles into the cache are not the user's.
@@ -97,8 +149,9 @@ class Bystanders:
         return found
 
     def assert_untouched(self) -> None:
-        """Nothing of the user's was removed or changed, and no file of ours is half written under its final name."""
+        """Nothing of the user's was removed or changed, and no file of ours is half written under its final name, there or here."""
         assert self.look() == self._before
+        assert half_written() == []
 
     def remove(self) -> None:
         for host in (HEAD, WORKER):
@@ -132,8 +185,30 @@ class Fault:
         self.row.seconds = f"{first - since:.1f}"
         self.row.where = where
 
-    def left(self, *, live: bool = False) -> None:
-        """Look at what the failed play left: an engine that served before goes on serving, else nothing of ours runs."""
+    def interrupted(self, run: Interrupted, where: str = "controller") -> None:
+        """Assert that a run which a person interrupted says so itself; note the seconds until it had."""
+        if run.presses == 1:
+            assert run.rc == 99, f"rc {run.rc}:\n{run.output}"
+            assert "User interrupted execution" in run.output, run.output
+        else:
+            # The second Ctrl-C ends Ansible where it hangs, without another word.
+            assert run.rc in (99, -2), f"rc {run.rc}:\n{run.output}"
+        self.row.seconds = f"{run.ended - run.pressed:.1f}"
+        self.row.where = where
+
+    def nothing_left_behind(self, hosts: t.Iterable[str] = (HEAD, WORKER)) -> None:
+        """No tool, download, build or module of ours runs on. What a lost connection cut off gets the time that it needs to end."""
+        for host in hosts:
+            waiting = 'while pgrep --full "$1" > /dev/null; do sleep 0.5; done'
+            self.lab.run(host, "timeout", str(ENDING), "sh", "-c", waiting, "sh", LEFT_BEHIND, check=False)
+            assert left_behind(self.lab, host) == "", f"left on {host}"
+            assert not [name for name in self.lab.containers(host) if name.endswith("-download")], f"a download's container on {host}"
+
+    def left(self, *, live: bool = False, stopped: t.Iterable[str] = (), unheard: t.Iterable[str] = ()) -> None:
+        """Look at what the failed play left: an engine that served before goes on serving, else nothing of ours runs.
+
+        ``stopped`` are containers (``NODE ROLE``) that must be there for inspection, ``unheard`` nodes that the play could not clear.
+        """
         lab = self.lab
         states = {}
         for host in (HEAD, WORKER):
@@ -144,14 +219,18 @@ class Fault:
             assert lab.engine_lives()
             self.row.left = "engine serves on"
         else:
-            for host in (HEAD, WORKER):
+            cleared = [host for host in (HEAD, WORKER) if host not in unheard]
+            for host in cleared:
                 assert lab.run(host, "pgrep", "--full", "--list-full", PROCESSES, check=False) == "", f"left on {host}"
-            assert set(states.values()) <= {"exited", "created"}, states
+            assert {state for name, state in states.items() if name.split()[0] in cleared} <= {"exited", "created"}, states
+            assert set(stopped) <= set(states), f"{sorted(states)} are there, of {sorted(stopped)}"
             self.row.left = ", ".join(f"{name} {state}" for name, state in sorted(states.items())) or "nothing of ours"
+        self.nothing_left_behind()
         self.bystanders.assert_untouched()
 
     def left_running(self) -> None:
-        """Look at what an interrupted play left: whatever it is, it is whole."""
+        """Look at what an interrupted play left: whatever it is, it is whole, and nothing of the play itself runs on."""
+        self.nothing_left_behind()
         names = {host: sorted(self.lab.containers(host)) for host in (HEAD, WORKER)}
         self.row.left = ", ".join(f"{host} {name.rsplit('-', 1)[-1]}" for host, found in names.items() for name in found) or "nothing of ours"
         self.bystanders.assert_untouched()
@@ -160,7 +239,9 @@ class Fault:
         """The logs of these nodes are on the controller, without the cluster's secrets."""
         directory = played.logs
         assert directory is not None, played.failures
-        secrets = [self.lab.run(HEAD, "cat", f"{SECRETS}/{name}").strip() for name in ("api_key", "ray_token")]
+        # Without Ray there is no token of Ray's.
+        secrets = self.lab.run(HEAD, "sh", "-c", 'for file in "$1"/*; do cat "$file"; echo; done', "sh", SECRETS).split()
+        assert secrets, "no secrets to look for"
         for host in hosts:
             files = sorted((directory / host).iterdir())
             assert files, f"no logs of {host}"

@@ -111,6 +111,19 @@ class Play:
         return self._stats["artifact_data"][name]
 
 
+@dataclasses.dataclass
+class Interrupted:
+    """What a run left that a person interrupted."""
+
+    rc: int
+    output: str
+    #: How often Ctrl-C was pressed.
+    presses: int
+    #: Seconds since the epoch: the first Ctrl-C, and the end of the run.
+    pressed: float
+    ended: float
+
+
 class Lab:
     """The two simulated Sparks, seen from the controller."""
 
@@ -156,8 +169,11 @@ class Lab:
         )
         return Play(runner.rc, list(runner.events), runner.stdout.read(), began, time.time())
 
-    def interrupt(self, text: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> str:
-        """Run a playbook as a person at a terminal does, press Ctrl-C as soon as it prints ``text``, and return all it printed."""
+    def interrupt(self, text: str, playbook: str = "nemotron_tp2", *, when: t.Callable[[], object] | None = None, **variables: t.Any) -> Interrupted:
+        """Run a playbook as a person at a terminal does, and press Ctrl-C as soon as it prints ``text``.
+
+        ``when`` is called in between, and returns when the time has come: what the text announces may take a while to begin.
+        """
         with subprocess.Popen(
             [Path(sys.executable).with_name("ansible-playbook"), "-i", INVENTORY, f"playbooks/{playbook}.yml", "-e", json.dumps(variables)],
             cwd=ROOT,
@@ -170,20 +186,31 @@ class Lab:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ) as process:
             output = []
-            for line in process.stdout:
-                output.append(line)
-                if text in line:
+            presses, pressed = 0, time.time()
+            try:
+                for line in process.stdout:
+                    output.append(line)
+                    if text in line:
+                        if when:
+                            when()
+                        break
+            finally:
+                # Also when the time never came: no play may run on behind a failed test.
+                if process.poll() is None:
+                    presses, pressed = 1, time.time()
                     os.killpg(process.pid, signal.SIGINT)
-                    break
             try:
                 output.append(process.communicate(timeout=60)[0])
             except subprocess.TimeoutExpired:
                 # A worker that Ansible ended held a lock of Ansible's own. A person presses Ctrl-C once more, and so do we.
+                presses += 1
                 os.killpg(process.pid, signal.SIGINT)
                 output.append(process.communicate(timeout=60)[0])
-        assert text in "".join(output), f"the play never said {text!r}:\n{''.join(output)}"
-        assert process.returncode != 0, "the play ended before it was interrupted"
-        return "".join(output)
+            ended = time.time()
+        said = "".join(output)
+        assert text in said, f"the play never said {text!r}:\n{said}"
+        assert presses and process.returncode != 0, f"the play ended before it was interrupted:\n{said}"
+        return Interrupted(process.returncode, said, presses, pressed, ended)
 
     def engine_lives(self) -> bool:
         """Whether the head's launcher says that the engine lives."""

@@ -10,7 +10,9 @@ import contextlib
 import textwrap
 import typing as t
 
-from .lab import ROOT, WORKER, Lab
+import yaml
+
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab
 
 IMAGE = "gb10-lab/engine-ray:0.32.0"
 BARE_IMAGE = "gb10-lab/engine:0.32.0"
@@ -35,23 +37,64 @@ def lab_profile(lab: Lab, id: str, *changes: tuple[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def listener(lab: Lab, host: str, port: int) -> t.Iterator[None]:
-    """A foreign program that listens on a port of a node."""
-    program = textwrap.dedent(
-        f"""
-        import socket
-        taken = socket.create_server(("0.0.0.0", {port}))
-        taken.accept()
-        """
-    )
+def listening(lab: Lab, host: str, port: int, program: str) -> t.Iterator[None]:
+    """A program of somebody else that listens on a port of a node."""
     unit = "gb10-test-listener"
-    lab.run(host, "systemd-run", "--quiet", f"--unit={unit}", "--collect", "python3", "-c", program)
+    lab.run(host, "systemd-run", "--quiet", f"--unit={unit}", "--collect", "python3", "-c", textwrap.dedent(program))
     try:
         lab.run(host, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{port} '; do :; done")
         yield
     finally:
         # Whoever follows a remedy has stopped it already.
         lab.run(host, "systemctl", "stop", unit, check=False)
+
+
+def listener(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
+    """A foreign program that listens on a port of a node."""
+    program = f"""
+        import socket
+        taken = socket.create_server(("0.0.0.0", {port}))
+        taken.accept()
+        """
+    return listening(lab, host, port, program)
+
+
+def endless_hub(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
+    """A hub on a node's loopback that begins to answer whoever asks, and drips on: a client that waits for silence to last waits for ever."""
+    program = f"""
+        import socket, threading, time
+
+        def drip(asker):
+            try:
+                asker.recv(65536)
+                asker.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: 1000000\\r\\n\\r\\n")
+                while True:
+                    asker.sendall(b" ")
+                    time.sleep(1)
+            except OSError:
+                asker.close()
+
+        hub = socket.create_server(("127.0.0.1", {port}))
+        while True:
+            threading.Thread(target=drip, args=(hub.accept()[0],), daemon=True).start()
+        """
+    return listening(lab, host, port, program)
+
+
+def begun(lab: Lab, pattern: str) -> t.Callable[[], None]:
+    """Wait until a process whose command line matches a pattern runs on both nodes. The pattern must not match itself, as written."""
+
+    def wait() -> None:
+        for host in (HEAD, WORKER):
+            lab.run(host, "timeout", "120", "sh", "-c", 'until pgrep --full "$1" > /dev/null; do sleep 0.2; done', "sh", pattern)
+
+    return wait
+
+
+def build_settings(**more: str) -> dict[str, str]:
+    """The lab's own variables for pip in image builds, and more."""
+    hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))
+    return {**hosts["gb10_cluster"]["vars"].get("gb10_build_pip_env", {}), **more}
 
 
 @contextlib.contextmanager

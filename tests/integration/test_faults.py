@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import textwrap
+import time
 import typing as t
 
 import pytest
 
-from .fault import SECRETS, Fault
+from .fault import BOTH, LEFT_BEHIND, PASSING, SECRETS, STATE, Fault, left_behind
 from .lab import HEAD, WORKER, Lab, Once, Play
 from .making import (
     BARE_IMAGE,
@@ -27,7 +28,10 @@ from .making import (
     MODEL,
     SNAPSHOT,
     WORKER_CONTAINER,
+    begun,
     build,
+    build_settings,
+    endless_hub,
     lab_profile,
     listener,
     moved_away,
@@ -38,6 +42,9 @@ from .making import (
 TO_WORKER = "ray_worker : Run Ray's worker"
 TO_SERVE = "vllm_server : Start the engine"
 TO_PROOF = "proof : Note when the stage began"
+
+#: A port of the nodes' loopback that is nobody's.
+HUB_PORT = 18080
 
 
 def kill(lab: Lab, host: str, container: str) -> t.Callable[[], None]:
@@ -53,6 +60,22 @@ def lose_ssh(lab: Lab, host: str) -> None:
     """No new connection to a node, and the end of those that are there."""
     lab.run(host, "systemctl", "stop", "ssh")
     lab.run(host, "pkill", "--full", "^sshd: spark", check=False)
+
+
+@pytest.mark.parametrize("words", [*PASSING, "/usr/bin/python3"], ids=lambda words: words.strip("-_/").replace(" ", "-"))
+def test_the_search_for_what_is_left_behind_finds_it(lab: Lab, words: str) -> None:
+    """It finds a process that has these words in its command line, and nothing where there is none."""
+    unit = "gb10-test-left-behind"
+    named = ("bash", "-c", 'exec -a "$0" sleep infinity', f"lab {words}")
+    bare = ("bash", "-c", f"sleep infinity | {words}")
+    assert left_behind(lab, WORKER) == ""
+    lab.run(WORKER, "systemd-run", "--quiet", f"--unit={unit}", "--collect", *(bare if words.startswith("/") else named))
+    try:
+        lab.run(WORKER, "timeout", "30", "sh", "-c", 'until pgrep --full "$1" > /dev/null; do sleep 0.2; done', "sh", LEFT_BEHIND)
+        assert words in left_behind(lab, WORKER)
+    finally:
+        lab.run(WORKER, "systemctl", "stop", unit)
+    assert left_behind(lab, WORKER) == ""
 
 
 # --- beside a serving cluster -----------------------------------------------------------------------------------------------
@@ -114,6 +137,16 @@ def test_hub_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
         assert lab.run(host, "grep", "-rlF", token, "/etc/gb10", "/var/lib/gb10", "/var/log", check=False) == ""
         assert all(token not in json.dumps(lab.inspect(host, name)) for name in lab.containers(host))
     fault.left(live=True)
+    fault.completes()
+
+
+def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """What the node would go on with for ever ends with the time that the settings give it."""
+    absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
+    with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
+        played = lab.play(gb10_profile=absent, gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}", gb10_download_timeout=30)
+        fault.answered(played, "could not be downloaded", "gb10-lab/absent", where="both")
+        fault.left(live=True)
     fault.completes()
 
 
@@ -196,13 +229,13 @@ def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
         "image : Ask what the node image",
         "model : Look for the model",
         "memory : Ask whether",
+        "report : Ask about the engine",
     ],
     ids=stage,
 )
 def test_ctrl_c_before_the_start(lab: Lab, live_cluster: None, fault: Fault, task: str) -> None:
     fault.row.fault = f"Ctrl-C in stage {stage(task)}"
-    lab.interrupt(task)
-    fault.row.where = "controller"
+    fault.interrupted(lab.interrupt(task))
     fault.left(live=True)
     fault.completes()
 
@@ -241,7 +274,7 @@ def test_ray_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
         alone = lab.play(tags="ray")
         fault.answered(alone, "2.59.0", "spark-2", where=WORKER)
         fault.gathered(alone, HEAD, WORKER)
-        fault.left()
+        fault.left(stopped=BOTH)
     finally:
         put_back(lab, "users/kept:1", "users/other-ray:1")
     fault.completes()
@@ -318,7 +351,7 @@ def test_name_of_a_container_taken_by_a_foreigner(lab: Lab, no_cluster: None, fa
         played = lab.play()
         fault.answered(played, WORKER_CONTAINER, "not ours", where=WORKER)
         fault.gathered(played, HEAD)
-        fault.left()
+        fault.left(stopped=BOTH[:1])
     finally:
         lab.run(WORKER, "docker", "rm", WORKER_CONTAINER)
     fault.completes()
@@ -343,37 +376,71 @@ def test_unknown_flag_of_the_engine(lab: Lab, no_cluster: None, fault: Fault) ->
     played = lab.play(gb10_serve_arguments={"no_such_flag": 1})
     fault.answered(played, "no-such-flag", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
-    fault.left()
+    fault.left(stopped=BOTH)
     fault.completes()
 
 
 def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """Heads of 16: the kernels of the processor refuse them only when a token is computed, long after /v1/models answered."""
-    odd = f"{HUB}/models--gb10-lab--odd-heads"
+    """A model whose side file lets the engine's core fail as soon as it is given a request, long after the API answers."""
+    mortal = f"{HUB}/models--gb10-lab--mortal"
     program = textwrap.dedent(
         """
-        import json, os, pathlib, sys
-        path = next(pathlib.Path(sys.argv[1]).glob("snapshots/*/config.json"))
-        config = json.loads(path.read_text())
-        config.update(num_attention_heads=16, num_key_value_heads=16, head_dim=16)
+        import pathlib, sys
+        path = next(pathlib.Path(sys.argv[1]).glob("snapshots/*/lab_reasoning_parser.py"))
+        text = path.read_text()
         path.unlink()
-        path.write_text(json.dumps(config))
+        path.write_text(text + sys.argv[2])
         """
     )
-    profile = lab_profile(lab, "lab_odd_heads", ("gb10-lab/tiny-llama", "gb10-lab/odd-heads"))
+    # The engine's core and its API both import the file; requests are added in the core alone. Time enough to ask the API something else.
+    mortality = textwrap.dedent(
+        """
+
+        import time
+
+        from vllm.v1.engine.core import EngineCore
+
+
+        def refuse(self, request, request_wave=0):
+            time.sleep(20)
+            raise RuntimeError(f"no kernel for the first completion, {request.request_id}")
+
+
+        EngineCore.add_request = refuse
+        """
+    )
+    profile = lab_profile(lab, "lab_mortal", ("gb10-lab/tiny-llama", "gb10-lab/mortal"))
+    models: list[str] = []
+
+    def ask() -> None:
+        ours = lab.json(HEAD, f"{STATE}/launch/engine.json")
+        program = (
+            "import sys, urllib.request as web; "
+            "print(web.urlopen(web.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + open(sys.argv[2]).read().strip()}), timeout=10).read().decode())"
+        )
+        url = f"http://{ours['api_address']}:{ours['api_port']}/v1/models"
+        models.append(lab.run(HEAD, "python3", "-c", program, url, f"{SECRETS}/api_key"))
+
+    serving = Once(f"{HEAD}: API is up", ask)
     try:
         for host in (HEAD, WORKER):
             # What a run that was ended here left would be copied into.
-            lab.run(host, "rm", "-rf", odd)
-            lab.run(host, "cp", "-a", MODEL, odd)
-            lab.run(host, "python3", "-c", program, odd)
-        played = lab.play(gb10_profile=profile)
+            lab.run(host, "rm", "-rf", mortal)
+            lab.run(host, "cp", "-a", MODEL, mortal)
+            lab.run(host, "python3", "-c", program, mortal, mortality)
+        played = lab.play(gb10_profile=profile, on_output=serving)
+        serving.join()
     finally:
         for host in (HEAD, WORKER):
-            lab.run(host, "rm", "-rf", odd)
-    fault.answered(played, "the engine on spark-1", where=HEAD)
+            lab.run(host, "rm", "-rf", mortal)
+    assert "gb10-lab/tiny" in models[0]
+    # The name that the engine gives to a request of /v1/completions stands in its last words.
+    fault.answered(played, f"the engine on {HEAD}", "no kernel for the first completion, cmpl-", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
-    fault.left()
+    log = (played.logs / HEAD / "engine.log").read_text(encoding="utf-8")
+    started, asked, died = (log.index(words) for words in ("Application startup complete", '"POST /v1/completions', "EngineCore encountered a fatal error"))
+    assert started < asked and started < died, "it died before it was asked"
+    fault.left(stopped=BOTH)
     fault.completes()
 
 
@@ -397,7 +464,8 @@ def test_container_killed(lab: Lab, no_cluster: None, fault: Fault, host: str, r
     fault.now(killed.at)
     fault.answered(played, said, where=host)
     fault.gathered(played, HEAD, WORKER)
-    fault.left()
+    # Where no head answers no worker's container is made.
+    fault.left(stopped=BOTH[:1] if moment == TO_WORKER else BOTH)
     fault.completes()
 
 
@@ -412,7 +480,7 @@ def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fau
     fault.now(killed.at)
     fault.answered(played, "spark-1", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
-    fault.left()
+    fault.left(stopped=BOTH)
     fault.completes()
 
 
@@ -429,8 +497,11 @@ def test_ssh_lost_during_load(lab: Lab, no_cluster: None, fault: Fault) -> None:
         fault.left(live=True)
     else:
         fault.now(cut.at)
-        fault.answered(played, "spark-2", where=WORKER)
-        fault.left_running()
+        unheard = f"Not reached any more, so what runs there is unknown: {WORKER}. Remedy: See that ssh answers there"
+        fault.answered(played, WORKER, unheard, "are stopped on the other nodes; the next run replaces them", where=WORKER)
+        fault.gathered(played, HEAD)
+        # Engine and container of the head are stopped; of the worker's container nobody could say, and it is there for the next run.
+        fault.left(stopped=BOTH, unheard=[WORKER])
     fault.completes()
 
 
@@ -444,14 +515,66 @@ def test_fabric_interface_down_during_load(lab: Lab, no_cluster: None, fault: Fa
     fault.now(down.at)
     fault.answered(played, "eth1", "spark-2", where=WORKER)
     fault.gathered(played, HEAD, WORKER)
-    fault.left()
+    fault.left(stopped=BOTH)
     fault.completes()
 
 
-@pytest.mark.parametrize(("name", "text"), [("ray", TO_WORKER), ("serve", IN_LOAD), ("proof", TO_PROOF)], ids=["ray", "serve", "proof"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("memory", "memory : Give back what"), ("ray", TO_WORKER), ("serve", IN_LOAD), ("proof", TO_PROOF)],
+    ids=["memory", "ray", "serve", "proof"],
+)
 def test_ctrl_c_on_the_way_up(lab: Lab, no_cluster: None, fault: Fault, name: str, text: str) -> None:
-    fault.row.fault = f"Ctrl-C in stage {name}"
-    lab.interrupt(text)
-    fault.row.where = "controller"
+    fault.row.fault = f"Ctrl-C in stage {name}, on the way up"
+    fault.interrupted(lab.interrupt(text))
     fault.left_running()
     fault.completes()
+
+
+def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """Nodes without the node image. A variable that pip reads for its logs alone makes the step one that no cache holds."""
+    fault.row.fault = "Ctrl-C while the image is built"
+    for host in (HEAD, WORKER):
+        lab.run(host, "docker", "tag", IMAGE, "users/kept:1")
+        lab.run(host, "docker", "rmi", "--no-prune", IMAGE)
+    left: dict[str, str] = {}
+    try:
+        settings = build_settings(PIP_USER_AGENT_USER_DATA=f"lab{time.time_ns()}")
+        building = begun(lab, "[-]-root-user-action=ignore")
+        fault.interrupted(lab.interrupt("image : Build the node image", when=building, gb10_build_pip_env=settings))
+        fault.left_running()
+        assert fault.row.left == "nothing of ours"
+        # The build may have come to its end by itself: an image of another recipe then, which the next run does not take for its own.
+        left = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE, check=False).strip() for host in (HEAD, WORKER)}
+        fault.completes()
+        assert all(lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).strip() != left[host] for host in left)
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "docker", "rmi", "--no-prune", "users/kept:1")
+            if left.get(host):
+                # Its layers are in no other image, and each run of this test would add such.
+                lab.run(host, "docker", "rmi", left[host], check=False)
+
+
+def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """The download is the node's own by then. The next run ends it, whichever model it is for, and takes its token away."""
+    fault.row.fault = "Ctrl-C while the model is downloaded"
+    token = "hf_planted" + "0123456789" * 3
+    absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
+    with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
+        run = lab.interrupt(
+            "model : Download the model from the hub",
+            when=begun(lab, "[s]napshot_download"),
+            gb10_profile=absent,
+            gb10_hf_token=token,
+            gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}",
+        )
+        fault.interrupted(run)
+        assert token not in run.output
+        fault.bystanders.assert_untouched()
+        # The hub still drips: what ends the download is the run.
+        fault.completes()
+        for host in (HEAD, WORKER):
+            assert lab.run(host, "grep", "-rlF", token, "/etc/gb10", "/var/lib/gb10", "/var/log/gb10", check=False) == "", f"the token stays on {host}"
+        fault.left(live=True)
+        fault.row.left = "a download, ended by the next run"

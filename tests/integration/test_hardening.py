@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from .fault import STATE, Fault
+from .fault import BOTH, STATE, Fault
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once
 from .making import HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER
 
@@ -68,7 +68,7 @@ def test_engine_stopped_by_hand_while_it_loads(lab: Lab, no_cluster: None, fault
     by_hand.join()
     assert results[0]["changed"], results
     fault.answered(played, "was stopped by user spark with vllm_serve", where=HEAD)
-    fault.left()
+    fault.left(stopped=BOTH)
     fault.completes()
 
 
@@ -201,7 +201,7 @@ def test_log_directory_full(lab: Lab, no_cluster: None, fault: Fault) -> None:
     try:
         played = lab.play()
         fault.answered(played, f"{LOGS}/engine takes not the engine's log: No space left on device", "free are", "gb10_log_dir", where=HEAD)
-        fault.left()
+        fault.left(stopped=BOTH)
     finally:
         # What is unmounted lazily goes with the container that still has it.
         lab.run(HEAD, "umount", "--lazy", LOGS)

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import json
+import time
 import typing as t
 
 import pytest
 
+from .fault import BOTH, Fault
 from .lab import HEAD, ROOT, RUN, WORKER, Lab, Once, Play
+from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
 NATIVE = {"gb10_profile": "lab_tiny_native_tp2"}
 IN_LOAD = f"{WORKER}: joining ranks"
@@ -77,22 +80,28 @@ def test_auto_asks_the_image_and_each_stage_does_so_alone(lab: Lab, native: Play
         assert (alone.rc, alone.changed) == (0, {}), alone.stdout
 
 
-def test_a_rank_that_died_while_idle_is_shown_and_replaced_unasked_with_its_peers(lab: Lab, native: Play) -> None:
+def test_a_rank_that_died_while_idle_is_shown_and_replaced_unasked_with_its_peers(lab: Lab, native: Play, fault: Fault) -> None:
+    fault.row.fault = "native: the worker's rank dies while idle"
     before, kept = runs(lab), containers(lab)
     kill_rank(lab)
+    killed = time.time()
     assert rank_lives(lab, HEAD, "head"), "the head noticed; this test is about the head that does not"
 
     status = lab.play("status", **NATIVE)
     assert f"the engine is dead: no rank lives on {WORKER}" in " ".join(status.stdout.split())
+    # Nobody but one who asks is told.
+    fault.row.seconds = f"{status.ended - killed:.1f}"
+    fault.row.where, fault.row.left = WORKER, "the head's rank alone"
+    fault.nothing_left_behind()
 
     predicted = lab.play(check=True, **NATIVE)
     assert predicted.rc == 0, predicted.failures
     assert predicted.changed == {HEAD: 1, WORKER: 1}
     assert runs(lab) == before
 
-    played = lab.play(**NATIVE)
-    assert played.rc == 0, played.failures
+    played = fault.completes(**NATIVE)
     assert played.changed == {HEAD: 1, WORKER: 1}
+    assert rank_lives(lab, WORKER, "worker")
     after = runs(lab)
     assert all(after[host] != before[host] for host in before)
     assert containers(lab) == kept
@@ -109,19 +118,31 @@ def test_another_argument_needs_consent(lab: Lab, native: Play) -> None:
     assert runs(lab) == before
 
 
-def test_a_worker_killed_in_load_ends_all_with_its_message_and_the_next_run_completes(lab: Lab, native: Play) -> None:
+@pytest.mark.parametrize(("host", "container"), [(HEAD, HEAD_CONTAINER), (WORKER, WORKER_CONTAINER)], ids=["head", "worker"])
+def test_a_container_killed_in_load_ends_all_with_its_message(lab: Lab, native: Play, fault: Fault, host: str, container: str) -> None:
+    fault.row.fault = f"native: {container.rsplit('-', 1)[-1]}'s container killed during load"
     lab.down()
-    kill = Once(IN_LOAD, lambda: lab.run(WORKER, "docker", "kill", "gb10-gb10-worker"))
-    failed = lab.play(**NATIVE, on_output=kill)
-    kill.join()
-    assert failed.rc != 0
-    assert f"container gb10-gb10-worker of node {WORKER} ended with exit code 137" in failed.failures
+    killed = Once(IN_LOAD, lambda: lab.run(host, "docker", "kill", container))
+    failed = lab.play(**NATIVE, on_output=killed)
+    killed.join()
+    fault.now(killed.at)
+    fault.answered(failed, f"container {container} of node {host} ended with exit code 137", where=host)
     assert "--tags native" in failed.stdout
-    for host in (HEAD, WORKER):
-        assert lab.run(host, "pgrep", "--full", "--list-full", r"vllm serve|VLLM::|launcher\.py", check=False) == ""
+    fault.gathered(failed, HEAD, WORKER)
+    fault.left(stopped=BOTH)
+    fault.completes(**NATIVE)
+    assert rank_lives(lab, WORKER, "worker")
 
-    played = lab.play(**NATIVE)
-    assert played.rc == 0, played.failures
+
+def test_ctrl_c_in_load_leaves_what_the_next_run_takes_up(lab: Lab, native: Play, fault: Fault) -> None:
+    fault.row.fault = "native: Ctrl-C during load"
+    lab.down()
+    fault.interrupted(lab.interrupt(IN_LOAD, **NATIVE))
+    fault.left_running()
+    before = containers(lab)
+    fault.completes(**NATIVE)
+    assert containers(lab) == before
+    assert rank_lives(lab, WORKER, "worker")
 
 
 def test_ray_and_native_replace_each_other_with_consent_alone(lab: Lab, native: Play) -> None:
