@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import typing as t
+from pathlib import Path
 
 import awx_job
 import pytest
@@ -16,6 +19,23 @@ import pytest
 def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, t.Any]]]:
     """The data of awx/, evaluated with what an administrator has to say and nothing else."""
     return awx_job.data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def awx_awx() -> Path:
+    """Where the collection awx.awx is, as ANSIBLE_COLLECTIONS_PATH wants it. Without it the configuration can't run, and its tests are skipped."""
+    done = awx_job.ansible("doc", "--json", "awx.awx.job_template")
+    documented = json.loads(done.stdout) if done.returncode == 0 else {}
+    if not documented:
+        try:
+            version = importlib.metadata.version("ansible")
+        except importlib.metadata.PackageNotFoundError:
+            version = "not installed"
+        pytest.skip(
+            f"no awx.awx here (package ansible: {version}, ansible-core: {importlib.metadata.version('ansible-core')}); "
+            "ansible 12 and 13 bring it along, elsewhere: ansible-galaxy collection install awx.awx"
+        )
+    return Path(documented["awx.awx.job_template"]["doc"]["filename"]).parents[5]
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -45,7 +47,7 @@ class Emulated(t.NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def emulated(jobs: awx_job.Jobs) -> t.Iterator[Emulated]:
+def emulated(awx_awx: Path, jobs: awx_job.Jobs) -> t.Iterator[Emulated]:
     controller = awx_controller.Controller(TOKEN, awx_rules.playbooks(jobs.project))
     with awx_controller.Server(controller) as address:
         yield Emulated(controller, address)
@@ -127,6 +129,7 @@ def test_the_token_is_in_no_output(emulated: Emulated, first: subprocess.Complet
     assert TOKEN not in done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("awx_awx")
 def test_a_playbook_that_the_project_has_not_is_told(jobs: awx_job.Jobs) -> None:
     controller = awx_controller.Controller(TOKEN, awx_rules.playbooks(jobs.project))
     with awx_controller.Server(controller) as address:
@@ -136,6 +139,7 @@ def test_a_playbook_that_the_project_has_not_is_told(jobs: awx_job.Jobs) -> None
     assert controller.items["job_templates"] == {}
 
 
+@pytest.mark.usefixtures("awx_awx")
 def test_a_wrong_token_is_told() -> None:
     controller = awx_controller.Controller(TOKEN)
     with awx_controller.Server(controller) as address:
@@ -145,7 +149,7 @@ def test_a_wrong_token_is_told() -> None:
     assert controller.writes == []
 
 
-def test_from_an_installed_collection(tmp_path: Path) -> None:
+def test_from_an_installed_collection(awx_awx: Path, tmp_path: Path) -> None:
     """Of which only what is needed is there, and in another place."""
     installed = tmp_path / "ansible_collections" / "gb10" / "cluster"
     for name in ("awx", "meta", "playbooks", "plugins", "roles"):
@@ -162,11 +166,29 @@ def test_from_an_installed_collection(tmp_path: Path) -> None:
             CONTROLLER_HOST=address,
             CONTROLLER_OAUTH_TOKEN=TOKEN,
             ANSIBLE_CONFIG=str(tmp_path / "ansible.cfg"),
-            ANSIBLE_COLLECTIONS_PATH=str(tmp_path),
+            ANSIBLE_COLLECTIONS_PATH=f"{tmp_path}{os.pathsep}{awx_awx}",
         )
     assert changed(done) == 8
 
 
+def test_as_the_documentation_shows_it(awx_awx: Path, jobs: awx_job.Jobs) -> None:
+    """Its two lines in a shell, with the addresses and the token of this test."""
+    page = (awx_job.ROOT / "docs" / "awx.md").read_text(encoding="utf-8")
+    shown = re.search(r"^ +export CONTROLLER_HOST=.*\n +ansible-playbook .*$", page, re.MULTILINE)[0]
+    controller = awx_controller.Controller(TOKEN, awx_rules.playbooks(jobs.project))
+    with awx_controller.Server(controller) as address:
+        typed = shown.replace("https://awx.example.com", address).replace("=TOKEN", f"={TOKEN}")
+        assert address in typed and TOKEN in typed
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "GB10_", "CONTROLLER_", "TOWER_"))}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-e", "-c", typed], cwd=awx_job.ROOT, env={**clean, "PATH": path}, capture_output=True, text=True, timeout=300, check=False
+        )
+    assert changed(done) == 8
+    assert controller.named("projects", "GB10 cluster")["scm_url"] == "https://git.example.com/gb10.git"
+
+
+@pytest.mark.usefixtures("awx_awx")
 @pytest.mark.parametrize("missing", awx_job.SETTINGS)
 def test_without_an_address_nothing_is_asked_for(missing: str) -> None:
     done = configure("http://127.0.0.1:1", **{missing: ""})

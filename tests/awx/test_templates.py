@@ -136,6 +136,16 @@ def test_the_listing_rule(tmp_path: Path, path: str, content: str, listed: bool)
     assert awx_rules.playbooks(tmp_path) == ([path] if listed else [])
 
 
+@pytest.mark.parametrize(("name", "playbooks", "inventories"), [("hosts.yml", ["hosts.yml"], []), ("hosts", [], ["hosts"])])
+def test_an_inventory_is_offered_under_a_name_without_an_ending(tmp_path: Path, name: str, playbooks: list[str], inventories: list[str]) -> None:
+    """In the form that init writes. Ansible reads either."""
+    text = "---\ngb10_cluster:\n  children:\n    gb10_head:\n      hosts:\n        spark-1:\n"
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert (awx_rules.playbooks(tmp_path), awx_rules.inventories(tmp_path)) == (playbooks, inventories)
+    listed = awx_job.ansible("inventory", "-i", str(tmp_path / name), "--list")
+    assert json.loads(listed.stdout)["gb10_head"] == {"hosts": ["spark-1"]}
+
+
 # --- surveys ------------------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +239,37 @@ def test_profiles_of_ones_own_can_be_offered(tmp_path: Path) -> None:
     offered = {question["default"]: awx_rules.choices(question) for _name, question in questions(own) if question["variable"] == "gb10_profile"}
     assert offered == {"mine": ["mine"]}
     assert all(awx_rules.survey_error(template["survey_spec"]) == "" for template in surveyed(own))
+
+
+#: What docs/awx.md calls each question.
+CALLED = {
+    "gb10_profile": "profile",
+    "gb10_fail_on_warn": "do warnings stop it",
+    "gb10_fail_on_block": "does what blocks fail the job",
+    "gb10_become": "with sudo",
+    "gb10_allow_restart": "restart a live engine",
+    "gb10_interrupt_requests": "end requests",
+    "gb10_replace_stale": "remove another run's Ray head",
+    "gb10_offline": "never download",
+    "gb10_serve_timeout": "seconds until the first token",
+    "gb10_break_lock": "take over the lock",
+    "gb10_confirmed": "is it meant",
+    "gb10_baseline_force": "record although something speaks against it",
+    "gb10_prune": "remove what is listed",
+    "gb10_prune_days": "from what age",
+}
+
+
+def test_the_page_says_what_each_template_runs_and_asks(objects: Objects) -> None:
+    page = (ROOT / "docs" / "awx.md").read_text(encoding="utf-8")
+    told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("| GB10 ")]
+    expected = []
+    for template in objects["controller_templates"]:
+        tags = f", tags `{template['job_tags']}`" if template.get("job_tags") else ""
+        asked = template["survey_spec"]["spec"] if template["survey_enabled"] else []
+        questions_told = "; ".join(CALLED[question["variable"]] for question in asked) or "nothing"
+        expected.append((template["name"], f"`{Path(template['playbook']).stem}`{tags}", questions_told))
+    assert [(name, playbook, asked.partition(":")[0]) for name, playbook, asked in told] == expected
 
 
 # --- variables ----------------------------------------------------------------------------------------------------------------
@@ -398,6 +439,7 @@ def test_the_data_fit_infra_aap_configuration(objects: Objects, name: str) -> No
         assert set(item) <= set(DOCUMENTED[name].split()), item["name"]
 
 
+@pytest.mark.usefixtures("awx_awx")
 def test_the_data_fit_awx_awx(objects: Objects) -> None:
     done = awx_job.ansible("doc", "--json", *(f"awx.awx.{module}" for module in MODULES.values()))
     documented = json.loads(done.stdout)

@@ -25,14 +25,14 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-#: Where commands are shown to people, beside the comments that playbooks begin with.
+#: Where commands are shown to people, beside the comments that some files begin with.
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "lab" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
+COMMENTED = [ROOT / "execution-environment.yml", *sorted((ROOT / "playbooks").glob("*.yml"))]
 
 #: What a command of ours begins with.
 PROGRAMS = frozenset({
-    "ansible", "ansible-builder", "ansible-doc", "ansible-galaxy", "ansible-playbook", "ansible-vault", "antsibull-docs", "cp", "curl", "make", "molecule",
-    "pip", "pytest", "python", "python3", "ssh",
+    "ansible", "ansible-builder", "ansible-doc", "ansible-galaxy", "ansible-playbook", "ansible-vault", "antsibull-docs", "cp", "curl", "export", "make",
+    "molecule", "pip", "pytest", "python", "python3", "ssh",
 })
 #: Seconds for one command.
 TIMEOUT = 180
@@ -82,17 +82,17 @@ def of_markdown(text: str) -> set[str]:
     return found | {plain(code) for code in re.findall(r"`([^`]+)`", "\n".join(prose)) if is_command(" ".join(code.split()))}
 
 
-def of_playbook(text: str) -> set[str]:
-    """Return the commands in the comment that a playbook begins with."""
+def of_comments(text: str) -> set[str]:
+    """Return the commands in the comments of a file: lines that are set in."""
     return {plain(line[1:]) for line in text.splitlines() if line.startswith("#   ") and is_command(line[1:].strip())}
 
 
 def shown() -> dict[str, list[str]]:
     """Return every command that is shown, and where."""
     places: dict[str, list[str]] = {}
-    for path in (*PAGES, *PLAYBOOKS):
+    for path in (*PAGES, *COMMENTED):
         text = path.read_text(encoding="utf-8")
-        for command in of_playbook(text) if path in PLAYBOOKS else of_markdown(text):
+        for command in of_comments(text) if path in COMMENTED else of_markdown(text):
             places.setdefault(command, []).append(str(path.relative_to(ROOT)))
     return places
 
@@ -102,11 +102,13 @@ def shown() -> dict[str, list[str]]:
 TABLE = {entry["command"]: entry for entry in yaml.safe_load((HERE / "commands.yml").read_text(encoding="utf-8"))}
 #: Names that the pages give an inventory that stands for the reader's own.
 INVENTORIES = re.compile(r"(?<= -i )(inventories/(mine|NAME)|\./gb10-inventory)(?= )")
+#: What asks for a password at a terminal, which no test has.
+ASKS = re.compile(r" (-K|--ask-become-pass)(?= |$)")
 
 
 def key(command: str) -> str:
     """Return the command as the table has it."""
-    return INVENTORIES.sub("INVENTORY", command)
+    return INVENTORIES.sub("INVENTORY", ASKS.sub("", command))
 
 
 SHOWN: dict[str, list[str]] = {}
@@ -131,7 +133,7 @@ def test_entries_are_of_a_kind_that_is_understood() -> None:
     keys = {"here": {"elsewhere", "add", "prints"}, "tasks": {"by"}, "make": {"by"}, "by": {"by"}}
     for command, entry in TABLE.items():
         assert set(entry) <= {"command", "how"} | keys[entry["how"]], command
-        assert entry["how"] not in {"tasks", "by"} or entry["by"], f"{command}: nobody runs it"
+        assert entry["how"] == "here" or entry.get("by"), f"{command}: nobody runs it"
 
 
 def test_what_the_extraction_finds() -> None:
@@ -167,12 +169,14 @@ def functions(path: Path) -> set[str]:
     return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
 
 
-def runs(path: str) -> bool:
-    """Whether a part runs the tests of this file, by its own name or by a directory's above it."""
+def runs(path: str, commands: str = OF_PARTS) -> bool:
+    """Whether a part, or one of these commands, runs the tests of this file, by its own name or by a directory's above it, or the program in it."""
     names = [path, *(str(parent) for parent in Path(path).parents if str(parent) != ".")]
     if path.startswith("molecule/"):
-        return f"-s {Path(path).parts[1]}" in OF_PARTS
-    return any(re.search(rf"pytest\b.* {re.escape(name)}(\s|$)", OF_PARTS, re.MULTILINE) for name in names)
+        return bool(re.search(rf"^molecule test -s {Path(path).parts[1]}$", commands, re.MULTILINE))
+    if re.search(rf"^python {re.escape(path)}$", commands, re.MULTILINE):
+        return True
+    return any(re.search(rf"^pytest\b.* {re.escape(name)}(\s|$)", commands, re.MULTILINE) for name in names)
 
 
 def doubt(proof: str) -> str:
@@ -257,8 +261,7 @@ def _clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 
 def typed(command: str) -> str:
-    """Return a command of the table as somebody would type it: with an inventory, a profile, and no password to ask for."""
-    command = re.sub(r" (-K|--ask-become-pass)\b", "", command)
+    """Return a command of the table as somebody would type it: with an inventory and a profile."""
     return re.sub(r"=ID\b", f"={ID}", command.replace(" INVENTORY ", f" {MINE} "))
 
 
@@ -291,14 +294,41 @@ def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
         assert set(wanted[1].split(",")) <= tags, f"{wanted[1]}: the tags are {sorted(tags)}"
 
 
+def parts_of(words: t.Sequence[str]) -> list[str]:
+    """Return the parts that run_parts.py runs for these arguments, without what they need."""
+    names = [word for word in words if not word.startswith("--")]
+    return [name for name, part in PARTS.items() if names[0] in part.get("suites", [])] if "--suite" in words else names
+
+
+def missing_of(command: str) -> list[str]:
+    """Return the files, directories and scenarios that a command of a part names and that are not there."""
+    words = shlex.split(command)
+    named = [f"molecule/{words[-1]}/molecule.yml"] if words[0] == "molecule" else [word for word in words if word.startswith("tests/")]
+    return [name for name in named if not (ROOT / name).exists()]
+
+
+def unproven(command: str, named: t.Sequence[t.Sequence[str]]) -> list[str]:
+    """Return what the table says that a make target runs and that the parts of its recipe do not."""
+    names = [name for words in named for name in parts_of(words)]
+    commands = "\n".join(line for name in names for line in PARTS[name]["commands"])
+    proofs = [proof.partition("::")[0] for proof in TABLE[command]["by"]]
+    return [proof for proof in proofs if not (proof.removeprefix("part ") in names if proof.startswith("part ") else runs(proof, commands))]
+
+
 @pytest.mark.parametrize("command", of("make"))
-def test_its_recipe_names_parts_that_exist(clone: Clone, command: str) -> None:
+def test_its_recipe_names_parts_that_run_what_the_table_says(clone: Clone, command: str) -> None:
     recipe = clone.run(command, "--dry-run", "--no-print-directory").splitlines()
     named = [line.split("run_parts.py", 1)[1].split() for line in recipe if "run_parts.py" in line]
-    assert named or TABLE[command].get("by"), "nobody runs it"
     for words in named:
-        names = [word for word in words if not word.startswith("--")]
-        if "--suite" in words:
-            assert [name for name, part in PARTS.items() if names[0] in part.get("suites", [])]
-        else:
-            assert names and set(names) <= set(PARTS), f"{set(names) - set(PARTS)} is no part"
+        names = parts_of(words)
+        assert names and set(names) <= set(PARTS), f"{set(names) - set(PARTS)} is no part"
+        assert [name for part in names for line in PARTS[part]["commands"] for name in missing_of(line)] == []
+    assert named == [] or unproven(command, named) == []
+
+
+def test_a_part_that_runs_something_else_is_seen() -> None:
+    assert unproven("make preflight", [["preflight"]]) == []
+    assert unproven("make preflight", [["faults"]]) == ["tests/integration/test_preflight.py"]
+    assert unproven("make play-next", [["native"]]) == ["molecule/default"]
+    assert unproven("make lint sanity units", [["--resume", "units"]]) == ["part lint", "tests/tools/sanity.py"]
+    assert missing_of("pytest tests/nothing.py") == ["tests/nothing.py"] and missing_of("molecule test -s nothing") == ["molecule/nothing/molecule.yml"]

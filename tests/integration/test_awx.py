@@ -4,13 +4,14 @@
 
 """Every job template on the lab, laid out and run as AWX does: an ssh key for an agent, secrets as files, answers of surveys, the loudest verbosity.
 
-All of them in check mode on cold nodes; the workflow, status, another key, a busy engine and teardown for real. What every job says is kept, and at the
-end no planted secret may be anywhere in it.
+All of them in check mode on cold nodes; for real the workflow, status, the doctor, prune, another key, a busy engine, teardown, the fabric probe, a baseline,
+and a download with a token. What every job says is kept, and at the end no planted secret may be anywhere in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import re
 import subprocess
@@ -21,9 +22,11 @@ from pathlib import Path
 
 import awx_job
 import awx_rules
+import jsonschema
 import pytest
 
-from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab
+from .lab import HEAD, INVENTORY, RECORD_SCHEMA, ROOT, WORKER, Lab
+from .making import lab_profile
 
 TOKEN = "hf_plantedTokenOfTheLab"
 KEY = "plantedKeyOfTheLab"
@@ -56,6 +59,7 @@ for thread in threads:
     thread.join()
 """
 FLAG = "/run/gb10-lab/busy"
+BASELINE = "/var/lib/gb10/baseline.json"
 
 
 def lab_inventory() -> dict[str, t.Any]:
@@ -75,8 +79,10 @@ def lab_inventory() -> dict[str, t.Any]:
 class Awx:
     """Jobs on the lab, with all that AWX would bring along."""
 
-    def __init__(self, place: Path, objects: dict[str, list[dict[str, t.Any]]]) -> None:
+    def __init__(self, place: Path, objects: dict[str, list[dict[str, t.Any]]], absent: str) -> None:
         self.jobs = awx_job.Jobs(place, objects)
+        #: A profile that is offered, and whose model is on no node.
+        self.absent = absent
         (self.workflow,) = objects["controller_workflows"]
         self.inventory = lab_inventory()
         self.key = (ROOT / ".lab" / "id_ed25519").read_text(encoding="utf-8")
@@ -91,10 +97,15 @@ class Awx:
         template = self.jobs.templates[name]
         return self.run(label or name, name, awx_rules.extra_vars(template, awx_rules.accepted(template, answers or {})), key=key, **options)
 
-    def run(self, label: str, name: str, variables: dict[str, t.Any], *, key: str = KEY, **options: t.Any) -> awx_job.Done:
+    def run(
+        self, label: str, name: str, variables: dict[str, t.Any], *, key: str = KEY, settings: dict[str, t.Any] | None = None, **options: t.Any
+    ) -> awx_job.Done:
+        """Run a template with these variables. ``settings`` are more variables of the inventory."""
         secrets = self.credentials(key) if name == "GB10 bring-up" else []
         template = self.jobs.templates[name]
-        done = self.jobs.run(template, self.inventory, variables, credentials=secrets, login="spark", ssh_key=self.key, **options)
+        inventory = copy.deepcopy(self.inventory)
+        inventory["gb10_cluster"].setdefault("vars", {}).update(settings or {})
+        done = self.jobs.run(template, inventory, variables, credentials=secrets, login="spark", ssh_key=self.key, **options)
         self.done[label] = done
         print(f"{label}: {done.status}, largest event {done.largest()}, passes on {', '.join(sorted(done.artifacts)) or 'nothing'}")
         return done
@@ -121,9 +132,10 @@ class Awx:
 def awx(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Awx]:
     """AWX, configured by an administrator who offers the lab's profiles."""
     place = tmp_path_factory.mktemp("awx")
-    profiles = ["lab_tiny_tp2", "lab_tiny_native_tp2"]
+    absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
+    profiles = ["lab_tiny_tp2", "lab_tiny_native_tp2", absent]
     lab.clear()
-    yield Awx(place, awx_job.data(place, gb10_awx_profiles=profiles, gb10_awx_profile=profiles[0]))
+    yield Awx(place, awx_job.data(place, gb10_awx_profiles=profiles, gb10_awx_profile=profiles[0]), absent)
     lab.clear()
     # The next cluster makes a key of its own.
     for host in (HEAD, WORKER):
@@ -153,6 +165,14 @@ def busy(lab: Lab, endpoint: str) -> t.Iterator[None]:
             reader.start()
             process.wait(timeout=300)
             reader.join()
+
+
+def record_of(done: awx_job.Done, name: str) -> dict[str, t.Any]:
+    """The record that a job passes on, with its verdict beside it."""
+    record = done.artifacts[name]
+    jsonschema.validate(record, RECORD_SCHEMA)
+    assert done.artifacts["gb10_verdict"] == record["verdict"]
+    return record
 
 
 # --- check mode, on cold nodes ------------------------------------------------------------------------------------------------
@@ -187,10 +207,9 @@ def test_the_workflow_ends_in_a_proof(brought_up: dict[str, awx_job.Done]) -> No
 
 
 def test_preflight_passes_its_record_on(brought_up: dict[str, awx_job.Done]) -> None:
-    artifacts = brought_up["preflight"].artifacts
-    assert artifacts["gb10_preflight"]["kind"] == "gb10.cluster.preflight"
-    assert artifacts["gb10_verdict"] == artifacts["gb10_preflight"]["verdict"]
-    assert artifacts["gb10_verdict"] in ("pass", "warn", "silenced")
+    record = record_of(brought_up["preflight"], "gb10_preflight")
+    assert record["kind"] == "gb10.cluster.preflight"
+    assert record["verdict"] in ("pass", "warn", "silenced")
     assert brought_up["preflight"].changed == {}
 
 
@@ -216,7 +235,10 @@ def test_progress_and_verdicts_are_plain_lines(brought_up: dict[str, awx_job.Don
 
 def test_the_proof_changes_nothing(brought_up: dict[str, awx_job.Done]) -> None:
     assert brought_up["proof"].changed == {}
-    assert brought_up["proof"].artifacts["gb10_verdict"] == "pass"
+    artifacts = brought_up["proof"].artifacts
+    assert artifacts["gb10_verdict"] == "pass"
+    assert artifacts["gb10_endpoint"] == brought_up["bring_up"].artifacts["gb10_endpoint"]
+    assert {proof["verdict"] for proof in artifacts["gb10_report"]["proofs"]} == {"pass"}
 
 
 def test_a_second_bring_up_changes_nothing(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
@@ -237,6 +259,28 @@ def test_status_names_the_endpoint(awx: Awx, brought_up: dict[str, awx_job.Done]
     assert (done.status, done.changed) == ("successful", {}), done.failures
     assert set(done.artifacts["gb10_status"]) == {HEAD, WORKER}
     assert done.artifacts["gb10_endpoint"] == brought_up["bring_up"].artifacts["gb10_endpoint"]
+
+
+def test_the_doctor_passes_its_record_on(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    before = lab.containers(HEAD), lab.containers(WORKER)
+    done = awx.launch("GB10 doctor")
+    assert (done.status, done.changed) == ("successful", {}), done.failures
+    record = record_of(done, "gb10_doctor")
+    assert record["kind"] == "gb10.cluster.doctor"
+    assert set(record["nodes"]) == {HEAD, WORKER}
+    assert any("vllm serve" in line for line in record["found"]), record["found"]
+    assert (lab.containers(HEAD), lab.containers(WORKER)) == before
+    assert lab.engine_lives()
+
+
+def test_prune_that_only_lists_removes_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
+    before = lab.containers(HEAD), lab.containers(WORKER)
+    done = awx.launch("GB10 prune", label="prune that lists")
+    assert (done.status, done.changed) == ("successful", {}), done.failures
+    assert done.artifacts["gb10_verdict"] == "pass"
+    assert "total: " in done.stdout or "nothing to remove" in done.stdout, done.stdout
+    assert (lab.containers(HEAD), lab.containers(WORKER)) == before
+    assert lab.engine_lives()
 
 
 def test_an_unanswered_teardown_touches_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
@@ -273,6 +317,50 @@ def test_a_proof_of_nothing_fails(awx: Awx, brought_up: dict[str, awx_job.Done])
     done = awx.launch("GB10 proof", {"gb10_profile": "lab_tiny_tp2"}, label="proof of nothing")
     assert done.status == "failed"
     assert done.artifacts.get("gb10_verdict") != "pass"
+
+
+# --- for real, on cold nodes again ---------------------------------------------------------------------------------------------
+
+
+def test_the_fabric_probe_passes_its_record_on(no_cluster: None, awx: Awx) -> None:
+    done = awx.launch("GB10 fabric probe", {"gb10_confirmed": "true"})
+    assert (done.status, done.changed) == ("successful", {}), done.failures
+    record = record_of(done, "gb10_fabric")
+    assert record["kind"] == "gb10.cluster.fabric" and record["verdict"] in ("pass", "silenced")
+    assert set(record["probe"]) == {HEAD, WORKER}
+
+
+@pytest.fixture
+def no_baseline(lab: Lab) -> t.Iterator[None]:
+    """Nodes without a baseline, before and after: one that was taken here would change what the zombie check says later."""
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", BASELINE)
+    yield
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", BASELINE)
+
+
+def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: None, no_baseline: None, awx: Awx) -> None:
+    done = awx.launch("GB10 baseline", {"gb10_baseline_force": "true"})
+    assert (done.status, done.changed) == ("successful", {HEAD: 1, WORKER: 1}), done.failures
+    assert done.artifacts["gb10_baseline"] == {host: lab.json(host, BASELINE) for host in (HEAD, WORKER)}
+
+
+def test_a_token_that_is_used_is_nowhere_to_be_seen(lab: Lab, no_cluster: None, awx: Awx) -> None:
+    """A model that is on no node, and a hub that refuses: both nodes get the token, and try."""
+    hub = {"gb10_hf_endpoint": "http://127.0.0.1:9"}
+    done = awx.launch("GB10 bring-up", {"gb10_profile": awx.absent}, label="download", settings=hub, verbosity=awx_job.LOUDEST)
+    assert done.status == "failed"
+    assert "could not be downloaded" in done.failures and "gb10-lab/absent" in done.failures, done.failures
+    ok = {(event["event_data"]["task"], event["event_data"]["host"]) for event in done.events if event["event"] == "runner_on_ok"}
+    for task in ("Write the hub token", "Remove the hub token"):
+        assert {(task, HEAD), (task, WORKER)} <= ok
+    assert done.leaks(TOKEN, KEY) == []
+    for host in (HEAD, WORKER):
+        assert lab.run(host, "grep", "-rlF", TOKEN, "/etc/gb10", "/var/lib/gb10", "/var/log", check=False) == ""
+    # The lock was taken, and nobody looked at the cluster after that.
+    assert done.artifacts["gb10_verdict"] == "unknown"
+    assert lab.containers(HEAD) == lab.containers(WORKER) == {}
 
 
 # --- what all of them said ----------------------------------------------------------------------------------------------------

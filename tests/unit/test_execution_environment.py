@@ -12,7 +12,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -96,6 +98,23 @@ def test_the_collection_lies_where_its_requirement_says(context: Path, recipe: l
         manifest = json.load(archive.extractfile("MANIFEST.json"))
     assert manifest["collection_info"]["name"] == "cluster"
     assert manifest["collection_info"]["version"] == yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"]
+
+
+def test_the_command_that_the_definition_shows_hands_the_context_to_an_engine(directory: Path, tmp_path: Path) -> None:
+    """As it is typed, with an engine that only says what it was asked for."""
+    (shown,) = re.findall(r"^#   (ansible-builder build .*)$", ee_context.DEFINITION.read_text(encoding="utf-8"), re.MULTILINE)
+    place = tmp_path / "clone"
+    shutil.copytree(directory, place)
+    engine = tmp_path / "bin" / "podman"
+    engine.parent.mkdir()
+    engine.write_text('#!/bin/sh\necho "$@" >>"$(dirname "$0")/asked"\n', encoding="utf-8")
+    engine.chmod(0o755)
+    path = os.pathsep.join([str(engine.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(shlex.split(shown), cwd=place, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (asked,) = [line for line in (engine.parent / "asked").read_text(encoding="utf-8").splitlines() if line.startswith("build ")]
+    assert asked.split() == ["build", "-f", "context/Containerfile", "-t", "gb10-ee", "context"]
+    assert (place / "context" / "Containerfile").is_file()
 
 
 def test_what_the_collection_asks_for_is_read_from_it(directory: Path, tmp_path: Path) -> None:
