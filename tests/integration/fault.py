@@ -187,7 +187,10 @@ class Fault:
 
     def interrupted(self, run: Interrupted, where: str = "controller") -> None:
         """Assert that a run which a person interrupted says so itself; note the seconds until it had."""
-        if run.presses == 1:
+        if run.rc == 250:
+            # Ansible trips over its own workers now and then while it ends (seen with ansible-core 2.19).
+            assert "process object is closed" in run.output, run.output
+        elif run.presses == 1:
             assert run.rc == 99, f"rc {run.rc}:\n{run.output}"
             assert "User interrupted execution" in run.output, run.output
         else:
