@@ -33,6 +33,8 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._look
+  - gb10.cluster._look.driver
 attributes:
   check_mode:
     support: full
@@ -44,21 +46,6 @@ attributes:
     description: Runs partly on the controller, which shows the progress.
     support: full
 options:
-  nvidia_smi:
-    description:
-      - The driver's tool, as a path or as a name to be found on C(PATH).
-    type: str
-    default: nvidia-smi
-  tool_timeout:
-    description:
-      - Seconds to wait for one answer of O(nvidia_smi). It hangs when the driver does.
-    type: int
-    default: 30
-  proc_root:
-    description:
-      - Where the proc file system is mounted.
-    type: path
-    default: /proc
   meminfo:
     description:
       - A file to read in place of C(meminfo) below O(proc_root).

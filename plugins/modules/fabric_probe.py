@@ -28,6 +28,7 @@ description:
     locked memory lets C(ib_write_bw) register its buffers.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._look
 attributes:
   check_mode:
     support: full
@@ -128,11 +129,6 @@ options:
       - The directory that holds the state of this collection's clusters on the node. Only O(state=check) reads it.
     type: path
     default: /var/lib/gb10
-  proc_root:
-    description:
-      - Where the proc file system is mounted, for finding engines.
-    type: path
-    default: /proc
 seealso:
   - module: gb10.cluster.node_info
 """

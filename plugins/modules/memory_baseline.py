@@ -22,6 +22,8 @@ description:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._look
+  - gb10.cluster._look.driver
 attributes:
   check_mode:
     support: full
@@ -60,21 +62,6 @@ options:
       - Seconds to wait for that at most. Memory that does not settle speaks against a baseline.
     type: int
     default: 60
-  nvidia_smi:
-    description:
-      - The driver's tool, as a path or as a name to be found on C(PATH).
-    type: str
-    default: nvidia-smi
-  tool_timeout:
-    description:
-      - Seconds to wait for one answer of O(nvidia_smi).
-    type: int
-    default: 30
-  proc_root:
-    description:
-      - Where the proc file system is mounted.
-    type: path
-    default: /proc
   meminfo:
     description:
       - A file to read in place of C(meminfo) below O(proc_root).

@@ -20,6 +20,7 @@ notes:
   - What is noted is a record and no state of the node, so RV(ignore:changed) stays false.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._look
 options:
   state:
     description:
@@ -57,11 +58,6 @@ options:
       - Seconds between two samples, 1 or more.
     type: int
     default: 5
-  proc_root:
-    description:
-      - Where the node's procfs is mounted.
-    type: path
-    default: /proc
 attributes:
   check_mode:
     support: full

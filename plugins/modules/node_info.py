@@ -21,6 +21,8 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
+  - gb10.cluster._look
+  - gb10.cluster._look.driver
 options:
   sections:
     description:
@@ -90,16 +92,6 @@ options:
     elements: path
     default: []
     version_added: 0.2.0
-  nvidia_smi:
-    description:
-      - The NVIDIA driver's tool, as a path or as a name to be found on C(PATH).
-    type: str
-    default: nvidia-smi
-  tool_timeout:
-    description:
-      - Seconds to wait for one answer of O(nvidia_smi), and for the kernel's log.
-    type: int
-    default: 30
   kernel_log:
     description:
       - Where the kernel's log is read. V(auto) is the kernel's own buffer, and the journal where that may not be read or no longer reaches back to the
@@ -113,11 +105,6 @@ options:
       - A file to read memory figures from, in place of C(meminfo) below O(proc_root).
     type: path
     version_added: 0.2.0
-  proc_root:
-    description:
-      - Where the proc file system is mounted.
-    type: path
-    default: /proc
   sysfs_root:
     description:
       - Where the sys file system is mounted.
@@ -1139,7 +1126,7 @@ SECTIONS = (
     "models",
     "zombies",
 )
-#: Sections that ask the driver tool, which takes longer than all else together.
+#: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies"))
 
 

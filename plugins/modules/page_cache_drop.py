@@ -26,6 +26,7 @@ description:
     or left behind where it cannot die, when its time is over.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._look
 attributes:
   check_mode:
     support: full
@@ -100,11 +101,6 @@ options:
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
-  proc_root:
-    description:
-      - Where the proc file system is mounted.
-    type: path
-    default: /proc
   drop_caches_path:
     description:
       - The file that drops caches when it is written to.

@@ -21,6 +21,7 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
+  - gb10.cluster._look
 options:
   cluster_name:
     description:
@@ -58,11 +59,6 @@ options:
     type: list
     elements: str
     default: [/dev/infiniband]
-  proc_root:
-    description:
-      - Where the proc file system of this node is mounted.
-    type: path
-    default: /proc
 """
 
 EXAMPLES = r"""

@@ -23,6 +23,8 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
+  - gb10.cluster._look
+  - gb10.cluster._look.driver
 options:
   sample_s:
     description:
@@ -39,21 +41,6 @@ options:
       - Seconds that one answer of an API gets, all in all.
     type: float
     default: 3
-  nvidia_smi:
-    description:
-      - The NVIDIA driver's tool, as a path or as a name to be found on C(PATH).
-    type: str
-    default: nvidia-smi
-  tool_timeout:
-    description:
-      - Seconds to wait for one answer of O(nvidia_smi).
-    type: int
-    default: 30
-  proc_root:
-    description:
-      - Where the proc file system is mounted.
-    type: path
-    default: /proc
 seealso:
   - module: gb10.cluster.node_info
   - module: gb10.cluster.cuda_zombie_check

@@ -307,7 +307,7 @@ def test_every_result_and_option_is_documented(call, tree):
     assert set(result) == {*returned, "msg"}
     for section in ("processes", "containers", "apis", "errors"):
         assert set(result[section][0]) == set(returned[section]["contains"]), section
-    assert set(documented["DOCUMENTATION"]["options"]) == {"sample_s", "probe", "probe_timeout", "nvidia_smi", "tool_timeout", "proc_root"}
+    assert set(documented["DOCUMENTATION"]["options"]) == {"sample_s", "probe", "probe_timeout"}
 
 
 def test_through_ansible(tree, tmp_path):
