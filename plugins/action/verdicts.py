@@ -42,10 +42,7 @@ class ActionModule(ActionBase):
             required_by={"record_path": ["record"]},
         )
         record = arguments["record"] or {"findings": arguments["findings"], "matrix": {}}
-        findings = [
-            {**finding, "verdict": "silenced"} if finding["id"] in arguments["silenced"] and finding["verdict"] != "pass" else finding
-            for finding in record["findings"]
-        ]
+        findings = _table.silence(record["findings"], arguments["silenced"])
         if arguments["record_path"] and not self._task.check_mode:
             write(arguments["record_path"], record)
         verdict = _table.worst(findings)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _init, _inputs, _probe, _rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _init, _inputs, _probe, _rules, _table
 
 
 class FilterModule:
@@ -19,6 +19,7 @@ class FilterModule:
             "fabric_lines": _probe.lines,
             "fabric_rounds": _probe.plan,
             "failure_lines": _findings.failure_lines,
+            "findings_verdict": _table.verdict,
             "gate_findings": _findings.gate,
             "image_findings": _findings.images,
             "init_plan": _init.plan,

@@ -20,6 +20,16 @@ def worst(findings: t.Iterable[Finding]) -> str:
     return max((finding["verdict"] for finding in findings), key=ORDER.index, default="pass")
 
 
+def silence(findings: t.Iterable[Finding], silenced: t.Container[str]) -> list[Finding]:
+    """``findings``, those with an id among ``silenced`` with the verdict ``silenced`` unless they passed."""
+    return [{**finding, "verdict": "silenced"} if finding["id"] in silenced and finding["verdict"] != "pass" else finding for finding in findings]
+
+
+def verdict(findings: t.Sequence[Finding], silenced: t.Container[str] = ()) -> str:
+    """The gravest verdict of a look; ``unknown`` when nothing was looked at."""
+    return worst(silence(findings, silenced)) if findings else "unknown"
+
+
 def tally(findings: t.Sequence[Finding], matrix: t.Mapping[str, t.Mapping[str, str]] | None = None) -> dict[str, int]:
     """How many findings there are of each verdict; ``lowered`` counts those that a person let count for less.
 

@@ -25,6 +25,27 @@ def test_worst(findings, verdict):
     assert _table.worst(findings) == verdict
 
 
+@pytest.mark.parametrize(
+    ("findings", "silenced", "verdict"),
+    [
+        ([], (), "unknown"),
+        ([PASS], (), "pass"),
+        ([PASS], ("a.one",), "pass"),
+        ([PASS, WARN, BLOCK], (), "block"),
+        ([PASS, WARN, BLOCK], ("d.four",), "warn"),
+        ([PASS, WARN, BLOCK], ("d.four", "b.two"), "silenced"),
+        ([UNKNOWN], ("d.four",), "unknown"),
+    ],
+)
+def test_the_verdict_of_a_look(findings, silenced, verdict):
+    assert _table.verdict(findings, silenced) == verdict
+
+
+def test_silencing_changes_nothing_in_place():
+    assert [found["verdict"] for found in _table.silence([PASS, BLOCK], ["a.one", "d.four"])] == ["pass", "silenced"]
+    assert BLOCK["verdict"] == "block"
+
+
 def test_render_puts_the_gravest_first_with_its_remedy():
     lines = _table.render([PASS, WARN, UNKNOWN, BLOCK])
     assert [line.split()[0] for line in lines] == ["block", "→", "unknown", "warn", "→", "pass"]
