@@ -14,7 +14,7 @@ import typing as t
 import pytest
 
 from .fault import Bystanders, Fault, Row, table
-from .lab import INVENTORY, Lab
+from .lab import BASELINE, HEAD, INVENTORY, WORKER, Lab
 
 ROWS = pytest.StashKey[list[Row]]()
 
@@ -38,6 +38,16 @@ def no_cluster(lab: Lab) -> None:
 def live_cluster(lab: Lab) -> None:
     """A test that needs a serving cluster, the one of the lab's own settings."""
     lab.up()
+
+
+@pytest.fixture
+def no_baseline(lab: Lab) -> t.Iterator[None]:
+    """Nodes without a baseline, before and after: one that was taken here would change what the zombie check says later."""
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", BASELINE)
+    yield
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-f", BASELINE)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,8 @@ PATIENCE = 12
 
 #: What the launcher notes of an engine's start.
 RUN = "/var/lib/gb10/gb10/run/run.json"
+#: What a node is compared with later, as its baseline was recorded.
+BASELINE = "/var/lib/gb10/baseline.json"
 
 
 def utc(created: str) -> float:

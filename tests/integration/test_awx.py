@@ -25,7 +25,7 @@ import awx_rules
 import jsonschema
 import pytest
 
-from .lab import HEAD, INVENTORY, RECORD_SCHEMA, ROOT, WORKER, Lab
+from .lab import BASELINE, HEAD, INVENTORY, RECORD_SCHEMA, ROOT, WORKER, Lab
 from .making import lab_profile
 
 TOKEN = "hf_plantedTokenOfTheLab"
@@ -59,7 +59,6 @@ for thread in threads:
     thread.join()
 """
 FLAG = "/run/gb10-lab/busy"
-BASELINE = "/var/lib/gb10/baseline.json"
 
 
 def lab_inventory() -> dict[str, t.Any]:
@@ -328,16 +327,6 @@ def test_the_fabric_probe_passes_its_record_on(no_cluster: None, awx: Awx) -> No
     record = record_of(done, "gb10_fabric")
     assert record["kind"] == "gb10.cluster.fabric" and record["verdict"] in ("pass", "silenced")
     assert set(record["probe"]) == {HEAD, WORKER}
-
-
-@pytest.fixture
-def no_baseline(lab: Lab) -> t.Iterator[None]:
-    """Nodes without a baseline, before and after: one that was taken here would change what the zombie check says later."""
-    for host in (HEAD, WORKER):
-        lab.run(host, "rm", "-f", BASELINE)
-    yield
-    for host in (HEAD, WORKER):
-        lab.run(host, "rm", "-f", BASELINE)
 
 
 def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: None, no_baseline: None, awx: Awx) -> None:

@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import typing as t
 from pathlib import Path
 
 import pytest
 
-from .lab import HEAD, WORKER, Lab
-
-BASELINE = "/var/lib/gb10/baseline.json"
-
-
-@pytest.fixture
-def no_baseline(lab: Lab) -> t.Iterator[None]:
-    """Nodes without a baseline, before and after: one that was taken here would change what the zombie check says later."""
-    for host in (HEAD, WORKER):
-        lab.run(host, "rm", "-f", BASELINE)
-    yield
-    for host in (HEAD, WORKER):
-        lab.run(host, "rm", "-f", BASELINE)
+from .lab import BASELINE, HEAD, WORKER, Lab
 
 
 @pytest.mark.usefixtures("no_baseline", "no_cluster")
