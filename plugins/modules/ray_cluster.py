@@ -288,9 +288,11 @@ def check_unused(params: Params, node: str, stale: list[Stale]) -> None:
 
     How many requests it works on is not asked: nobody here knows where it listens, and who may.
     """
+    if params["interrupt_requests"]:
+        return
     containers = {entry.id for entry in stale}
     at_work = [one for one in _processes.scan().processes.values() if one.container in containers and _serving.serves(one.argv)]
-    if at_work and not params["interrupt_requests"]:
+    if at_work:
         told = "; ".join(f"{one.command[: _serving.TITLE_LENGTH]} (pid {one.pid})" for one in at_work)
         raise ClusterError(
             f"the Ray head of another run on {node} would be removed, but an engine is at work in it: {told}",

@@ -541,14 +541,6 @@ def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
         yield Problem("input.fabric_fallback", message, f"remove {around[0]}, or set gb10_fabric_fallback to tcp if that is what you want")
 
 
-def _fabric_fallback(env: dict[str, t.Any], fallback: str) -> Problems:
-    yield from _off_fabric("gb10_env", env, fallback)
-
-
-def _fabric_fallback_of_host(env: dict[str, t.Any], fallback: str) -> Problems:
-    yield from _off_fabric("gb10_host_env", env, fallback)
-
-
 def _silenced(ids: list[str]) -> Problems:
     for id in ids:
         if id not in KNOWN_IDS:
@@ -574,8 +566,8 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., Problems]], ...] = (
     (("gb10_env",), _env),
     (("gb10_host_env",), _host_env),
     (("gb10_build_pip_env",), _build_env),
-    (("gb10_env", "gb10_fabric_fallback"), _fabric_fallback),
-    (("gb10_host_env", "gb10_fabric_fallback"), _fabric_fallback_of_host),
+    (("gb10_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_env")),
+    (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_host_env")),
     (("gb10_silenced",), _silenced),
     (("gb10_rules",), _tuned_rules),
 )
@@ -615,9 +607,7 @@ def _key_files(login: Values) -> Problems:
         except OSError as error:
             yield Problem("input.secret_file", f"{name}: {path} can't be used: {error.strerror}.", f"correct {name}")
             continue
-        if mode & 0o077:
-            message = f"{name}: {path} can be read by others (mode {mode:04o})."
-            yield Problem("input.secret_file", message, f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
+        yield from _open_to_others(name, path, mode)
 
 
 def _secret_files(typed: Values) -> Problems:
@@ -640,9 +630,14 @@ def _secret_files(typed: Values) -> Problems:
         if len(words) != 1:
             found = f"{len(words)} words" if words else "nothing"
             yield Problem("input.secret_file", f"{name}: {path} holds {found}; expected one word.", f"put the secret alone into {path}", needed="one word")
-        elif mode & 0o077:
-            message = f"{name}: {path} can be read by others (mode {mode:04o})."
-            yield Problem("input.secret_file", message, f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
+        else:
+            yield from _open_to_others(name, path, mode)
+
+
+def _open_to_others(name: str, path: Path, mode: int) -> Problems:
+    if mode & 0o077:
+        message = f"{name}: {path} can be read by others (mode {mode:04o})."
+        yield Problem("input.secret_file", message, f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
 
 
 def _placeholder(login: Values) -> Problems:
