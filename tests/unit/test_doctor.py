@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import stack_tree
+import through_ansible
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,16 +60,10 @@ class Doctor:
 
     def play(self, *arguments: str, **variables: t.Any) -> tuple[int, str]:
         (self.place / "ansible.cfg").touch()
-        environment = {
-            **os.environ, "HOME": str(self.place), "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_CONFIG": str(self.place / "ansible.cfg"),
-            "ANSIBLE_INJECT_FACT_VARS": "false", "ANSIBLE_SHOW_CUSTOM_STATS": "true",
-        }  # fmt: skip
+        environment = {"HOME": str(self.place), "ANSIBLE_CONFIG": str(self.place / "ansible.cfg"), "ANSIBLE_SHOW_CUSTOM_STATS": "true"}
         mine = {"ansible_python_interpreter": sys.executable, "doctor_sample_s": 0.1, "doctor_probe_timeout": 1, "gb10_become": False, **variables}
-        done = subprocess.run(
-            [sys.executable, "-m", "ansible", "playbook", *arguments, "-e", json.dumps(mine)],
-            cwd=self.place, env=environment, capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+        done = through_ansible.run("playbook", *arguments, "-e", json.dumps(mine), cwd=self.place, env=environment)
+        return done.rc, done.out
 
     def trees(self, hosts: dict[str, str], *arguments: str, **variables: t.Any) -> tuple[int, str]:
         """Play it on proc trees."""

@@ -10,15 +10,13 @@ Every directory ``fixtures/gpu_situations*`` is one machine, as tests/tools/reco
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import types
 import typing as t
 
 import pytest
+import through_ansible
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.modules import cuda_zombie_check, node_info
@@ -139,12 +137,11 @@ def test_of_a_tool_that_stops_in_the_middle_the_short_answer_counts(tmp_path, ma
 
 def test_through_ansible(tmp_path):
     here = Again(tmp_path, MACHINES[0] / "orphan")
-    argv = [sys.executable, "-m", "ansible", "adhoc", "localhost", "-i", "localhost,", "-c", "local", "-m", "gb10.cluster.cuda_zombie_check"]
-    argv += ["-e", json.dumps({"ansible_python_interpreter": sys.executable}), "-a", json.dumps({**here.options, "fail_on": ["block"], "wait": False})]
-    environment = {**os.environ, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False, env=environment)
+    arguments = ["-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps({**here.options, "fail_on": ["block"], "wait": False})]
+    environment = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+    done = through_ansible.run("adhoc", "localhost", "-i", "localhost,", "-c", "local", *arguments, env=environment)
     result = json.loads("{" + done.stdout.partition("=> {")[2])
-    assert done.returncode == 2 and result["verdict"] == "block" and result["classes"]["orphan"] == [here.pid], done.stdout
+    assert done.rc == 2 and result["verdict"] == "block" and result["classes"]["orphan"] == [here.pid], done.stdout
 
 
 def test_the_recordings_name_no_machine():

@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+import through_ansible
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,23 +42,9 @@ BOOK = [
 
 def run(*arguments: str, cwd: Path, **variables: t.Any) -> tuple[int, str]:
     """Run a playbook in a directory of the user's; returns its exit code and all it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", *arguments, "--extra-vars", json.dumps(variables)],
-        cwd=cwd,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_INJECT_FACT_VARS": "false",
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-            "ANSIBLE_BECOME_ALLOW_SAME_USER": "true",
-        },
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    environment = {"ANSIBLE_BECOME_ALLOW_SAME_USER": "true"}
+    done = through_ansible.run("playbook", *arguments, "--extra-vars", json.dumps(variables), cwd=cwd, env=environment)
+    return done.rc, done.out
 
 
 class Nodes:

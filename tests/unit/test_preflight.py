@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import jsonschema
 import pytest
+import through_ansible
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,16 +67,9 @@ class Preflight:
         inventory = {"all": {"hosts": hosts, "children": {"gb10_cluster": {"children": children, "vars": variables}}}}
         (self.place / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
         (self.place / "book.yml").write_text(yaml.safe_dump(BOOK), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", "ansible", "playbook", "-i", str(self.place / "hosts.yml"), str(self.place / "book.yml"), *arguments],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_INJECT_FACT_VARS": "false", "ANSIBLE_SHOW_CUSTOM_STATS": "true"},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
+        environment = {"ANSIBLE_SHOW_CUSTOM_STATS": "true"}
+        done = through_ansible.run("playbook", "-i", str(self.place / "hosts.yml"), str(self.place / "book.yml"), *arguments, env=environment)
+        return done.rc, done.out
 
     def written(self) -> dict[str, t.Any]:
         record = json.loads(self.record.read_text(encoding="utf-8"))

@@ -7,12 +7,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import through_ansible
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,22 +26,8 @@ SMALL = {
 
 def ansible(program, *arguments, cwd, **variables):
     """Run Ansible without an inventory; returns its exit code, all it printed, and that on one line."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", program, *arguments, "--extra-vars", json.dumps(variables)],
-        cwd=cwd,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    output = done.stdout + done.stderr
-    return done.returncode, output, " ".join(output.split())
+    done = through_ansible.run(program, *arguments, "--extra-vars", json.dumps(variables), cwd=cwd)
+    return done.rc, done.out, " ".join(done.out.split())
 
 
 @pytest.fixture

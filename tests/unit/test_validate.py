@@ -7,31 +7,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+import through_ansible
 
 
 def validate(*arguments, inventory="inventories/example", **variables):
     """Run the main playbook's first stage; returns its exit code and all it printed."""
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "ansible", "playbook", "-i", inventory, "playbooks/nemotron_tp2.yml", "--tags", "validate",
-            "--extra-vars", json.dumps(variables), *arguments,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
+    more = ["--tags", "validate", "--extra-vars", json.dumps(variables), *arguments]
+    done = through_ansible.run("playbook", "-i", inventory, "playbooks/nemotron_tp2.yml", *more)
+    return done.rc, done.out
 
 
 def test_the_example_inventory_is_good():

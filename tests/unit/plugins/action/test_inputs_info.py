@@ -7,12 +7,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[4]
+import through_ansible
 
 
 def ask(tmp_path, passwords_of=None, **variables):
@@ -20,16 +16,8 @@ def ask(tmp_path, passwords_of=None, **variables):
     inventory = tmp_path / "hosts.json"
     inventory.write_text(json.dumps({"all": {"hosts": {"spark-1": {"ansible_connection": "local", **variables}}}}), encoding="utf-8")
     arguments = ["-a", json.dumps({"passwords_of": passwords_of})] if passwords_of else []
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "adhoc", "-i", str(inventory), "spark-1", "-m", "gb10.cluster.inputs_info", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = through_ansible.run("adhoc", "-i", str(inventory), "spark-1", "-m", "gb10.cluster.inputs_info", *arguments)
+    return done.rc, done.out
 
 
 def test_without_the_settings_it_says_how_to_get_them(tmp_path):

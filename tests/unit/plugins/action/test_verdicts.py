@@ -7,14 +7,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[4]
+import through_ansible
 
 PASS = {"id": "a.one", "node": "spark-1", "verdict": "pass", "message": "fine."}
 WARN = {"id": "b.two", "node": "spark-1", "verdict": "warn", "message": "so so.", "remedy": "look"}
@@ -25,16 +20,8 @@ BLOCK = {"id": "d.four", "node": "spark-2", "verdict": "block", "message": "no."
 def judge(findings, arguments_of_ansible=(), **options):
     """Run the action once; returns its exit code and all it printed."""
     arguments = json.dumps({"title": "Test", **({} if findings is None else {"findings": findings}), **options})
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.verdicts", "-a", arguments, *arguments_of_ansible],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_LOCALHOST_WARNING": "false"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = through_ansible.run("adhoc", "localhost", "-m", "gb10.cluster.verdicts", "-a", arguments, *arguments_of_ansible)
+    return done.rc, done.out
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import time
 import types
 
 import pytest
+import through_ansible
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _zombie_check, _zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -497,25 +498,13 @@ def test_numbers_out_of_range_are_refused(machine, wrong):
 # -- through Ansible -------------------------------------------------------------------------------------------------
 
 
-ANSIBLE = {
-    "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-    "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-    "ANSIBLE_LOCALHOST_WARNING": "false",
-    "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-}
+AS_JSON = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
 
 
 def ansible(arguments):
     """Run the module by the ad-hoc command; returns (what was printed, the module's result)."""
-    answer = subprocess.run(
-        [sys.executable, "-m", "ansible", "adhoc", "localhost", "-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **ANSIBLE},
-    )
-    assert "=> {" in answer.stdout, answer.stdout + answer.stderr
+    answer = through_ansible.run("adhoc", "localhost", "-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps(arguments), env=AS_JSON)
+    assert "=> {" in answer.stdout, answer.out
     return answer.stdout, json.loads(answer.stdout[answer.stdout.index("=> {") + 3:])
 
 
@@ -590,7 +579,7 @@ def test_through_ansible_a_real_orphan_is_ended_and_nobody_else(machine, monkeyp
     )
     consent = {"kill_orphans": True, "kill_grace": 20, "wait": True, "wait_timeout": 1, "wait_sleep": 1}
     arguments = plain(machine, proc_root="/proc", meminfo=str(machine.proc / "meminfo"), pid_namespace="host", **consent)
-    for name, value in ANSIBLE.items():
+    for name, value in {**through_ansible.ENVIRONMENT, **AS_JSON}.items():
         monkeypatch.setenv(name, value)
     notes = [machine.root / name for name in ("check.json", "real.json")]
     script = [sys.executable, "-c", ORPHAN_AND_CHECK, abandon, titled, sys.executable, json.dumps(arguments), str(answer), *map(str, notes)]

@@ -7,22 +7,20 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import socket
-import subprocess
 import sys
 import time
 import types
 
 import pytest
+import through_ansible
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import fabric_probe
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
 TOKEN = "a token that nobody guesses"
 MINE = {"link": "a0", "address": "127.0.1.1", "device": "", "gid": None, "mtu": 1500, "peer_address": "127.0.2.1"}
 THEIRS = {"link": "b0", "address": "127.0.2.1", "device": "", "gid": None, "mtu": 1500, "peer_address": ""}
@@ -179,16 +177,8 @@ def play(tmp_path, book, *arguments, **variables):
     if isinstance(book, list):
         (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
         book = str(tmp_path / "book.yml")
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), book, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_INJECT_FACT_VARS": "false"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = through_ansible.run("playbook", "-i", str(tmp_path / "hosts.yml"), book, *arguments)
+    return done.rc, done.out
 
 
 def test_a_round_of_the_role_through_ansible(node, tmp_path):

@@ -7,13 +7,11 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import types
 
 import pytest
+import through_ansible
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import memory_baseline
@@ -182,14 +180,6 @@ def test_a_number_out_of_range(node):
         call(node, max_uptime=0)
 
 
-def ansible(arguments, *more):
-    return subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", "spark-1,spark-2,", str(arguments), *more],
-        capture_output=True, text=True, timeout=170, check=False,
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
-    )  # fmt: skip
-
-
 def test_the_roles_tasks_bring_a_file_to_the_controller(node):
     """The role's own tasks with its own variables, without the role that needs a cluster."""
     play = [
@@ -219,11 +209,12 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
     book = node.root / "play.yml"
     book.write_text(json.dumps(play))
 
-    checked = ansible(book, "--check", "--diff")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    command = ["playbook", "-i", "spark-1,spark-2,", str(book)]
+    checked = through_ansible.run(*command, "--check", "--diff")
+    assert checked.rc == 0, checked.out
     assert "would be written to" in checked.stdout and not (node.root / "spark-1").exists() and not (node.root / "kept").exists()
-    done = ansible(book)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = through_ansible.run(*command)
+    assert done.rc == 0, done.out
     files = sorted(path.name for path in (node.root / "kept").iterdir())
     assert files == ["baseline-spark-1.json", "baseline-spark-2.json"]
     content = json.loads((node.root / "kept/baseline-spark-1.json").read_text())

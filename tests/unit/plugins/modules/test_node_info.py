@@ -10,12 +10,11 @@ import ast
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import time
 import types
 
 import pytest
+import through_ansible
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
@@ -23,7 +22,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.modules import node_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile, _rules
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 GB10 = FIXTURES / "nvidia_smi/composed_gb10_idle.xml"
 
@@ -392,14 +390,9 @@ def test_an_unprivileged_user_gets_what_it_may_see_and_is_told_the_rest(tmp_path
 
 def test_through_ansible(node, gb10, tmp_path):
     arguments = {**node, "nvidia_smi": gb10, "docker_socket": str(tmp_path / "absent.sock"), "sections": ["memory", "docker", "limits", "tenants", "models"]}
-    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_STDOUT_CALLBACK": "json", "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1"}
-    ansible = os.path.join(os.path.dirname(sys.executable), "ansible")
-    interpreter = f"ansible_python_interpreter={sys.executable}"
-    command = [ansible, "localhost", "-c", "local", "-m", "gb10.cluster.node_info", "-a", json.dumps(arguments), "-e", interpreter, "--check"]
-    done = subprocess.run(
-        [*command, "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    module = ["-m", "gb10.cluster.node_info", "-a", json.dumps(arguments)]
+    done = through_ansible.run("adhoc", "localhost", "-c", "local", *module, "--check", "-t", str(tmp_path / "results"))
+    assert done.rc == 0, done.out
     result = json.loads((tmp_path / "results/localhost").read_text())
     assert result["changed"] is False and result["memory"]["anon_mb"] == 976 and "kernel" not in result
     assert result["docker"]["reachable"] is False and "docker" in sections(result)

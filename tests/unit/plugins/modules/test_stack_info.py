@@ -18,6 +18,7 @@ import types
 
 import pytest
 import stack_tree
+import through_ansible
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,6 @@ from hypothesis import strategies as st
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import stack_info
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
 RAY_1, RAY_2 = (stack_tree.recorded(f"ray_tp2_spark-{number}") for number in (1, 2))
 THEIRS = "cd" * 32
 
@@ -312,23 +312,8 @@ def test_every_result_and_option_is_documented(call, tree):
 
 def test_through_ansible(tree, tmp_path):
     arguments = {"proc_root": str(tree.replay(RAY_2).root), "docker_socket": str(tmp_path / "absent.sock"), "nvidia_smi": "/nonexistent", "sample_s": 0}
-    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")}
-    ansible = os.path.join(os.path.dirname(sys.executable), "ansible")
-    command = [
-        ansible,
-        "localhost",
-        "-c",
-        "local",
-        "-m",
-        "gb10.cluster.stack_info",
-        "-a",
-        json.dumps(arguments),
-        "-e",
-        f"ansible_python_interpreter={sys.executable}",
-    ]
-    done = subprocess.run(
-        [*command, "--check", "-t", str(tmp_path / "results")], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    module = ["-m", "gb10.cluster.stack_info", "-a", json.dumps(arguments)]
+    done = through_ansible.run("adhoc", "localhost", "-c", "local", *module, "--check", "-t", str(tmp_path / "results"))
+    assert done.rc == 0, done.out
     result = json.loads((tmp_path / "results/localhost").read_text())
     assert result["changed"] is False and (1104, "rank") in kinds(result) and "containers" in {error["section"] for error in result["errors"]}
