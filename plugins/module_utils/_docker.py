@@ -30,10 +30,24 @@ LABEL_SPEC = "io.gb10.spec"
 LABEL_FIELDS = "io.gb10.fields"
 OWNER = "gb10.cluster"
 
+_NODE_CONTAINER = re.compile(r"gb10-(?P<cluster>.+)-(?P<role>head|worker)")
+
 STDERR_STREAM = 2
 
 #: What an engine answers to a request in an API version that it has given up (Docker 29: below 1.44).
 TOO_OLD = re.compile(r"client version (?P<spoken>[\d.]+) is too old\. Minimum supported API version is (?P<minimum>[\d.]+)")
+
+
+def node_container_name(cluster: str, role: str) -> str:
+    """Return the name of a cluster's container for a role."""
+    return f"gb10-{cluster}-{role}"
+
+
+def cluster_and_role(name: str, labels: dict[str, str]) -> tuple[str | None, str | None]:
+    """Return whose container and which role's it is: what its labels say, and where they don't say it, its name. None when neither does."""
+    named = _NODE_CONTAINER.fullmatch(name)
+    said = named.groupdict() if named else {}
+    return labels.get(LABEL_CLUSTER) or said.get("cluster"), labels.get(LABEL_ROLE) or said.get("role")
 
 
 class NotFound(ClusterError):

@@ -19,7 +19,7 @@ import re
 import shutil
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, LABEL_SPEC, OWNER, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role
 from ansible_collections.gb10.cluster.plugins.module_utils._environment import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, names, strict
@@ -242,13 +242,14 @@ def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     found = []
     for entry in filter(is_ours, entries):
         labels = entry["Labels"]
+        cluster, role = cluster_and_role(name_of(entry), labels)
         found.append(
             {
                 "id": entry["Id"],
                 "name": name_of(entry),
                 "image": entry["Image"],
-                "cluster": labels.get(LABEL_CLUSTER),
-                "role": labels.get(LABEL_ROLE),
+                "cluster": cluster,
+                "role": role,
                 "spec": labels.get(LABEL_SPEC),
                 "state": entry["State"],
                 "status": entry["Status"],

@@ -27,6 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     EngineApi,
     NotFound,
     find_node_container,
+    node_container_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._docker_sdk import sdk_client, sdk_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -228,7 +229,7 @@ def find_own(api: EngineApi, cluster: str, role: str) -> dict[str, t.Any] | None
     if found:
         return found
     try:
-        holder = api.inspect(_node_container.name_of(cluster, role))
+        holder = api.inspect(node_container_name(cluster, role))
     except NotFound:
         return None
     return holder if is_own(holder, cluster, role) else None
@@ -489,7 +490,7 @@ def work(module: AnsibleModule, kind: Kind) -> dict[str, t.Any]:
         check_secrets(params, module.check_mode)
 
     changed = _node_container.changes(current, unit) if current and unit else {}
-    name = _node_container.name_of(params["cluster_name"], params["node_role"])
+    name = node_container_name(params["cluster_name"], params["node_role"])
     steps = _node_container.plan(params["state"], name, current, changed)
     found = live_work(api, current, params)
     common = {

@@ -27,6 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
     LABEL_ROLE,
     LABEL_SPEC,
     OWNER,
+    node_container_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET, EnginePaths, boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -84,7 +85,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        return name_of(self.cluster, self.role)
+        return node_container_name(self.cluster, self.role)
 
     @property
     def digest(self) -> str:
@@ -143,11 +144,6 @@ class Action(t.NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.verb} {self.target} ({self.reason})" if self.reason else f"{self.verb} {self.target}"
-
-
-def name_of(cluster: str, role: str) -> str:
-    """Return the name of a cluster's container for a role."""
-    return f"gb10-{cluster}-{role}"
 
 
 def canonical(value: t.Any) -> str:

@@ -439,11 +439,11 @@ containers:
       type: str
       sample: gb10/engine:ray
     cluster:
-      description: Its cluster.
+      description: Its cluster, by its label or else by its name. Null where neither tells.
       type: str
       sample: gb10
     role:
-      description: Its role.
+      description: Its role, by its label or else by its name. Null where neither tells.
       type: str
       sample: head
     spec:

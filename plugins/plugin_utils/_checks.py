@@ -673,9 +673,9 @@ def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def other_clusters(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No container of another cluster of this collection runs."""
+    """No container of another cluster of this collection runs. One of no cluster is asking an image what it holds, and ends."""
     for container in node.get("containers"):
-        if container["cluster"] != node.needs["cluster"] and container["state"] == "running":
+        if container["cluster"] not in (None, node.needs["cluster"]) and container["state"] == "running":
             yield Fault(container["name"], node.needs["cluster"], container)
 
 

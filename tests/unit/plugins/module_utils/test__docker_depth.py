@@ -278,6 +278,22 @@ def test_names_of_containers():
     assert _docker_depth.ours([entry("x", Labels=None, Names=None)]) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "told"),
+    [
+        ("gb10-gb10-head", {"io.gb10.cluster": "gb10", "io.gb10.role": "head"}, ("gb10", "head")),
+        # As ray_cluster takes it over: somebody made it by hand, or an interrupted play did.
+        ("gb10-gb10-worker", {}, ("gb10", "worker")),
+        ("gb10-two-words-head", {"io.gb10.role": ""}, ("two-words", "head")),
+        ("gb10-gb10-head", {"io.gb10.cluster": "judges"}, ("judges", "head")),
+        ("quiet_turing", {"io.gb10.role": "probe"}, (None, "probe")),
+    ],
+)
+def test_whose_a_container_is_says_its_label_or_else_its_name(name, labels, told):
+    (found,) = _docker_depth.ours([entry(name, Labels={"io.gb10.owner": "gb10.cluster", **labels})])
+    assert (found["cluster"], found["role"]) == told
+
+
 # -- strange answers ---------------------------------------------------------------------------------------------------------------------
 
 

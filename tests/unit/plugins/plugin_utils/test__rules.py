@@ -548,6 +548,11 @@ def test_memory_that_others_hold_is_not():
     assert ids(judged(asked(node(**full)))) == {"memory.available", "port.free"}
 
 
+def test_a_look_into_an_image_is_no_other_cluster():
+    """Another play may be at it, or one that was interrupted. It ends by itself, and no playbook could take it down."""
+    assert ids(judged(asked(node(containers=[container(cluster=None, role="probe", name="quiet_turing")])))) == set()
+
+
 def test_a_foreigner_beside_a_stale_head_is_named_with_it():
     stale = listener(process="gcs_server", container="node-1731")
     record = judged(asked(node(listeners=[stale, listener()]), replace_stale=True))
