@@ -63,6 +63,11 @@ class Play:
         return self.ended - self.began
 
     @property
+    def said(self) -> str:
+        """All that was printed, as one line without colours: Ansible breaks long lines, and colours each."""
+        return " ".join(re.sub(r"\x1b\[[\d;]*m", "", self.stdout).split())
+
+    @property
     def hosts(self) -> set[str]:
         """Every host that a task ran on, or was left out on."""
         counts = ("ok", "skipped", "failures", "dark")

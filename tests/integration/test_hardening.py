@@ -99,8 +99,7 @@ def test_launcher_killed_then_the_engine(lab: Lab, live_cluster: None, fault: Fa
     kill = f"import os; [os.kill(pid, 9) for pid in {found['remaining']}]"
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", kill)
     shown = lab.play("status")
-    # What is printed is wrapped.
-    assert f"run {found['run_id']} is gone, and nothing noted how it ended" in " ".join(shown.stdout.split())
+    assert f"run {found['run_id']} is gone, and nothing noted how it ended" in shown.said
     fault.row.where, fault.row.left = HEAD, "no engine"
     played = fault.completes()
     reasons = [str(event["event_data"]["res"].get("reason")) for event in played.events if event["event"] == "runner_on_ok"]

@@ -88,7 +88,7 @@ def test_a_rank_that_died_while_idle_is_shown_and_replaced_unasked_with_its_peer
     assert rank_lives(lab, HEAD, "head"), "the head noticed; this test is about the head that does not"
 
     status = lab.play("status", **NATIVE)
-    assert f"the engine is dead: no rank lives on {WORKER}" in " ".join(status.stdout.split())
+    assert f"the engine is dead: no rank lives on {WORKER}" in status.said
     # Nobody but one who asks is told.
     fault.row.seconds = f"{status.ended - killed:.1f}"
     fault.row.where, fault.row.left = WORKER, "the head's rank alone"

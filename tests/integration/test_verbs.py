@@ -25,19 +25,18 @@ def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> No
     for host in (HEAD, WORKER):
         path = Path(place) / f"baseline-{host}.json"
         assert json.loads(path.read_text(encoding="utf-8")) == lab.json(host, BASELINE)
-        assert re.search(rf"-?\d+ MiB are unexplained \d+ s after the boot.*; on the controller: {re.escape(str(path))}", " ".join(taken.stdout.split()))
+        assert re.search(rf"-?\d+ MiB are unexplained \d+ s after the boot.*; on the controller: {re.escape(str(path))}", taken.said)
 
     again = lab.play("baseline", gb10_baseline_dir=str(place))
     assert again.rc == 0, again.failures
-    assert again.changed == {} and "this boot has a baseline since" in " ".join(again.stdout.split())
+    assert again.changed == {} and "this boot has a baseline since" in again.said
 
 
 @pytest.mark.usefixtures("live_cluster")
 def test_status_says_what_runs_where(lab: Lab) -> None:
     shown = lab.play("status")
     assert (shown.rc, shown.changed) == (0, {}), shown.failures
-    said = " ".join(shown.stdout.split())
     for host, role in ((HEAD, "head"), (WORKER, "worker")):
-        assert f"gb10-gb10-{role} running since " in said, host
-    assert re.search(r"Ray nodes: [\d.]+, [\d.]+", said)
-    assert re.search(r"engine: http://[\d.]+:8000, 0 request\(s\) running, log /var/log/gb10/gb10/engine/\S+\.log", said)
+        assert f"gb10-gb10-{role} running since " in shown.said, host
+    assert re.search(r"Ray nodes: [\d.]+, [\d.]+", shown.said)
+    assert re.search(r"engine: http://[\d.]+:8000, 0 request\(s\) running, log /var/log/gb10/gb10/engine/\S+\.log", shown.said)
