@@ -48,8 +48,9 @@ def link(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def mapped(address: str) -> str:
-    """The GID of an IPv4 address, as the kernel writes it."""
-    return ipaddress.IPv6Address(f"::ffff:{address}").exploded
+    """The GID of an IPv4 address, as the kernel writes it: all in hex, which from Python 3.13 on ``exploded`` is not."""
+    packed = ipaddress.IPv6Address(f"::ffff:{address}").packed.hex()
+    return ":".join(packed[at : at + 4] for at in range(0, len(packed), 4))
 
 
 def addresses() -> list[str]:
