@@ -19,6 +19,7 @@ import pytest
 import through_ansible
 import yaml
 
+from ansible_collections.gb10.cluster.plugins.doc_fragments import _look
 from ansible_collections.gb10.cluster.plugins.modules import cuda_zombie_check, node_info
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -90,8 +91,8 @@ class Again:
 
     def ask(self, module: types.ModuleType, **options: t.Any) -> dict[str, t.Any]:
         """Return what a module says of it, with the documented defaults."""
-        documented = yaml.safe_load(module.DOCUMENTATION)["options"]
-        params = {name: option.get("default") for name, option in documented.items()}
+        texts = (module.DOCUMENTATION, _look.ModuleDocFragment.DOCUMENTATION, _look.ModuleDocFragment.DRIVER)
+        params = {name: option.get("default") for text in texts for name, option in yaml.safe_load(text)["options"].items()}
         return module.work(types.SimpleNamespace(params={**params, "docker_timeout": 1, **self.options, **options}, check_mode=False))
 
 
