@@ -50,6 +50,11 @@ def cluster_and_role(name: str, labels: dict[str, str]) -> tuple[str | None, str
     return labels.get(LABEL_CLUSTER) or said.get("cluster"), labels.get(LABEL_ROLE) or said.get("role")
 
 
+def name_of(entry: dict[str, t.Any]) -> str:
+    """Return the name of a container in the engine's list."""
+    return entry["Names"][0].lstrip("/") if entry.get("Names") else ""
+
+
 class NotFound(ClusterError):
     """The engine knows no such container, image or exec."""
 

@@ -19,7 +19,7 @@ import re
 import shutil
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._environment import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import Part, names, strict
@@ -227,11 +227,6 @@ def entries_of(answer: t.Any) -> list[dict[str, t.Any]]:
     return answer
 
 
-def name_of(entry: dict[str, t.Any]) -> str:
-    """Return the name of a container in the engine's list."""
-    return entry["Names"][0].lstrip("/") if entry.get("Names") else ""
-
-
 def is_ours(entry: dict[str, t.Any]) -> bool:
     """Tell whether a container of the engine's list is one of this collection's, of any cluster."""
     return (entry.get("Labels") or {}).get(LABEL_OWNER) == OWNER
@@ -241,12 +236,12 @@ def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Return this collection's containers of the engine's list, in our words and by name."""
     found = []
     for entry in filter(is_ours, entries):
-        labels = entry["Labels"]
-        cluster, role = cluster_and_role(name_of(entry), labels)
+        name, labels = name_of(entry), entry["Labels"]
+        cluster, role = cluster_and_role(name, labels)
         found.append(
             {
                 "id": entry["Id"],
-                "name": name_of(entry),
+                "name": name,
                 "image": entry["Image"],
                 "cluster": cluster,
                 "role": role,

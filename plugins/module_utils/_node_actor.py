@@ -20,12 +20,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _launch, _listeners, _net, _node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import (
-    LABEL_CLUSTER,
     LABEL_OWNER,
-    LABEL_ROLE,
     OWNER,
     EngineApi,
     NotFound,
+    cluster_and_role,
     find_node_container,
     node_container_name,
 )
@@ -236,9 +235,9 @@ def find_own(api: EngineApi, cluster: str, role: str) -> dict[str, t.Any] | None
 
 
 def is_own(inspected: dict[str, t.Any], cluster: str, role: str) -> bool:
-    """Say whether a container's labels name our owner, and neither another cluster nor another role."""
+    """Say whether a container is ours, of this cluster and this role."""
     labels = inspected["Config"].get("Labels") or {}
-    return labels.get(LABEL_OWNER) == OWNER and labels.get(LABEL_CLUSTER) in (None, "", cluster) and labels.get(LABEL_ROLE) in (None, "", role)
+    return labels.get(LABEL_OWNER) == OWNER and cluster_and_role(inspected["Name"].lstrip("/"), labels) == (cluster, role)
 
 
 def check_name(api: EngineApi, unit: Unit) -> None:

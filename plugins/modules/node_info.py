@@ -1096,7 +1096,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import (
     _zombie_check,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
@@ -1287,7 +1287,7 @@ class Look:
             in_containers = any(process.container for process in seen.processes.values())
             entries = part(self.entries, []) if in_containers else []
             own = {entry["Id"] for entry in entries if _docker_depth.is_ours(entry)}
-            names = {entry["Id"]: _docker_depth.name_of(entry) for entry in entries}
+            names = {entry["Id"]: name_of(entry) for entry in entries}
             return _tenants.tenants(seen, listed, own, names, self.proc, part)
 
         return part(found, [])

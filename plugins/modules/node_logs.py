@@ -123,7 +123,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _module, _redact, _tool
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, OWNER, EngineApi, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Where Ray keeps the logs of its latest session, inside the container.
@@ -234,12 +234,15 @@ class Collector:
         """Logs and descriptions of the cluster's containers, and Ray's own logs out of them."""
         api = EngineApi(self.params["docker_socket"], self.params["docker_timeout"])
         try:
-            found = api.containers({LABEL_OWNER: OWNER, LABEL_CLUSTER: self.params["cluster_name"]})
+            found = api.containers({LABEL_OWNER: OWNER})
         except ClusterError as error:
             self.errors.append({"source": "containers", "error": str(error)})
             return
         for entry in found:
-            role, ident = entry["Labels"][LABEL_ROLE], entry["Id"]
+            cluster, role = cluster_and_role(name_of(entry), entry["Labels"])
+            if cluster != self.params["cluster_name"]:
+                continue
+            ident, role = entry["Id"], role or name_of(entry)
             self.take(f"container-{role}.json", lambda ident=ident: (described(api.inspect(ident)), False))
             self.take(f"container-{role}.log", lambda ident=ident: end_of(api.logs(ident, CONTAINER_LOG_LINES), self.params["max_bytes"]))
             self.ray(api, role, ident)

@@ -333,7 +333,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _api_probe, _docker_depth, _gpu_xml, _processes, _stack, _tenants, _zombies
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._environ import environment
 from ansible_collections.gb10.cluster.plugins.module_utils._environment import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -411,7 +411,7 @@ def described(details: dict[str, t.Any], entry: dict[str, t.Any]) -> dict[str, t
         base = [str(labels[name]) for name in (_LABEL_BASE, _LABEL_RECIPE) if labels.get(name)]
         return {
             "id": str(details["Id"]),
-            "name": _docker_depth.name_of(entry),
+            "name": name_of(entry),
             "image": str(config.get("Image") or entry["Image"]),
             "image_id": str(details.get("Image") or ""),
             "image_base": " ".join(base),

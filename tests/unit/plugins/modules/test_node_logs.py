@@ -38,8 +38,12 @@ class Api:
         pass
 
     def containers(self, labels):
-        assert labels == {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10"}
-        return [{"Id": "abc", "Labels": {"io.gb10.role": "head"}}]
+        assert labels == {"io.gb10.owner": "gb10.cluster"}
+        return [
+            {"Id": "abc", "Names": ["/gb10-gb10-head"], "Labels": {**labels, "io.gb10.cluster": "gb10", "io.gb10.role": "head"}},
+            {"Id": "def", "Names": ["/gb10-other-head"], "Labels": {**labels, "io.gb10.cluster": "other", "io.gb10.role": "head"}},
+            {"Id": "ask", "Names": ["/brave_hopper"], "Labels": {**labels, "io.gb10.role": "probe"}},
+        ]
 
     def inspect(self, ident):
         env = ["B=1", "HF_TOKEN=hf_abcdefghijklmnopqrstuvw"]
@@ -85,6 +89,13 @@ def test_every_source_is_there_bounded_and_without_secrets(node):
     assert logs["container-head.log"]["text"] == "started with <secret api_key>\n"
     assert "hf_abc" not in logs["container-head.json"]["text"] and '"ExitCode": 137' in logs["container-head.json"]["text"]
     assert "MemAvailable" in logs["meminfo.txt"]["text"]
+
+
+def test_a_container_that_lost_its_labels_is_found_by_its_name(node, monkeypatch):
+    """As the rules of a start find it, which replace it unasked: its log must not go with it."""
+    monkeypatch.setattr(Api, "containers", lambda self, labels: [{"Id": "abc", "Names": ["/gb10-gb10-worker"], "Labels": labels}])
+    logs, errors = call(node)
+    assert errors == [] and {"container-worker.json", "container-worker.log"} <= set(logs)
 
 
 def test_the_whole_log_when_it_is_short(node):
