@@ -222,6 +222,23 @@ def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
+def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """Nobody can say any more whether the engine serves: it is left alone, with the rank on the other node."""
+    cut = Once(TO_PROOF, lambda: lose_ssh(lab, HEAD))
+    try:
+        played = lab.play(on_output=cut)
+        cut.join()
+    finally:
+        lab.run(HEAD, "systemctl", "start", "ssh")
+    fault.now(cut.at)
+    unheard = f"Not reached any more, so what runs there is unknown: {HEAD}. Remedy: See that ssh answers there"
+    kept = "Whether the engine that served before this play still serves could not be told, so nothing was stopped."
+    fault.answered(played, HEAD, unheard, kept, where=HEAD)
+    fault.gathered(played, WORKER)
+    fault.left(live=True)
+    fault.completes()
+
+
 @pytest.mark.parametrize(
     "task",
     [
