@@ -33,7 +33,7 @@ html_copy_source = False
 html_theme_options = {"collapse_navigation": False, "documentation_home_url": "https://docs.ansible.com/", "show_extranav": False}
 
 #: Collections whose plugins our pages name. Their pages are elsewhere; a name of any other collection is a mistake.
-ELSEWHERE = {"ansible.builtin", "ansible.posix", "community.docker"}
+ELSEWHERE = {"ansible.builtin", "community.docker"}
 #: Chapters of Ansible's own documentation that the reference names, by label.
 CHAPTERS = {
     "action_plugins": "plugins/action.html#action-plugins",
