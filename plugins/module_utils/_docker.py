@@ -175,7 +175,7 @@ class EngineApi:
         except (FileNotFoundError, ConnectionRefusedError):
             raise ClusterError(
                 f"no Docker engine answers at {self.socket_path}",
-                remedy="Start it: systemctl start docker. When it listens elsewhere, set docker_socket.",
+                remedy="Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.",
             ) from None
         except (OSError, http.client.HTTPException) as error:
             raise UnknownState(f"the Docker engine at {self.socket_path} broke off {method} {path}: {error!r}") from error
@@ -347,7 +347,7 @@ def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.
     """
     found = api.containers({LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: role})
     if len(found) > 1:
-        names = ", ".join(sorted(f"{entry['Names'][0].lstrip('/')} ({entry['Id'][:12]}, {entry['State']})" for entry in found))
+        names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in found))
         raise ClusterError(
             f"this node has {len(found)} containers labelled as the {role} of cluster {cluster}: {names}",
             remedy="Remove all but one: docker rm CONTAINER",

@@ -114,6 +114,7 @@ errors:
   sample: []
 """
 
+import collections
 import io
 import json
 import os
@@ -174,6 +175,18 @@ def described(inspected: dict[str, t.Any]) -> str:
     config = inspected["Config"]
     chosen = {key: inspected[key] for key in CONTAINER_KEYS if key in inspected}
     return json.dumps({**chosen, "Reference": config["Image"], "Env": sorted(config.get("Env") or []), "Labels": config.get("Labels")}, indent=1) + "\n"
+
+
+def containers_of(cluster: str, entries: list[dict[str, t.Any]]) -> dict[str, str]:
+    """Return the ids of a cluster's containers, each with what its files are called after: its role, or its name when others have that role.
+
+    Two of one role can be there when one was renamed by hand, or lost its labels.
+    """
+    names = {entry["Id"]: name_of(entry) for entry in entries}
+    owners = {entry["Id"]: cluster_and_role(name_of(entry), entry["Labels"]) for entry in entries}
+    roles = {ident: role for ident, (owner, role) in owners.items() if owner == cluster}
+    counted = collections.Counter(roles.values())
+    return {ident: role if role and counted[role] == 1 else names[ident] for ident, role in roles.items()}
 
 
 def ray_logs(archive: bytes) -> t.Iterator[tuple[str, str, bool]]:
@@ -238,24 +251,20 @@ class Collector:
         except ClusterError as error:
             self.errors.append({"source": "containers", "error": str(error)})
             return
-        for entry in found:
-            cluster, role = cluster_and_role(name_of(entry), entry["Labels"])
-            if cluster != self.params["cluster_name"]:
-                continue
-            ident, role = entry["Id"], role or name_of(entry)
-            self.take(f"container-{role}.json", lambda ident=ident: (described(api.inspect(ident)), False))
-            self.take(f"container-{role}.log", lambda ident=ident: end_of(api.logs(ident, CONTAINER_LOG_LINES), self.params["max_bytes"]))
-            self.ray(api, role, ident)
+        for ident, what in containers_of(self.params["cluster_name"], found).items():
+            self.take(f"container-{what}.json", lambda ident=ident: (described(api.inspect(ident)), False))
+            self.take(f"container-{what}.log", lambda ident=ident: end_of(api.logs(ident, CONTAINER_LOG_LINES), self.params["max_bytes"]))
+            self.ray(api, what, ident)
 
-    def ray(self, api: EngineApi, role: str, ident: str) -> None:
+    def ray(self, api: EngineApi, what: str, ident: str) -> None:
         try:
             for name, text, cut in ray_logs(api.archive(ident, RAY_LOGS, RAY_ARCHIVE_LIMIT)):
-                self.logs.append(Log(f"ray-{role}-{name}", _redact.redacted(text, self.secrets), cut))
+                self.logs.append(Log(f"ray-{what}-{name}", _redact.redacted(text, self.secrets), cut))
         except NotFound:
             # Ray never ran in this container.
             return
         except (ClusterError, tarfile.TarError) as error:
-            self.errors.append({"source": f"{RAY_LOGS} in the {role}'s container", "error": str(error)})
+            self.errors.append({"source": f"{RAY_LOGS} in the container of {what}", "error": str(error)})
 
     def kernel(self) -> None:
         def read() -> tuple[str, bool]:

@@ -98,6 +98,21 @@ def test_a_container_that_lost_its_labels_is_found_by_its_name(node, monkeypatch
     assert errors == [] and {"container-worker.json", "container-worker.log"} <= set(logs)
 
 
+def test_two_containers_of_one_role_do_not_write_the_same_files(node, monkeypatch):
+    labels = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}
+    found = [
+        {"Id": "abc", "Names": ["/kept-for-later"], "Labels": labels},
+        {"Id": "def", "Names": ["/gb10-gb10-head"], "Labels": {"io.gb10.owner": "gb10.cluster"}},
+        {"Id": "ghi", "Names": ["/gb10-gb10-worker"], "Labels": {**labels, "io.gb10.role": "worker"}},
+    ]
+    monkeypatch.setattr(Api, "containers", lambda self, labels: found)
+    logs, errors = call(node)
+    assert errors == []
+    assert {name for name in logs if name.startswith("container-")} == {
+        f"container-{what}.{kind}" for what in ("kept-for-later", "gb10-gb10-head", "worker") for kind in ("json", "log")
+    }
+
+
 def test_the_whole_log_when_it_is_short(node):
     logs, _errors = call(node, max_bytes=1048576)
     assert not logs["engine.log"]["cut"] and logs["engine.log"]["text"].startswith("key <secret api_key>\n")
