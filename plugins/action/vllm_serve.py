@@ -234,12 +234,13 @@ class ActionModule(ActionBase):
         done = {key: value for key, value in result.items() if key != "engine_live"}
         return complete({**done, **failure, "failed": True, "failed_node": first.node}, self._started)
 
-    def _run_module(self, state: str, predict: bool) -> dict[str, t.Any]:
-        """Run the module for one step of a start that several nodes make as one."""
+    def _run_module(self, state: str, predict: bool, interrupt: bool) -> dict[str, t.Any]:
+        """Run the module for one step of a start that several nodes make as one; ``interrupt`` gives consent to lose requests."""
         check_mode = self._task.check_mode
         self._task.check_mode = check_mode or predict
         try:
-            return self._execute_module(MODULE, module_args={**self._task.args, "state": state}, task_vars=self._vars)
+            consent = {"interrupt_requests": True} if interrupt else {}
+            return self._execute_module(MODULE, module_args={**self._task.args, "state": state, **consent}, task_vars=self._vars)
         finally:
             self._task.check_mode = check_mode
 
@@ -307,6 +308,7 @@ class ActionModule(ActionBase):
             with time_limit(LOOK_SECONDS):
                 self._connection.reset()
         except (AnsibleError, NotImplementedError) as error:
+            # The next look decides: it works over the old connection, or fails and counts as trouble.
             display.vvv(f"{self._node}: the connection cannot be reset: {error}")
 
     # -- head --------------------------------------------------------------------------------------------------------

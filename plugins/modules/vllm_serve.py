@@ -21,7 +21,7 @@ description:
     ranks are stopped first, the head's before the others, and then all are started.
   - A live engine that was started with the same command line, secrets and names is left alone. Another one is never restarted by
     itself - the module blocks, shows the difference and how many requests run, unless O(allow_restart=true).
-  - Stopping is gentle, because a killed engine can leak memory on this hardware. SIGTERM to the main process first, then
+  - Stopping is gentle, because a killed engine is reported to leak memory on a GB10. SIGTERM to the main process first, then
     SIGINT, which vLLM hears while it still loads, then SIGTERM to its children, SIGKILL after O(stop_grace) seconds, and only ever for
     what the launcher started, whatever session it is in.
   - Starts and stops that meet leave one engine or none. A second start is refused while one works. A stop also ends an engine that is just being
@@ -552,7 +552,8 @@ def start_engine(params: dict[str, t.Any], paths: _engine.EnginePaths, container
             return
         if not state["Running"] and state["ExitCode"] is not None:
             raise not_started(paths, spec["run_id"], state["ExitCode"])
-    raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s")
+    # It may do so yet, so this node is no more what it was.
+    raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s", changed=True)
 
 
 def last_run(api: _docker.EngineApi, paths: _engine.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -700,19 +701,23 @@ def work_engine(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bo
 def act(
     params: dict[str, t.Any], api: _docker.EngineApi, paths: _engine.EnginePaths, container_id: str, todo: Plan, desired: Desired
 ) -> dict[str, t.Any]:
-    """Carry out the plan and return what it adds to the result."""
+    """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
     done: dict[str, t.Any] = {"actions": [], "engine_live": False}
-    if todo.stop:
-        _launch.refresh(paths)
-        done["stopped"] = stop_engine(api, container_id, params["stop_grace"])
-        done["actions"].append(told(done["stopped"]))
-    if todo.start:
-        run_id = new_run_id()
-        spec = engine_spec(params, desired, run_id)
-        ship(paths, spec)
-        start_engine(params, paths, container_id, spec)
-        done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
-        done["actions"].append(f"started run {run_id}")
+    try:
+        if todo.stop:
+            _launch.refresh(paths)
+            done["stopped"] = stop_engine(api, container_id, params["stop_grace"])
+            done["actions"].append(told(done["stopped"]))
+        if todo.start:
+            run_id = new_run_id()
+            spec = engine_spec(params, desired, run_id)
+            ship(paths, spec)
+            start_engine(params, paths, container_id, spec)
+            done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
+            done["actions"].append(f"started run {run_id}")
+    except ClusterError as error:
+        error.details = {**done, "changed": bool(done["actions"]), **error.details}
+        raise
     done["msg"] = "; ".join(done["actions"])
     return done
 

@@ -29,8 +29,8 @@ STOP_MARGIN = 120.0
 
 Result = dict[str, t.Any]
 
-#: Runs the module on this node: the state it is to bring about, and whether it only predicts.
-Run = t.Callable[[str, bool], Result]
+#: Runs the module on this node: the state it is to bring about, whether it only predicts, and whether requests may be lost that nobody gave.
+Run = t.Callable[[str, bool, bool], Result]
 
 
 def reason_to_start(plans: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
@@ -41,10 +41,15 @@ def reason_to_start(plans: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
     changed = [plan for plan in plans.values() if plan["changed"]]
     if not changed:
         return ""
-    missing = [node for node, plan in plans.items() if not plan["live"]]
-    if missing and len(missing) < len(plans):
+    if missing := missing_ranks(plans):
         return f"an engine without all its ranks is not live: none lives on {', '.join(missing)}"
     return changed[0]["reason"]
+
+
+def missing_ranks(plans: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+    """Return the nodes without a live rank when others have one."""
+    missing = [node for node, plan in plans.items() if not plan["live"]]
+    return missing if len(missing) < len(plans) else []
 
 
 def predicted(plan: Result, reason: str) -> Result:
@@ -77,24 +82,26 @@ class Together:
 
         Raises :class:`ClusterError` when another node failed, or does not take part. A failure of this node is in ``result``.
         """
-        plan = self._run("started", True)
+        plan = self._run("started", True, False)
         if plan.get("failed"):
             result.update(plan)
             return
         self._meeting.tell(PLAN, {"changed": plan["changed"], "live": plan["engine_live"], "reason": plan["reason"]})
-        reason = reason_to_start(self._hear(PLAN, PLAN_SECONDS, self._all_told))
+        plans = self._hear(PLAN, PLAN_SECONDS, self._all_told)
+        reason = reason_to_start(plans)
         if not reason or check_mode:
             result.update(predicted(plan, reason) if reason else plan)
             return
         result.update(predicted(plan, reason), actions=[], changed=False)
-        if self._stop(result):
+        # Requests of an engine without all its ranks are never answered: nobody can lose them.
+        if self._stop(result, bool(missing_ranks(plans))):
             self._go(result)
 
-    def _stop(self, result: Result) -> bool:
+    def _stop(self, result: Result, interrupt: bool) -> bool:
         """End this node's rank when its turn has come, and wait until all have ended; False when this node failed."""
         if not self._head:
             self._hear(STOPPED, self._grace + STOP_MARGIN, lambda told: any(one["role"] == "head" for one in told.values()))
-        done = self._run("stopped", False)
+        done = self._run("stopped", False, interrupt)
         keep(result, done)
         if done.get("failed"):
             return False
@@ -104,7 +111,7 @@ class Together:
 
     def _go(self, result: Result) -> None:
         """Start this node's rank."""
-        done = self._run("started", False)
+        done = self._run("started", False, False)
         after = {name: value for name, value in done.items() if name not in ("actions", "changed", "diff", "reason")}
         keep(result, done)
         result.update(after)

@@ -175,6 +175,26 @@ def test_a_restart_that_is_allowed_stops_first(node):
     assert result["stopped"] == STOPPED
 
 
+def test_a_restart_that_fails_after_the_stop_has_changed_the_node(node, monkeypatch):
+    def fail(*_args):
+        raise ClusterError("no start")
+
+    monkeypatch.setattr(vllm_serve, "start_engine", fail)
+    node.note(OTHER)
+    with pytest.raises(ClusterError, match="no start") as caught:
+        node.work(Api(status=LIVE, stop=STOPPED), allow_restart=True)
+    assert caught.value.details == {
+        "changed": True, "engine_live": False, "stopped": STOPPED, "actions": ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s"],
+    }  # fmt: skip
+
+
+def test_a_start_that_fails_at_once_has_changed_nothing(node, monkeypatch):
+    monkeypatch.setattr(vllm_serve, "ship", lambda *_args: (_ for _ in ()).throw(ClusterError("no room")))
+    with pytest.raises(ClusterError, match="no room") as caught:
+        node.work(Api())
+    assert (caught.value.details["changed"], caught.value.details["actions"]) == (False, [])
+
+
 @pytest.mark.parametrize("check_mode", [False, True])
 @pytest.mark.parametrize("wanted", [{"state": "stopped"}, {"allow_restart": True}])
 def test_requests_are_interrupted_only_where_that_is_allowed(node, wanted, check_mode):
