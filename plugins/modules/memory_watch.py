@@ -12,7 +12,7 @@ version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - With O(state=noted) writes down how much memory the node has available, before anything of a cluster is started.
-  - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it stops rising. On unified memory what a
+  - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it rose and stopped rising. On unified memory what a
     GPU process held may come back a minute or more after the process is gone, and sometimes only a reboot returns it.
   - Memory that does not come back is told with the verdict V(warn), not with a failure. Nothing is ended and nothing is rebooted.
   - A note of another boot, or none, is no measure. Then it is waited for the end of the rise alone.
@@ -143,6 +143,12 @@ def enough(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
     return noted is not None and samples[-1] >= noted - tolerance_mb
 
 
+def over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
+    """Say whether the rise is over. Memory of which more is owed may come late: as long as it only lies still, nothing is over."""
+    rose = samples[-1] - samples[0] >= settle_mb
+    return _accounting.settled(samples, settle_mb) and (rose or noted is None)
+
+
 def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) -> dict[str, t.Any]:
     """Return the finding about memory that is, or is not, back."""
     now = samples[-1]
@@ -167,7 +173,7 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
     seconds = 0.0
     for seconds in clock(0 if once else params["wait_timeout"], params["wait_sleep"]):
         samples.append(available_mb(params["proc_root"]))
-        if enough(samples, noted, params["tolerance_mb"]) or _accounting.settled(samples, params["settle_mb"]):
+        if enough(samples, noted, params["tolerance_mb"]) or over(samples, noted, params["settle_mb"]):
             break
     return samples, round(seconds, 1)
 

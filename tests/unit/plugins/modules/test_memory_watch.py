@@ -57,6 +57,13 @@ def test_a_rise_that_ends_too_early_warns_and_does_not_fail(node):
     assert result["findings"][0]["id"] == "memory.back"
 
 
+def test_memory_that_only_lies_still_may_come_yet(node):
+    call(node, "noted")
+    node.samples[:] = [30000, 30000, 30010, 30010, 97000]
+    result = call(node, "back")
+    assert result["verdict"] == "pass" and result["samples_mb"][-1] == 97000
+
+
 @pytest.mark.parametrize("note", [None, {"available_mb": 100000, "boot_id": "another"}])
 def test_without_a_note_of_this_boot_the_end_of_the_rise_counts(node, note):
     if note:
