@@ -25,7 +25,7 @@ lab-up: venv ## start the two simulated Sparks; repeats safely
 	$(LAB) up
 
 .PHONY: lab-down
-lab-down: venv ## remove all that lab-up made, and nothing else
+lab-down: venv ## remove both labs, and nothing else
 	$(LAB) down
 	$(LAB) --lab next down
 

@@ -131,7 +131,7 @@ options:
   stop_timeout:
     description:
       - Seconds that the engine, and then the container, get to end before they are killed.
-      - A killed engine leaks memory on this hardware, so leave it generous.
+      - A killed engine is reported to leak memory on a GB10, so leave it generous.
     type: int
     default: 120
   connect_timeout:

@@ -69,4 +69,4 @@ def _sdk_remedy(message: str) -> str:
         return "This Docker SDK does not fit the installed requests library: install the distribution's python3-docker, or docker 7.1 or newer with pip."
     if "Permission denied" in message:
         return "Run the task with become: true, or put the user into the group docker."
-    return "Start the Docker engine: systemctl start docker. When it listens elsewhere, set docker_socket."
+    return "Start the Docker engine: systemctl start docker. The playbooks expect it at its usual socket; modules alone take docker_socket."

@@ -334,7 +334,7 @@ def device_requests(gpus: str | list[str]) -> list[dict[str, t.Any]]:
 def create_arguments(unit: Unit) -> dict[str, t.Any]:
     """Return the keyword arguments of the Docker SDK's ``containers.create`` for this unit.
 
-    Never privileged; no restart policy, since blind retries of an engine that dies leak memory on this hardware; never removed
+    Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed
     by itself, since its log is wanted then.
     """
     fields = unit.fields

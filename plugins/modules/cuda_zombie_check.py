@@ -136,7 +136,7 @@ options:
     version_added: 0.2.0
   kill_grace:
     description:
-      - Seconds from SIGTERM to SIGKILL. A killed engine can leak memory on this hardware, so leave it generous.
+      - Seconds from SIGTERM to SIGKILL. A killed engine is reported to leak memory on a GB10, so leave it generous.
     type: int
     default: 120
     version_added: 0.2.0

@@ -150,7 +150,7 @@ findings:
       message: model-00003-of-00017.safetensors has 1048576 bytes, its header says 4932307584
       measured: null
       needed: null
-      remedy: Run the play with --tags model, which downloads or copies what is missing.
+      remedy: Run the play with --tags model, which downloads what is missing.
       source: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 """
 
@@ -182,7 +182,7 @@ def judge(
     name: str, place: _models.Place, problems: t.Sequence[_models.Problem], incomplete: t.Sequence[str], node: str
 ) -> list[dict[str, t.Any]]:
     """Return one finding for each thing that is wrong, or a single passing one."""
-    again = "Run the play with --tags model, which downloads or copies what is missing."
+    again = "Run the play with --tags model, which downloads what is missing."
     if place.path is None:
         findings = [finding("model.absent", node, "block", f"there is no {name}", remedy=again)]
     else:

@@ -40,7 +40,7 @@ other, {known_bad} compare a node with a list of what is known to fail. They are
 - While an engine of this very cluster serves, its ports, memory and processes are its own.
 - Rules whose ids begin with `probe.` judge what an active probe of the fabric measured (`--tags fabric`, [fabric.md](fabric.md)). The preflight itself
   loads no network and leaves them alone.
-- Sources say "reported": one public report or more. Nothing here was measured on hardware of this project.
+- Sources say "reported": one public report or more. Nothing here was measured on a GB10 by this project.
 
 ## Tuning
 
@@ -154,7 +154,7 @@ Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 1 block, 8 unknown, 4 warn
                                         → ask it by hand on the node: curl -si http://127.0.0.1:8000/health
   unknown  stack.image_same    cluster  whether the ranks of a stack run in the same image can't be told, for stack.containers is missing: stack.containers: no
                                         Docker engine answers at /var/run/docker.sock
-                                        → Start it: systemctl start docker. When it listens elsewhere, set docker_socket.
+                                        → Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.
   ..."""
 
 
