@@ -14,6 +14,7 @@ class FilterModule:
 
     def filters(self):
         return {
+            "api_url": _findings.api_url,
             "doctor_rules": _rules.judge_stacks,
             "fabric_findings": _rules.judge_probe,
             "fabric_lines": _probe.lines,

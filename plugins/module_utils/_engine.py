@@ -38,6 +38,9 @@ SHOWN_LINE = 300
 #: How much of the log's end is searched for the stage.
 STAGE_TAIL = 65536
 
+#: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
 #: What the prompt asks for. The answer's words do not matter, that a token was generated does.
 PROMPT = "Hello"
 MAX_TOKENS = 8
@@ -346,7 +349,7 @@ def memory_available_mb(meminfo: str = "/proc/meminfo") -> int:
 
 def base_url(address: str, port: int) -> str:
     """Return the API's URL as this node reaches it: a wildcard address is asked on the loopback, IPv6 gets its brackets."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    host = WILDCARDS.get(address, address)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -14,7 +14,6 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
-PROCESS_QUERY = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
 GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits")
 
 BY_HAND = "Run nvidia-smi by hand on this node; look for the driver in: journalctl -k | grep -i nvrm"
@@ -111,11 +110,6 @@ def answer(result: ToolResult) -> str:
 def first_line(text: str) -> str:
     """Return the first line that says something, or a word for silence."""
     return next(filter(None, map(str.strip, text.splitlines())), "no output")
-
-
-def query_processes(nvidia_smi: str, timeout: float) -> list[GpuProcess]:
-    """Ask the driver's tool for the processes that compute. Raises :class:`UnknownState` when it gives no readable answer."""
-    return parse_processes(answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))
 
 
 def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:

@@ -857,8 +857,10 @@ def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
     values = {}
     for node in nodes:
         whole = [entry for entry in _revisions(node) if _wanted(node, entry) and entry["complete"]]
-        if whole:
-            values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in whole))
+        # Without a pin it is main that is served; what else lies beside it does not matter.
+        served = [entry for entry in whole if node.needs["model"]["revision"] or "main" in entry["refs"]] or whole
+        if served:
+            values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in served))
     yield from differing(values, repo=nodes[0].needs["model"]["repo"])
 
 

@@ -20,6 +20,7 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._checks import CLUSTER, holder
 
@@ -126,8 +127,15 @@ def _same_contents(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
 
 
 def models(answers: dict[str, dict[str, t.Any]]) -> list[Finding]:
-    """Judge the model on all nodes; ``answers`` maps a node to what ``model_info`` answered there."""
-    return [found for node, answer in answers.items() for found in on_node(answer["findings"], node)]
+    """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
+    found = [one for node, answer in answers.items() for one in on_node(answer["findings"], node)]
+    revisions = {node: answer["revision"] for node, answer in answers.items() if answer["complete"]}
+    if len(set(revisions.values())) > 1:
+        different = ", ".join(f"{node} {revision}" for node, revision in revisions.items())
+        remedy = "pin model.revision in the profile and run with --tags model"
+        message = f"the nodes have different revisions of the model: {different}."
+        found.append(finding("model.same", CLUSTER, "block", message, measured=revisions, needed="the same on every node", remedy=remedy))
+    return found
 
 
 # --- ray --------------------------------------------------------------------------------------------------------------------
@@ -138,6 +146,9 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
 
     ``answer`` is what ``ray_cluster_info`` said on the head; ``addresses`` maps the nodes to their fabric addresses.
     """
+    if answer["ray_error"]:
+        remedy = "look at the head's container (docker logs), then run with --tags ray"
+        return [finding("ray.node", CLUSTER, "unknown", f"Ray's head does not say which nodes it has: {answer['ray_error']}", remedy=remedy)]
     alive = {node["address"]: node for node in answer["nodes"] if node["alive"]}
     found = []
     for name, address in addresses.items():
@@ -187,7 +198,8 @@ def proof(
 ) -> list[Finding]:
     """Judge a live engine: a token came back, ranks sit on distinct hosts, both carry the forwarded env, containers have their rights.
 
-    ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head;
+    ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
+    or ``error``, why there is none;
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
     other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
     that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
@@ -199,7 +211,7 @@ def proof(
             "proof.completion",
             needs["head"],
             "pass" if tokens >= 1 else "block",
-            f"a completion of {tokens} token(s) in {completion.get('seconds')} s." if tokens else f"no completion: {completion.get('error', 'no answer')}",
+            f"a completion of {tokens} token(s) in {completion.get('seconds')} s." if tokens else f"no completion: {completion['error']}",
             measured=tokens,
             needed=1,
             remedy="" if tokens else "run with --tags serve and look at the engine's log",
@@ -228,6 +240,11 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
     """The forwarded variables in each live rank against what its node's container was given; secrets only where they belong."""
     found = []
     for rank in ranks:
+        if rank["source"] != "live":
+            message = f"rank {rank['pid']} does not tell its environment, only that of its start."
+            remedy = "see whether root may read that process (ptrace_scope, seccomp); a finding that is known to be harmless goes into gb10_silenced"
+            found += [finding(id, node, "unknown", message, remedy=remedy) for id in ("proof.env", "proof.secrets")]
+            continue
         wrong = {name: rank["env"].get(name) for name, value in expected.items() if rank["env"].get(name) != value}
         detail = ", ".join(f"{name}={have!r} instead of {expected[name]!r}" for name, have in wrong.items())
         found.append(
@@ -349,6 +366,12 @@ def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
     said = {node: result for node, result in results.items() if result.get("msg")}
     causes = {node: result for node, result in said.items() if not str(result["msg"]).startswith(ECHO)}
     return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
+
+
+def api_url(engine: dict[str, t.Any], address: str) -> str:
+    """Return where others reach the API of a live engine; ``address`` is the head's own, for an API that listens on all of them."""
+    host = engine["api_address"]
+    return base_url(address if host in WILDCARDS else host, engine["api_port"])
 
 
 def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:

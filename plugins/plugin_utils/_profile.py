@@ -35,6 +35,7 @@ RESERVED_SERVE = {
     "port": "gb10_api_port",
     "api_key": "gb10_api_key (the key travels as a file, never as an argument)",
     "model": "model.repo",
+    "served_model_name": "model.served_names",
     "revision": "model.revision",
     "code_revision": "model.revision (remote code of another commit than the weights is code that nobody pinned)",
     "tokenizer_revision": "model.revision",

@@ -92,7 +92,7 @@ def test_gpus_in_another_shape_are_unknown(text):
 def test_a_failing_tool_is_unknown_with_its_words(monkeypatch):
     monkeypatch.setattr(_gpu, "run_tool", lambda argv, timeout: ToolResult(6, recorded("recorded_h200_no_devices.txt"), ""))
     with pytest.raises(UnknownState, match="status 6: No devices were found") as caught:
-        _gpu.query_processes("nvidia-smi", 5)
+        _gpu.query_gpus("nvidia-smi", 5)
     assert caught.value.reason == "tool failed" and "No devices" in caught.value.details["raw"]
 
 

@@ -66,7 +66,27 @@ def test_bad_images_block(change, id):
 
 
 def ray(*nodes):
-    return {"nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
+    return {"ray_error": "", "nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
+
+
+def model(revision, complete=True):
+    return {"revision": revision, "complete": complete, "findings": [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]}
+
+
+@pytest.mark.parametrize(
+    ("second", "ids"),
+    [(model("a" * 40), set()), (model("b" * 40), {"model.same"}), (model("b" * 40, complete=False), set())],
+)
+def test_all_nodes_load_one_revision(second, ids):
+    assert stopping(_findings.models({"spark-1": model("a" * 40), "spark-2": second})) == ids
+
+
+@pytest.mark.parametrize(
+    ("listens", "url"),
+    [("10.0.0.11", "http://10.0.0.11:8000"), ("0.0.0.0", "http://192.168.100.11:8000"), ("fd00::1", "http://[fd00::1]:8000"), ("::", "http://192.168.100.11:8000")],
+)
+def test_where_others_reach_the_api(listens, url):
+    assert _findings.api_url({"api_address": listens, "api_port": 8000}, "192.168.100.11") == url
 
 
 ADDRESSES = {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"}
@@ -87,9 +107,18 @@ def test_gate(answer, ids):
     assert stopping(_findings.gate(answer, ADDRESSES, 1)) == ids
 
 
+def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
+    (found,) = _findings.gate({**ray(), "ray_error": "no answer within 10 s"}, ADDRESSES, 1)
+    assert (found["id"], found["verdict"]) == ("ray.node", "unknown") and "no answer within 10 s" in found["message"]
+
+
+def a_rank(env=None, present=(), source="live"):
+    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "present": list(present), "source": source}
+
+
 def rank_answer(**changes):
     answer = {
-        "ranks": [{"pid": 10, "env": {"A": "1", "B": "x"}, "present": []}],
+        "ranks": [a_rank()],
         "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1},
     }
     return {**answer, **changes}
@@ -116,9 +145,9 @@ def test_proof_holds():
     [
         ({"ranks": []}, "proof.rank_hosts"),
         ({"ranks": [rank_answer()["ranks"][0]] * 2}, "proof.rank_hosts"),
-        ({"ranks": [{"pid": 10, "env": {"A": "1"}, "present": []}]}, "proof.env"),
-        ({"ranks": [{"pid": 10, "env": {"A": "1", "B": "stale"}, "present": []}]}, "proof.env"),
-        ({"ranks": [{"pid": 10, "env": {"A": "1", "B": "x"}, "present": ["VLLM_API_KEY"]}]}, "proof.secrets"),
+        ({"ranks": [a_rank({"A": "1"})]}, "proof.env"),
+        ({"ranks": [a_rank({"A": "1", "B": "stale"})]}, "proof.env"),
+        ({"ranks": [a_rank(present=["VLLM_API_KEY"])]}, "proof.secrets"),
         ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1}}, "proof.device"),
         ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1}}, "proof.capability"),
         ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536}}, "proof.memlock"),
@@ -132,6 +161,13 @@ def test_no_token_is_no_proof():
     assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
 
 
+def test_the_environment_of_a_start_proves_nothing_about_the_rank():
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[a_rank(source="exec")])}
+    found = _findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
+    unknown = [(one["id"], one["node"]) for one in found if one["verdict"] == "unknown"]
+    assert unknown == [("proof.env", "spark-2"), ("proof.secrets", "spark-2")] and stopping(found) == {"proof.env", "proof.secrets"}
+
+
 @pytest.mark.parametrize(
     ("holder", "present", "ids"),
     [
@@ -141,15 +177,15 @@ def test_no_token_is_no_proof():
     ],
 )
 def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder, present, ids):
-    ranks = {node: rank_answer(ranks=[{"pid": 10, "env": EXPECTED[node], "present": present if node == holder else []}]) for node in EXPECTED}
+    ranks = {node: rank_answer(ranks=[a_rank(EXPECTED[node], present if node == holder else [])]) for node in EXPECTED}
     needs = {**PROOF_NEEDS, "stage": "native", "secrets": ["VLLM_API_KEY", "HF_TOKEN"], "api_secrets": ["VLLM_API_KEY"]}
     assert stopping(_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, needs)) == ids
 
 
 def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case():
-    found = _findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
+    found = _findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {"error": "no engine is live"}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
     assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.secrets"}
-    every = _findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
+    every = _findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {"error": "no engine is live"}, EXPECTED, PROOF_NEEDS)
     assert {one["id"] for one in every} == {"proof.secrets", *_findings.PROOF_OF}
     assert set(_findings.PROOF_OF.values()) == set(_profile.PROOFS)
 

@@ -119,6 +119,7 @@ def test_shipped_profiles_are_safe(path: Path):
         (changed(env__shared={"A": ["1"]}), "env.shared.A: expected a string, a number or a boolean, found ['1'] (a list)"),
         (changed(env__shared={1: "x"}), "env.shared: the key 1 is a whole number"),
         (changed(env__per_host={"NCCL_X": "fabric_adress"}), "env.per_host.NCCL_X: 'fabric_adress' is no fact"),
+        (changed(serve={"served_model_name": ["x"]}), "serve.served_model_name: is set by the collection from model.served_names"),
         (changed(serve__port=1), "serve.port: is set by the collection from gb10_api_port"),
         (changed(serve={"tensor-parallel-size": 2}), "serve.tensor_parallel_size: is set by the collection"),
         (changed(serve={"reasoning_parser_plugin": "side_file:other.py"}), "side file 'other.py' is not listed"),

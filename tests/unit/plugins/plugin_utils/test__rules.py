@@ -553,6 +553,15 @@ def test_a_look_into_an_image_is_no_other_cluster():
     assert ids(judged(asked(node(containers=[container(cluster=None, role="probe", name="quiet_turing")])))) == set()
 
 
+def test_beside_the_revision_that_is_served_others_may_lie():
+    old = {**node()["models"][0], "revision": "b" * 40, "refs": []}
+    two = asked(node(models=[old, *node()["models"]]))
+    assert ids(judged(two)) == set()
+    assert ids(judged(two, profile=UNPINNED)) == {"model.pinned"}
+    other = second(node(models=[{**old, "refs": ["main"]}]))
+    assert ids(judged(two, other, UNPINNED)) == {"model.pinned", "model.same"}
+
+
 def test_a_foreigner_beside_a_stale_head_is_named_with_it():
     stale = listener(process="gcs_server", container="node-1731")
     record = judged(asked(node(listeners=[stale, listener()]), replace_stale=True))
