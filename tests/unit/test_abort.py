@@ -18,14 +18,17 @@ ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW, NONE, UNKNOWN = ({"engine": {"live": True, "run_id": "old"}}, {"engine": {"live": True, "run_id": "new"}}, {"engine": {"live": False, "run_id": ""}}, {})  # fmt: skip
 
 
-def lines(before: dict[str, t.Any] | None, now: dict[str, t.Any] | None, *, check_mode: bool = False, memory: dict[str, t.Any] | None = None) -> tuple[bool, str]:
+def lines(
+    before: dict[str, t.Any] | None, now: dict[str, t.Any] | None, *, check_mode: bool = False, head: t.Any = (), worker: t.Any = ()
+) -> tuple[bool, str]:
     """Return whether the role leaves everything alone, and what it says. None: the question was never asked."""
     loader = DataLoader()
+    told = {"__abort_logs": {"files": []}, "__abort_stop": {"failed": False}}
     on_head = {} if now is None else {"__abort_after": now}
     variables = {
         **loader.load_from_file(str(ROOT / "roles/abort/vars/main.yml"), trusted_as_template=True),
         **({} if before is None else {"__abort_before": before}),
-        "hostvars": {"spark-1": {**on_head, "__abort_logs": {"files": []}}, "spark-2": {"__abort_logs": {"files": []}, "__abort_memory": memory or {}}},
+        "hostvars": {"spark-1": {**told, **on_head, **dict(head)}, "spark-2": {**told, **dict(worker)}},
         "__gb10_nodes": ["spark-1", "spark-2"],
         "__abort_reasons": ["spark-2: it broke."],
         "__abort_dir": "/logs",
@@ -56,11 +59,25 @@ def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
     assert told[0] is kept and said in told[1]
 
 
+@pytest.mark.parametrize("result", ["__ray_head_result", "__ray_worker_result", "__native_node_result", "__vllm_server_result"])
+@pytest.mark.parametrize("changed", [True, False])
+def test_what_this_play_put_in_its_place_is_its_own(result, changed):
+    """The old engine was stopped with consent: what its successor left may go although the head is lost."""
+    assert lines(OLD, UNKNOWN, worker={result: {"changed": changed, "failed": True}})[0] is not changed
+
+
+def test_a_node_whose_container_was_not_stopped_is_named():
+    said = lines(NONE, UNKNOWN, head={"__abort_stop": {"failed": True, "msg": "no Docker engine answers"}})[1]
+    assert "Not stopped: what runs on spark-1. Remedy: See that Docker answers there" in said and "are stopped on the other nodes" in said
+    assert "Not stopped" not in lines(NONE, NONE)[1] and "on the other nodes" not in lines(NONE, NONE)[1]
+
+
 def test_check_mode_claims_nothing():
-    assert "Check mode started nothing, and stops nothing." in lines(NONE, NONE, check_mode=True)[1]
+    said = lines(NONE, NONE, check_mode=True, worker={"__abort_memory": {"verdict": "warn", "msg": "9 MiB are missing"}})[1]
+    assert "Check mode started nothing, and stops nothing." in said and "MiB" not in said
 
 
 def test_memory_that_did_not_come_back_is_told_with_its_remedy():
     memory = {"verdict": "warn", "msg": "33100 MiB have not come back", "remedy": "See what holds it."}
-    assert "spark-2: 33100 MiB have not come back Remedy: See what holds it." in lines(NONE, NONE, memory=memory)[1]
-    assert "MiB" not in lines(NONE, NONE, memory={**memory, "verdict": "pass"})[1]
+    assert "spark-2: 33100 MiB have not come back Remedy: See what holds it." in lines(NONE, NONE, worker={"__abort_memory": memory})[1]
+    assert "MiB" not in lines(NONE, NONE, worker={"__abort_memory": {**memory, "verdict": "pass"}})[1]
