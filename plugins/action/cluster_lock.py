@@ -28,7 +28,9 @@ class ActionModule(ActionBase):
 
         result = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)
         lock = result.get("lock")
-        why = ended(lock["holder"], me) if result.get("failed") and lock else None
+        # Check mode warns of what would be refused.
+        refused = result.get("failed") or result.get("verdict") == "warn"
+        why = ended(lock["holder"], me) if refused and lock else None
         if not why:
             return {**base, **result}
 

@@ -399,6 +399,11 @@ class Listener:
             except UnknownState as error:
                 say(control, {"error": str(error)})
 
+    def _forget(self) -> None:
+        """Take back what was measured, for it was measured by other means than what is told with it."""
+        for link in [*self.links, *([self.together] if self.together else [])]:
+            link.update(out_gbits=None, in_gbits=None)
+
     def _transfer(self, control: socket.socket, order: dict[str, t.Any]) -> None:
         try:
             links, ways, seconds = [int(link) for link in order["links"]], tuple(order["ways"]), float(order["seconds"])
@@ -530,10 +535,16 @@ class Prober:
                 if self.method == "rdma" and error.reason != "time over":
                     # What is left is measured by other means, and it is told why.
                     self.method, self.why = "tcp", str(error)
+                    self._forget()
                     todo = transfers(len(self._links), "tcp", self._deadline.left())
                     continue
                 raise
             todo.pop(0)
+
+    def _forget(self) -> None:
+        """Take back what was measured, for it was measured by other means than what is told with it."""
+        for link in [*self.links, *([self.together] if self.together else [])]:
+            link.update(out_gbits=None, in_gbits=None)
 
     def _transfer(self, control: socket.socket, transfer: Transfer, seconds: float) -> None:
         if seconds < LEAST_SECONDS:

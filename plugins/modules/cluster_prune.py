@@ -20,7 +20,7 @@ description:
   - A log below O(log_dir) may go when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
     run stay, whatever their age.
   - A note on what an image holds may go when the image is gone.
-  - Models, secrets, states and volumes are never looked at. A file of another name among the logs is listed in RV(left), and stays.
+  - Models, secrets, states and named volumes are never looked at. A file of another name among the logs is listed in RV(left), and stays.
   - When it removes, everything is read anew just before. What cannot be removed does not keep the others, and the module fails at the end.
   - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started.
 requirements:
@@ -185,6 +185,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import Engine
 from ansible_collections.gb10.cluster.plugins.module_utils._docker_sdk import sdk_client, sdk_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
+from ansible_collections.gb10.cluster.plugins.module_utils._node_container import under_removal
 
 #: How many things that are not ours a result names.
 LEFT_LIMIT = 100
@@ -293,9 +294,16 @@ class Remover:
         again = inspected(self._api, candidate.ref)
         if not _prune.containers(again, {}, self._params["cluster_name"], time.time()):
             return False
-        with sdk_errors(f"removing container {candidate.name}"):
-            # Without force: the engine itself refuses one that was started in this very moment.
-            self._sdk.containers.get(candidate.ref[0]).remove(v=True)
+        try:
+            with sdk_errors(f"removing container {candidate.name}"):
+                # Without force: the engine itself refuses one that was started in this very moment.
+                self._sdk.containers.get(candidate.ref[0]).remove(v=True)
+        except NotFound:
+            return False
+        except ClusterError as error:
+            if not under_removal(error):
+                raise
+            return False
         return True
 
     def _image(self, candidate: _prune.Candidate) -> bool:
@@ -351,8 +359,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     found = survey(api, params, time.time())
     going = found.candidates if params["remove"] else []
     told = {"removed": [candidate.name for candidate in going], "skipped": [], "findings": []}
-    if going and not module.check_mode:
-        told = remove_all(going, Remover(api, params), node)
+    if going:
+        # In check mode, too: without the Docker SDK nothing could go.
+        remover = Remover(api, params)
+        told = told if module.check_mode else remove_all(going, remover, node)
     left = [candidate for candidate in found.candidates if candidate.name not in told["removed"]]
     done = "may go" if not params["remove"] else "would go" if module.check_mode else f"could go, {len(told['removed'])} removed"
     result = {

@@ -134,7 +134,8 @@ def evidence(nodes: t.Iterable[str], results: t.Iterable[Entry]) -> dict[str, En
         node, peer = result["node"], result["peer"]
         mine, theirs = found[node], found[peer]
         mine["errors"] += [{"to": peer, "error": error} for error in result["errors"]]
-        mine["methods"].append({"to": peer, "method": result["method"], "why": result["why"]})
+        if result["links"]:
+            mine["methods"].append({"to": peer, "method": result["method"], "why": result["why"]})
         for link in result["links"]:
             mine["pings"].append({"to": peer, "link": link["link"], "address": link["peer_address"], "mtu": link["mtu"], **link["ping"]})
             shared = {"method": result["method"], "links": 1}

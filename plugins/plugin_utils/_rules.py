@@ -451,6 +451,9 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
     ``asked`` maps a node to ``info`` and ``settings``, ``results`` are what ``fabric_probe`` measured, as :func:`_probe.evidence` takes it.
     """
     seen = _probe.evidence(asked, results)
+    if not results:
+        for one in seen.values():
+            one["errors"].append({"to": "another node", "error": "it takes two nodes"})
     with_probe = {name: {"info": {**one["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": one["settings"]} for name, one in asked.items()}
     return {**judge(with_probe, profile, run, probing(), "fabric"), PROBE: seen}
 

@@ -58,6 +58,13 @@ def test_a_run_that_has_ended_is_taken_over_and_the_reason_says_so(action, monke
     assert second["break_lock"] is True and second["only_id"] == "abc"
 
 
+def test_check_mode_predicts_that_an_ended_run_is_replaced(action, monkeypatch):
+    warned = {**BLOCKED, "failed": False, "verdict": "warn"}
+    action._execute_module.side_effect = [warned, TAKEN]
+    monkeypatch.setattr(cluster_lock, "ended", lambda other, me: "its process 12 on this controller has ended")
+    assert action.run(task_vars={})["taken_over"]
+
+
 def test_a_lock_that_changed_hands_meanwhile_blocks_after_all(action, monkeypatch):
     action._execute_module.side_effect = [BLOCKED, BLOCKED]
     monkeypatch.setattr(cluster_lock, "ended", lambda other, me: "it has ended")

@@ -254,6 +254,24 @@ def test_rdma_that_fails_is_measured_by_tcp_and_told(tools):
     assert prober.links[0]["out_gbits"] > 0.01 and prober.links[0]["in_gbits"] > 0.01
 
 
+def test_what_rdma_carried_is_not_told_as_tcp(tools, monkeypatch):
+    """RDMA breaks off at the last transfer, and no time is left to measure by TCP."""
+
+    def rdma(prober, control, transfer):
+        if prober.together["out_gbits"] is None and len(transfer.links) == 1:
+            return {way: {transfer.links[0]: 97.28} for way in transfer.directions}
+        raise UnknownState("it hangs")
+
+    def tcp(*_args):
+        raise UnknownState("the time of the probe is over", reason="time over")
+
+    monkeypatch.setattr(_fabric_probe.Prober, "_rdma", rdma)
+    monkeypatch.setattr(_fabric_probe.Prober, "_tcp", tcp)
+    prober = Pair(tools).probe(method="rdma")
+    assert prober.method == "tcp" and prober.why == "it hangs" and "time of the probe is over" in prober.errors[0]
+    assert {link[way] for link in [*prober.links, prober.together] for way in ("out_gbits", "in_gbits")} == {None}
+
+
 def test_rdma_whose_answer_nobody_can_read_is_measured_by_tcp(tools):
     (tools / "says").write_text("Segmentation fault\n")
     prober = Pair(tools, links=1).probe(method="rdma")

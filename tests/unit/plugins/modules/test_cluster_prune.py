@@ -31,7 +31,7 @@ class Engine:
         self.known: dict[str, dict] = {}
         self.listed: dict[str, dict] = {}
         self.removed: list[str] = []
-        self.refuses: dict[str, str] = {}
+        self.refuses: dict[str, ClusterError] = {}
         self.images = types.SimpleNamespace(remove=self._remove_image)
         self.containers_seen = 0
 
@@ -94,7 +94,7 @@ class Engine:
 
     def _allowed(self, name):
         if name in self.refuses:
-            raise ClusterError(self.refuses[name])
+            raise self.refuses[name]
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_an_image_that_a_running_container_uses_stays_until_it_does_not(node):
 
 
 def test_one_failure_keeps_none_of_the_others_and_fails_at_the_end(node):
-    node.engine.refuses[OLD_IMAGE] = "removing image: conflict"
+    node.engine.refuses[OLD_IMAGE] = ClusterError("removing image: conflict")
     with pytest.raises(ClusterError, match="1 of 4 could not be removed on .*: removing image: conflict") as caught:
         call(node, remove=True)
     details = caught.value.details
@@ -223,6 +223,22 @@ def test_what_changed_since_it_was_listed_is_left(node, monkeypatch, meanwhile, 
     monkeypatch.setattr(cluster_prune, "remove_all", later)
     result = call(node, remove=True)
     assert stays in short(result["skipped"]) and stays not in short(result["removed"])
+
+
+@pytest.mark.parametrize("error", [NotFound("gone"), ClusterError("removal of container abc is already in progress")])
+def test_a_container_that_somebody_else_removes_is_no_failure(node, error):
+    node.engine.refuses["gb10-gb10-head-id"] = error
+    assert "gb10-gb10-head" in short(call(node, remove=True)["skipped"])
+
+
+def test_check_mode_without_the_sdk_fails_as_the_removal_would(node, monkeypatch):
+    def missing(*_args):
+        raise ClusterError("the Docker SDK is missing")
+
+    monkeypatch.setattr(cluster_prune, "sdk_client", missing)
+    with pytest.raises(ClusterError, match="SDK is missing"):
+        call(node, remove=True, check_mode=True)
+    assert call(node, check_mode=True)["candidates"]
 
 
 def test_nothing_to_remove_needs_no_sdk(node, monkeypatch):

@@ -161,11 +161,12 @@ def test_no_token_is_no_proof():
     assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
 
 
-def test_the_environment_of_a_start_proves_nothing_about_the_rank():
-    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[a_rank(source="exec")])}
+@pytest.mark.parametrize(("present", "secrets"), [((), "unknown"), (("VLLM_API_KEY",), "block")])
+def test_the_environment_of_a_start_proves_nothing_but_a_leak(present, secrets):
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[a_rank(present=present, source="exec")])}
     found = _findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
-    unknown = [(one["id"], one["node"]) for one in found if one["verdict"] == "unknown"]
-    assert unknown == [("proof.env", "spark-2"), ("proof.secrets", "spark-2")] and stopping(found) == {"proof.env", "proof.secrets"}
+    bad = [(one["id"], one["node"], one["verdict"]) for one in found if one["verdict"] != "pass"]
+    assert bad == [("proof.env", "spark-2", "unknown"), ("proof.secrets", "spark-2", secrets)]
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,17 @@ def test_the_preflight_does_not_judge_by_probes():
     assert all("fabric" in rule.tags for rule in _rules.probing())
 
 
+def test_a_cluster_of_one_node_has_no_fabric_that_could_pass():
+    record = _rules.judge_probe(cluster(1), [], PROFILE, RUN)
+    assert record["verdict"] == "unknown" and [one["id"] for one in record["findings"]] == ["probe.measured"]
+    assert "it takes two nodes" in record["findings"][0]["message"]
+
+
+def test_two_without_a_common_subnet_were_measured_by_nothing():
+    record = judged(measured(links=[], together=None, method="tcp", errors=["no subnet in common"]))
+    assert [(one["id"], one["verdict"]) for one in record["findings"]] == [("probe.measured", "unknown")]
+
+
 def test_a_probe_that_did_not_take_place_is_no_pass():
     asked = {name: {"info": one["info"], "zombies": {"findings": []}, "settings": one["settings"]} for name, one in cluster().items()}
     record = _rules.judge(asked, PROFILE, RUN, _rules.probing())

@@ -558,6 +558,7 @@ def test_beside_the_revision_that_is_served_others_may_lie():
     two = asked(node(models=[old, *node()["models"]]))
     assert ids(judged(two)) == set()
     assert ids(judged(two, profile=UNPINNED)) == {"model.pinned"}
+    assert ids(judged(two, second(node(models=[old, {**node()["models"][0], "complete": False}])), UNPINNED)) == {"model.pinned", "model.ready"}
     other = second(node(models=[{**old, "refs": ["main"]}]))
     assert ids(judged(two, other, UNPINNED)) == {"model.pinned", "model.same"}
 
