@@ -50,7 +50,7 @@ options:
     default: 256
   wait_timeout:
     description:
-      - Seconds to wait at most.
+      - Seconds to wait at most. It is waited as long as that where less than noted is available and nothing comes back.
     type: int
     default: 180
   wait_sleep:

@@ -146,7 +146,8 @@ options:
   interrupt_requests:
     description:
       - Stop a live engine although it works on requests, for O(state=stopped) and for a restart alike. With V(false) that is refused.
-      - An engine that does not say how many requests run still loads, or hangs, and is stopped.
+      - An engine that does not say how many requests run still loads, or hangs, and is stopped. So is one that lacks a rank (O(executor=native)), for it
+        answers no request any more.
     type: bool
     default: true
     version_added: 0.2.0
@@ -346,6 +347,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 STOP_MARGIN = 60
 #: Seconds between two looks for the launcher's note after a start.
 START_SLEEP = 0.2
+#: What an error adds once the launcher was told to start: it may do so yet, so the node is no more what it was.
+MAY_HAVE_STARTED = {"changed": True}
 #: What the launcher's status tells beyond whether the engine lives.
 EXTRA_STATUS = ("remaining", "starting", "launcher", "stopping", "unreadable")
 #: Seconds to wait for an answer of the API that only informs.
@@ -545,15 +548,18 @@ def start_engine(params: dict[str, t.Any], paths: _engine.EnginePaths, container
         run = client.api.exec_create(container_id, _launch.argv("run", "--run-id", spec["run_id"]), stdout=False, stderr=False)
         client.api.exec_start(run["Id"], detach=True)
     for _elapsed in clock(params["docker_timeout"], START_SLEEP):
-        with _docker_sdk.sdk_errors("asking how the launcher does"):
-            state = client.api.exec_inspect(run["Id"])
+        try:
+            with _docker_sdk.sdk_errors("asking how the launcher does"):
+                state = client.api.exec_inspect(run["Id"])
+        except ClusterError as error:
+            error.details.update(MAY_HAVE_STARTED)
+            raise
         # In this order: an engine may end before it was seen to begin.
         if _engine.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
             return
         if not state["Running"] and state["ExitCode"] is not None:
             raise not_started(paths, spec["run_id"], state["ExitCode"])
-    # It may do so yet, so this node is no more what it was.
-    raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s", changed=True)
+    raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s", **MAY_HAVE_STARTED)
 
 
 def last_run(api: _docker.EngineApi, paths: _engine.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -702,11 +708,11 @@ def act(
     params: dict[str, t.Any], api: _docker.EngineApi, paths: _engine.EnginePaths, container_id: str, todo: Plan, desired: Desired
 ) -> dict[str, t.Any]:
     """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
-    done: dict[str, t.Any] = {"actions": [], "engine_live": False}
+    done: dict[str, t.Any] = {"actions": []}
     try:
         if todo.stop:
             _launch.refresh(paths)
-            done["stopped"] = stop_engine(api, container_id, params["stop_grace"])
+            done.update(stopped=stop_engine(api, container_id, params["stop_grace"]), engine_live=False)
             done["actions"].append(told(done["stopped"]))
         if todo.start:
             run_id = new_run_id()
@@ -716,7 +722,7 @@ def act(
             done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
             done["actions"].append(f"started run {run_id}")
     except ClusterError as error:
-        error.details = {**done, "changed": bool(done["actions"]), **error.details}
+        error.details = {**done, "changed": bool(done["actions"]) or "stopped" in error.details, **error.details}
         raise
     done["msg"] = "; ".join(done["actions"])
     return done

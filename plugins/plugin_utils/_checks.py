@@ -313,7 +313,9 @@ def _revisions(node: Node) -> list[Entry]:
 
 
 def _wanted(node: Node, entry: Entry) -> bool:
-    return node.needs["model"]["revision"] in (None, entry["revision"])
+    """Say whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
+    pinned = node.needs["model"]["revision"]
+    return entry["revision"] == pinned if pinned else "main" in entry["refs"] or entry["revision"] is None
 
 
 def _ready(node: Node, entries: t.Iterable[Entry]) -> bool:
@@ -857,10 +859,8 @@ def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
     values = {}
     for node in nodes:
         whole = [entry for entry in _revisions(node) if _wanted(node, entry) and entry["complete"]]
-        # Without a pin it is main that is served; what else lies beside it does not matter.
-        served = [entry for entry in whole if node.needs["model"]["revision"] or "main" in entry["refs"]] or whole
-        if served:
-            values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in served))
+        if whole:
+            values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in whole))
     yield from differing(values, repo=nodes[0].needs["model"]["repo"])
 
 

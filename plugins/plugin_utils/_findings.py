@@ -211,7 +211,7 @@ def proof(
             "proof.completion",
             needs["head"],
             "pass" if tokens >= 1 else "block",
-            f"a completion of {tokens} token(s) in {completion.get('seconds')} s." if tokens else f"no completion: {completion['error']}",
+            f"a completion of {tokens} token(s) in {completion.get('seconds')} s." if tokens else f"no completion: {completion.get('error', 'no answer')}",
             measured=tokens,
             needed=1,
             remedy="" if tokens else "run with --tags serve and look at the engine's log",
@@ -240,15 +240,17 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
     """The forwarded variables in each live rank against what its node's container was given; secrets only where they belong."""
     found = []
     for rank in ranks:
-        if rank["source"] != "live":
-            message = f"rank {rank['pid']} does not tell its environment, only that of its start."
-            remedy = "see whether root may read that process (ptrace_scope, seccomp); a finding that is known to be harmless goes into gb10_silenced"
-            found += [finding(id, node, "unknown", message, remedy=remedy) for id in ("proof.env", "proof.secrets")]
-            continue
         wrong = {name: rank["env"].get(name) for name, value in expected.items() if rank["env"].get(name) != value}
         detail = ", ".join(f"{name}={have!r} instead of {expected[name]!r}" for name, have in wrong.items())
+        own = needs["api_secrets"] if node == needs["head"] else []
+        but_own = f" but {', '.join(own)} of its API" if own else ""
+        leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
+        # The environment of a start proves a secret that stands in it, and nothing else.
+        blind = rank["source"] != "live"
         found.append(
-            finding(
+            _blind("proof.env", node, rank)
+            if blind
+            else finding(
                 "proof.env",
                 node,
                 "block" if wrong else "pass",
@@ -258,11 +260,10 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true" if wrong else "",
             )
         )
-        own = needs["api_secrets"] if node == needs["head"] else []
-        but_own = f" but {', '.join(own)} of its API" if own else ""
-        leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
         found.append(
-            finding(
+            _blind("proof.secrets", node, rank)
+            if blind and not leaked
+            else finding(
                 "proof.secrets",
                 node,
                 "block" if leaked else "pass",
@@ -273,6 +274,11 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
             )
         )
     return found
+
+
+def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
+    message = f"rank {rank['pid']} does not tell its environment, only that of its start."
+    return finding(id, node, "unknown", message, remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)")
 
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
@@ -369,7 +375,7 @@ def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
 
 
 def api_url(engine: dict[str, t.Any], address: str) -> str:
-    """Return where others reach the API of a live engine; ``address`` is the head's own, for an API that listens on all of them."""
+    """Return where others reach the API of a live engine; ``address`` is one of the head's, for an API that listens on all of them."""
     host = engine["api_address"]
     return base_url(address if host in WILDCARDS else host, engine["api_port"])
 

@@ -653,7 +653,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
 
 
 def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
-    """What of a plan gets written, given the files that are there: path to SHA-1, empty for none.
+    """What of a plan gets written, given the files that are there: path to SHA-1.
 
     A file that is there with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
     an old inventory and half of a new one would be neither. Returns ``findings`` and ``files``.

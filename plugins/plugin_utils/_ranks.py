@@ -82,19 +82,25 @@ class Together:
 
         Raises :class:`ClusterError` when another node failed, or does not take part. A failure of this node is in ``result``.
         """
-        plan = self._run("started", True, False)
+        # With consent, for whether requests can still be answered is known when all have told.
+        plan = self._run("started", True, True)
         if plan.get("failed"):
             result.update(plan)
             return
         self._meeting.tell(PLAN, {"changed": plan["changed"], "live": plan["engine_live"], "reason": plan["reason"]})
         plans = self._hear(PLAN, PLAN_SECONDS, self._all_told)
-        reason = reason_to_start(plans)
+        reason, dead = reason_to_start(plans), bool(missing_ranks(plans))
+        if reason and not dead:
+            asked = self._run("started", True, False)
+            if asked.get("failed"):
+                result.update(asked)
+                return
         if not reason or check_mode:
             result.update(predicted(plan, reason) if reason else plan)
             return
         result.update(predicted(plan, reason), actions=[], changed=False)
         # Requests of an engine without all its ranks are never answered: nobody can lose them.
-        if self._stop(result, bool(missing_ranks(plans))):
+        if self._stop(result, dead):
             self._go(result)
 
     def _stop(self, result: Result, interrupt: bool) -> bool:
