@@ -203,7 +203,7 @@ def read_text(path: str) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if len(raw) > FILE_LIMIT:
-        raise UnknownState(f"{path} is too large for a list of variables ({FILE_LIMIT} bytes are read)", raw=repr(raw[:200]))
+        raise UnknownState(f"{path} is too large for a list of variables ({FILE_LIMIT} bytes are read)")
     return raw.decode("utf-8", "replace")
 
 

@@ -15,7 +15,10 @@ from ansible.template import Templar
 
 ROOT = Path(__file__).resolve().parents[2]
 
-OLD, NEW, NONE, UNKNOWN = ({"engine": {"live": True, "run_id": "old"}}, {"engine": {"live": True, "run_id": "new"}}, {"engine": {"live": False, "run_id": ""}}, {})  # fmt: skip
+OLD = {"engine": {"live": True, "run_id": "old"}}
+NEW = {"engine": {"live": True, "run_id": "new"}}
+NONE = {"engine": {"live": False, "run_id": ""}}
+UNKNOWN: dict[str, t.Any] = {}
 
 
 def lines(

@@ -189,7 +189,10 @@ def test_a_restart_that_fails_after_the_stop_has_changed_the_node(node, monkeypa
 
 
 def test_a_start_that_fails_at_once_has_changed_nothing(node, monkeypatch):
-    monkeypatch.setattr(vllm_serve, "ship", lambda *_args: (_ for _ in ()).throw(ClusterError("no room")))
+    def fail(*_args):
+        raise ClusterError("no room")
+
+    monkeypatch.setattr(vllm_serve, "ship", fail)
     with pytest.raises(ClusterError, match="no room") as caught:
         node.work(Api())
     assert (caught.value.details["changed"], caught.value.details["actions"]) == (False, [])
