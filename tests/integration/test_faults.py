@@ -99,6 +99,7 @@ def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
+@pytest.mark.third
 def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"):
         played = lab.play(gb10_offline=True)
@@ -165,6 +166,7 @@ def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) 
     fault.completes()
 
 
+@pytest.mark.third
 def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, "/dev/infiniband"):
         played = lab.play()
