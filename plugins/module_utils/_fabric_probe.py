@@ -399,11 +399,6 @@ class Listener:
             except UnknownState as error:
                 say(control, {"error": str(error)})
 
-    def _forget(self) -> None:
-        """Take back what was measured, for it was measured by other means than what is told with it."""
-        for link in [*self.links, *([self.together] if self.together else [])]:
-            link.update(out_gbits=None, in_gbits=None)
-
     def _transfer(self, control: socket.socket, order: dict[str, t.Any]) -> None:
         try:
             links, ways, seconds = [int(link) for link in order["links"]], tuple(order["ways"]), float(order["seconds"])

@@ -62,6 +62,17 @@ def lose_ssh(lab: Lab, host: str) -> None:
     lab.run(host, "pkill", "--full", "^sshd: spark", check=False)
 
 
+def play_losing_ssh(lab: Lab, text: str, host: str) -> tuple[Play, float]:
+    """Play, and lose ssh to a node as soon as the play prints a text. Returns the play and when ssh was lost, in seconds since the epoch; it is back then."""
+    cut = Once(text, lambda: lose_ssh(lab, host))
+    try:
+        played = lab.play(on_output=cut)
+        cut.join()
+    finally:
+        lab.run(host, "systemctl", "start", "ssh")
+    return played, cut.at
+
+
 @pytest.mark.parametrize("words", [*PASSING, "/usr/bin/python3"], ids=lambda words: words.strip("-_/").replace(" ", "-"))
 def test_the_search_for_what_is_left_behind_finds_it(lab: Lab, words: str) -> None:
     """It finds a process that has these words in its command line, and nothing where there is none."""
@@ -226,13 +237,8 @@ def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
 
 def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fault: Fault) -> None:
     """Nobody can say any more whether the engine serves: it is left alone, with the rank on the other node."""
-    cut = Once(TO_PROOF, lambda: lose_ssh(lab, HEAD))
-    try:
-        played = lab.play(on_output=cut)
-        cut.join()
-    finally:
-        lab.run(HEAD, "systemctl", "start", "ssh")
-    fault.now(cut.at)
+    played, cut_at = play_losing_ssh(lab, TO_PROOF, HEAD)
+    fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {HEAD}. Remedy: See that ssh answers there"
     kept = "Whether the engine that served before this play still serves could not be told, so nothing was stopped."
     fault.answered(played, HEAD, unheard, kept, where=HEAD)
@@ -504,18 +510,13 @@ def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fau
 
 
 def test_ssh_lost_during_load(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    cut = Once(IN_LOAD, lambda: lose_ssh(lab, WORKER))
-    try:
-        played = lab.play(on_output=cut)
-        cut.join()
-    finally:
-        lab.run(WORKER, "systemctl", "start", "ssh")
+    played, cut_at = play_losing_ssh(lab, IN_LOAD, WORKER)
     if played.rc == 0:
         # The engine was ready before the loss counted: a lost look is no failure of what serves.
         fault.row.seconds, fault.row.where = "none", WORKER
         fault.left(live=True)
     else:
-        fault.now(cut.at)
+        fault.now(cut_at)
         unheard = f"Not reached any more, so what runs there is unknown: {WORKER}. Remedy: See that ssh answers there"
         fault.answered(played, WORKER, unheard, "are stopped on the other nodes; the next run replaces them", where=WORKER)
         fault.gathered(played, HEAD)
