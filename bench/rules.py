@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 init_plugin_loader([str(ROOT / "collections")])
 
 # Only now can the collection be found.
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile, _rules  # noqa: E402
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
 HEALTHY = ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json"
 #: What the issue allows: CPU seconds for 64 nodes, and CPU milliseconds for one more rule on one node.
@@ -79,7 +80,7 @@ def settings(number: int, count: int) -> dict[str, t.Any]:
     }
 
 
-def more_rules(rules: t.Sequence[_rules.Rule], copies: int) -> list[_rules.Rule]:
+def more_rules(rules: t.Sequence[judging.Rule], copies: int) -> list[judging.Rule]:
     """Return the rules with copies of each under other ids."""
     named = [
         dataclasses.replace(rule, id=f"{rule.id}_{number}", after=tuple(f"{id}_{number}" for id in rule.after)) for number in range(copies) for rule in rules
@@ -104,18 +105,18 @@ def main() -> None:
     parser.add_argument("--answer", type=Path, nargs="+", default=[HEALTHY])
     options = parser.parse_args()
 
-    profile = _profile.load("nemotron_3_super_tp2")
+    profile = profiles.load("nemotron_3_super_tp2")
     run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
     asked = answers(options.answer, options.nodes)
-    rules = _rules.shipped()
-    loaded = cpu_seconds(lambda: _rules.parsed(_rules.TABLE.read_text(encoding="utf-8")), options.repeat)
-    record = _rules.judge(copy.deepcopy(asked), profile, run)
+    rules = judging.shipped()
+    loaded = cpu_seconds(lambda: judging.parsed(judging.TABLE.read_text(encoding="utf-8")), options.repeat)
+    record = judging.judge(copy.deepcopy(asked), profile, run)
 
-    all_rules = cpu_seconds(lambda: _rules.judge(asked, profile, run), options.repeat)
+    all_rules = cpu_seconds(lambda: judging.judge(asked, profile, run), options.repeat)
     many = more_rules(rules, COPIES)
-    many_rules = cpu_seconds(lambda: _rules.judge(asked, profile, run, many), options.repeat)
+    many_rules = cpu_seconds(lambda: judging.judge(asked, profile, run, many), options.repeat)
     per_rule_ms = (many_rules - all_rules) / (len(many) - len(rules)) / options.nodes * 1000
-    one_node = cpu_seconds(lambda: _rules.judge(dict([next(iter(asked.items()))]), profile, run), options.repeat)
+    one_node = cpu_seconds(lambda: judging.judge(dict([next(iter(asked.items()))]), profile, run), options.repeat)
 
     print(f"rules                    {len(rules)}, read in {loaded * 1000:.0f} ms of CPU")
     print(f"nodes                    {options.nodes}, {len(record['findings'])} findings")

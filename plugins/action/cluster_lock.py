@@ -11,7 +11,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._holder import ended, holder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lock.holder import ended, holder
 
 MODULE = "gb10.cluster.cluster_lock"
 

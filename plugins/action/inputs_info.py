@@ -7,7 +7,9 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _inputs, _profile, _table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
 
 class ActionModule(ActionBase):
@@ -22,8 +24,8 @@ class ActionModule(ActionBase):
         answer = self._settings(task_vars) if arguments["passwords_of"] is None else self._passwords(task_vars["hostvars"], arguments["passwords_of"])
         return {
             "changed": False,
-            "msg": _table.counts(answer["findings"]),
-            "verdict": _table.worst(answer["findings"]),
+            "msg": table.counts(answer["findings"]),
+            "verdict": table.worst(answer["findings"]),
             "remedy": "",
             "reason": "",
             "actions": [],
@@ -32,22 +34,22 @@ class ActionModule(ActionBase):
 
     def _settings(self, task_vars):
         """The settings of this host, and how Ansible reaches it."""
-        missing = sorted(set(_inputs.settings()) - set(task_vars))
+        missing = sorted(set(inputs.settings()) - set(task_vars))
         if missing:
             raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or use gb10.cluster.validate")
         host = task_vars["inventory_hostname"]
-        values, failures = self._evaluate(task_vars, _inputs.settings())
+        values, failures = self._evaluate(task_vars, inputs.settings())
         # A default that is made from another setting fails with it; the one that was set is the one to correct.
-        derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == _inputs.settings()[name].get("default")}
+        derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == inputs.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
-        login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *_inputs.KEY_FILES))
+        login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *inputs.KEY_FILES))
         return {
             "login": {
                 "connection": login.get("ansible_connection", "ssh"),
                 "host": login.get("ansible_host", host),
                 "port": login.get("ansible_port", 22),
             },
-            **_inputs.judge_host(host, values, own or failures, login, list(task_vars), _profile.roots(task_vars)),
+            **inputs.judge_host(host, values, own or failures, login, list(task_vars), profiles.roots(task_vars)),
         }
 
     def _passwords(self, hostvars, hosts):
@@ -58,10 +60,10 @@ class ActionModule(ActionBase):
                 variables = hostvars[host]
             except AnsibleError as error:
                 # Ansible reads group_vars and host_vars when they are first asked for.
-                failures[host] = {"a file with variables of this host (group_vars or host_vars)": _inputs.Failure.of(str(error))}
+                failures[host] = {"a file with variables of this host (group_vars or host_vars)": inputs.Failure.of(str(error))}
             else:
-                failures[host] = self._evaluate(variables, _inputs.PASSWORDS)[1]
-        return {"findings": _inputs.judge_passwords(failures)}
+                failures[host] = self._evaluate(variables, inputs.PASSWORDS)[1]
+        return {"findings": inputs.judge_passwords(failures)}
 
     def _evaluate(self, variables, names):
         """The values of those variables that are defined and can be evaluated, and why the others can't."""
@@ -72,5 +74,5 @@ class ActionModule(ActionBase):
             try:
                 values[name] = self._templar.template(variables[name])
             except AnsibleError as error:
-                failures[name] = _inputs.Failure.of(str(error))
+                failures[name] = inputs.Failure.of(str(error))
         return values, failures

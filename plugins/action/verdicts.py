@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
 display = Display()
 
@@ -42,22 +42,22 @@ class ActionModule(ActionBase):
             required_by={"record_path": ["record"]},
         )
         record = arguments["record"] or {"findings": arguments["findings"], "matrix": {}}
-        findings = _table.silence(record["findings"], arguments["silenced"])
+        findings = table.silence(record["findings"], arguments["silenced"])
         if arguments["record_path"] and not self._task.check_mode:
             write(arguments["record_path"], record)
-        verdict = _table.worst(findings)
-        title = f"{arguments['title']}: {_table.summary(_table.tally(findings, record['matrix']))}"
+        verdict = table.worst(findings)
+        title = f"{arguments['title']}: {table.summary(table.tally(findings, record['matrix']))}"
         shown = findings if arguments["show"] == "all" else [finding for finding in findings if finding["verdict"] != "pass"]
-        blocks = [block for block in (_table.grid(record["matrix"]), _table.render(shown)) if block]
+        blocks = [block for block in (table.grid(record["matrix"]), table.render(shown)) if block]
         lines = [f"  {line}".rstrip() for line in itertools.chain.from_iterable((*block, "") for block in blocks)]
         note = ["", *arguments["note"].rstrip().splitlines()] if arguments["note"] else []
         display.display("\n".join(["\n".join([title, *lines]).rstrip(), *note]))
-        stopping = (*_table.STOPPING, "warn") if arguments["fail_on_warn"] else _table.STOPPING if arguments["fail_on_block"] else ()
+        stopping = (*table.STOPPING, "warn") if arguments["fail_on_warn"] else table.STOPPING if arguments["fail_on_block"] else ()
         stopped = verdict in stopping
         return {
             "changed": False,
             "failed": stopped,
-            "msg": _table.reasons(findings, stopping) if stopped else title,
+            "msg": table.reasons(findings, stopping) if stopped else title,
             "verdict": verdict,
             # A record has them already, and a failed task prints all it returns.
             **({} if arguments["record"] else {"findings": findings}),

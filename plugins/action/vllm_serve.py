@@ -5,7 +5,7 @@
 """Controller side of vllm_serve: runs the module once, then looks at the node until a token came back or something failed.
 
 The instances on head and workers run at once. Each looks at its own node alone; what decides for all (the first failure, or
-the head's token) they tell each other through a :class:`Meeting`. Without Ray they also start their ranks as one, see :mod:`_ranks`.
+the head's token) they tell each other through a :class:`Meeting`. Without Ray they also start their ranks as one, see :mod:`ranks`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import clock_text, end_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
-from ansible_collections.gb10.cluster.plugins.module_utils._serve_spec import ARGUMENT_SPEC
-from ansible_collections.gb10.cluster.plugins.module_utils._vllm_args import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-from ansible_collections.gb10.cluster.plugins.plugin_utils._failures import Diagnosis
-from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import AnotherFailed, Meeting
-from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import Progress, minutes
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ranks import Together
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.meeting import AnotherFailed, Meeting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress, minutes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import Together
 
 MODULE = "gb10.cluster.vllm_serve"
 INFO = "gb10.cluster.vllm_serve_info"

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _findings, _init, _inputs, _probe, _rules, _table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence, stage_findings
 
 
 class FilterModule:
@@ -14,21 +17,21 @@ class FilterModule:
 
     def filters(self):
         return {
-            "api_url": _findings.api_url,
-            "doctor_rules": _rules.judge_stacks,
-            "fabric_findings": _rules.judge_probe,
-            "fabric_lines": _probe.lines,
-            "fabric_rounds": _probe.plan,
-            "failure_lines": _findings.failure_lines,
-            "findings_verdict": _table.verdict,
-            "gate_findings": _findings.gate,
-            "image_findings": _findings.images,
-            "init_plan": _init.plan,
-            "init_writes": _init.writes,
-            "input_findings": _inputs.judge_cluster,
-            "model_findings": _findings.models,
-            "preflight_rules": _rules.judge,
-            "proof_findings": _findings.proof,
-            "stage_seconds": _findings.stage_seconds,
-            "teardown_findings": _findings.teardown,
+            "api_url": stage_findings.api_url,
+            "doctor_rules": judging.judge_stacks,
+            "fabric_findings": judging.judge_probe,
+            "fabric_lines": probe_evidence.lines,
+            "fabric_rounds": probe_evidence.plan,
+            "failure_lines": stage_findings.failure_lines,
+            "findings_verdict": table.verdict,
+            "gate_findings": stage_findings.gate,
+            "image_findings": stage_findings.images,
+            "init_plan": inventory.plan,
+            "init_writes": inventory.writes,
+            "input_findings": inputs.judge_cluster,
+            "model_findings": stage_findings.models,
+            "preflight_rules": judging.judge,
+            "proof_findings": stage_findings.proof,
+            "stage_seconds": stage_findings.stage_seconds,
+            "teardown_findings": stage_findings.teardown,
         }

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _leavings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import leavings
 
 
 class FilterModule:
     """Filters of the collection."""
 
     def filters(self):
-        return {"leavings_lines": _leavings.lines}
+        return {"leavings_lines": leavings.lines}

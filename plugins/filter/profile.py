@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _catalogue, _executor, _profile
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, executors, profiles
 
 
 def serve_arguments(profile, overrides=None, executor=None):
     """Serve arguments of a profile as typed data."""
     try:
-        return _profile.serve_arguments(profile, overrides, executor)
-    except _profile.ProfileError as error:
+        return profiles.serve_arguments(profile, overrides, executor)
+    except profiles.ProfileError as error:
         raise AnsibleFilterError(str(error)) from error
 
 
 def choose_executor(profile, image=None, predict=False):
     """What spreads a profile's ranks over the nodes, and why."""
     try:
-        return _executor.choose(profile, image, predict)
-    except _profile.ProfileError as error:
+        return executors.choose(profile, image, predict)
+    except profiles.ProfileError as error:
         raise AnsibleFilterError(str(error)) from error
 
 
@@ -32,10 +32,10 @@ class FilterModule:
 
     def filters(self):
         return {
-            "catalogue_findings": _catalogue.findings,
+            "catalogue_findings": catalogue.findings,
             "choose_executor": choose_executor,
-            "node_env": _profile.node_env,
-            "per_host_names": _profile.per_host_names,
+            "node_env": profiles.node_env,
+            "per_host_names": profiles.per_host_names,
             "serve_arguments": serve_arguments,
-            "snapshot_path": _profile.snapshot_path,
+            "snapshot_path": profiles.snapshot_path,
         }

@@ -53,8 +53,8 @@ _raw:
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._catalogue import catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import ProfileError, roots
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.catalogue import catalogue
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError, roots
 
 
 class LookupModule(LookupBase):

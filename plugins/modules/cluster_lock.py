@@ -126,28 +126,28 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _lock
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 
-def read_breakable(path: str, *, break_lock: bool) -> _lock.Lock | None:
+def read_breakable(path: str, *, break_lock: bool) -> cluster_locks.Lock | None:
     """Return the lock at ``path``; one that cannot be read may be broken as well, when a person says so."""
     try:
-        return _lock.read(path)
+        return cluster_locks.read(path)
     except UnknownState as error:
-        if not break_lock or error.reason != _lock.NOT_UNDERSTOOD:
+        if not break_lock or error.reason != cluster_locks.NOT_UNDERSTOOD:
             raise
-        return _lock.Lock(id="", holder={}, acquired_at="an unknown time", age=0)
+        return cluster_locks.Lock(id="", holder={}, acquired_at="an unknown time", age=0)
 
 
-def as_result(current: _lock.Lock | None, path: str, holder: dict[str, t.Any], action: str | None, reason: str) -> dict[str, t.Any]:
+def as_result(current: cluster_locks.Lock | None, path: str, holder: dict[str, t.Any], action: str | None, reason: str) -> dict[str, t.Any]:
     return {
         # A lock is a record: a second run would never be "unchanged" if taking it counted.
         "changed": False,
         "lock_path": path,
         "lock": dataclasses.asdict(current) if current else None,
-        "held": current is not None and current.id == _lock.holder_id(holder),
+        "held": current is not None and current.id == cluster_locks.holder_id(holder),
         "taken_over": action == "take over",
         "actions": [f"{action} lock {path}"] if action else [],
         "reason": reason,
@@ -160,9 +160,9 @@ def preview(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
     holder = params["holder"]
     current = read_breakable(path, break_lock=params["break_lock"])
     if params["state"] == "released":
-        return as_result(current, path, holder, *_lock.decide_release(current, holder, break_lock=params["break_lock"]))
+        return as_result(current, path, holder, *cluster_locks.decide_release(current, holder, break_lock=params["break_lock"]))
     try:
-        decision = _lock.decide_acquire(current, holder, break_lock=params["break_lock"], only_id=params["only_id"])
+        decision = cluster_locks.decide_acquire(current, holder, break_lock=params["break_lock"], only_id=params["only_id"])
     except ClusterError as error:
         return {**as_result(current, path, holder, None, str(error)), "verdict": "warn", "remedy": error.remedy}
     return as_result(current, path, holder, *decision)
@@ -171,24 +171,24 @@ def preview(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
 def acquire(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
     holder = params["holder"]
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with _lock.exclusive(os.path.dirname(path)):
+    with cluster_locks.exclusive(os.path.dirname(path)):
         current = read_breakable(path, break_lock=params["break_lock"])
-        action, reason = _lock.decide_acquire(current, holder, break_lock=params["break_lock"], only_id=params["only_id"])
+        action, reason = cluster_locks.decide_acquire(current, holder, break_lock=params["break_lock"], only_id=params["only_id"])
         if action:
-            _lock.write(path, _lock.dump(holder, datetime.datetime.now(datetime.timezone.utc)), replace=action == "take over")
-        return as_result(_lock.read(path), path, holder, action, reason)
+            cluster_locks.write(path, cluster_locks.dump(holder, datetime.datetime.now(datetime.timezone.utc)), replace=action == "take over")
+        return as_result(cluster_locks.read(path), path, holder, action, reason)
 
 
 def release(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
     holder = params["holder"]
     if not os.path.isdir(os.path.dirname(path)):
         return as_result(None, path, holder, None, "nobody holds the lock")
-    with _lock.exclusive(os.path.dirname(path)):
+    with cluster_locks.exclusive(os.path.dirname(path)):
         current = read_breakable(path, break_lock=params["break_lock"])
-        action, reason = _lock.decide_release(current, holder, break_lock=params["break_lock"])
+        action, reason = cluster_locks.decide_release(current, holder, break_lock=params["break_lock"])
         if action:
             os.unlink(path)
-        return as_result(_lock.read(path), path, holder, action, reason)
+        return as_result(cluster_locks.read(path), path, holder, action, reason)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

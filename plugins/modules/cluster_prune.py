@@ -180,12 +180,13 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _prune
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._docker_sdk import sdk_client, sdk_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, prune
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import sdk_client, sdk_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
-from ansible_collections.gb10.cluster.plugins.module_utils._node_container import under_removal
+from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import under_removal
 
 #: How many things that are not ours a result names.
 LEFT_LIMIT = 100
@@ -199,8 +200,8 @@ Params = dict[str, t.Any]
 class Survey(t.NamedTuple):
     """What may go, and what stays although it lies among ours."""
 
-    candidates: list[_prune.Candidate]
-    left: list[_prune.Left]
+    candidates: list[prune.Candidate]
+    left: list[prune.Left]
 
 
 def inspected(api: EngineApi, ids: t.Iterable[str]) -> list[dict[str, t.Any]]:
@@ -222,13 +223,13 @@ def log_bytes(container: dict[str, t.Any]) -> int:
         return 0
 
 
-def survey_containers(api: EngineApi, params: Params, now: float) -> list[_prune.Candidate]:
-    labels = [f"{_docker.LABEL_OWNER}={_docker.OWNER}"]
-    listed = api.get("/containers/json", all=1, size=1, filters={"label": labels, "status": list(_prune.STOPPED)})
+def survey_containers(api: EngineApi, params: Params, now: float) -> list[prune.Candidate]:
+    labels = [f"{engine_api.LABEL_OWNER}={engine_api.OWNER}"]
+    listed = api.get("/containers/json", all=1, size=1, filters={"label": labels, "status": list(prune.STOPPED)})
     found = inspected(api, (entry["Id"] for entry in listed))
     logs = {entry["Id"]: log_bytes(entry) for entry in found}
     sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
-    return _prune.containers(found, sizes, params["cluster_name"], now)
+    return prune.containers(found, sizes, params["cluster_name"], now)
 
 
 def used_images(api: EngineApi, going: t.Collection[str]) -> set[str]:
@@ -236,26 +237,26 @@ def used_images(api: EngineApi, going: t.Collection[str]) -> set[str]:
     return {entry["ImageID"] for entry in api.containers({}) if entry["Id"] not in going}
 
 
-def survey_images(api: EngineApi, params: Params, going: t.Collection[str], now: float) -> tuple[_prune.Judged, set[str]]:
+def survey_images(api: EngineApi, params: Params, going: t.Collection[str], now: float) -> tuple[prune.Judged, set[str]]:
     """Return the judged images, and the ids of all images that stay."""
     everything = api.get("/images/json", all=1)
-    ours = api.get("/images/json", filters={"label": [_prune.LABEL_RECIPE]})
+    ours = api.get("/images/json", filters={"label": [prune.LABEL_RECIPE]})
     histories = {image["Id"]: api.get(f"/images/{image['Id']}/history") for image in ours}
     sizes = {image["Id"]: image["Size"] for image in everything}
-    judged = _prune.images(ours, histories, sizes, used_images(api, going), params["keep_images"], params["days"], now)
+    judged = prune.images(ours, histories, sizes, used_images(api, going), params["keep_images"], params["days"], now)
     gone = {image["Id"] for image in ours for candidate in judged.candidates if names(image) == candidate.ref}
     return judged, set(sizes) - gone
 
 
 def names(image: dict[str, t.Any]) -> tuple[str, ...]:
     """Return what an image is removed by: all its names, or its id when it has none."""
-    return tuple(_prune.references(image)) or (image["Id"],)
+    return tuple(prune.references(image)) or (image["Id"],)
 
 
 def kept_runs(params: Params) -> set[str]:
     """Return the engine's runs whose logs stay: the last one that was noted, and one that is about to start."""
-    paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    notes = (_engine.read_note(os.path.join(paths.run, "run.json")), _engine.read_note(os.path.join(paths.launch, "engine.json")))
+    paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+    notes = (engine_state.read_note(os.path.join(paths.run, "run.json")), engine_state.read_note(os.path.join(paths.launch, "engine.json")))
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 
@@ -266,8 +267,8 @@ def survey(api: EngineApi, params: Params, now: float) -> Survey:
     containers = survey_containers(api, params, now)
     images, staying = survey_images(api, params, {container_id for candidate in containers for container_id in candidate.ref}, now)
     files = [
-        _prune.logs(logs, _prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
-        _prune.contracts(notes, _prune.files_below(notes), staying, now),
+        prune.logs(logs, prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
+        prune.contracts(notes, prune.files_below(notes), staying, now),
     ]
     return Survey(
         [*containers, *images.candidates, *(candidate for judged in files for candidate in judged.candidates)],
@@ -286,13 +287,13 @@ class Remover:
         self._params = params
         self._sdk = sdk_client(params["docker_socket"], params["docker_timeout"])
 
-    def __call__(self, candidate: _prune.Candidate) -> bool:
+    def __call__(self, candidate: prune.Candidate) -> bool:
         """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed."""
         return {"container": self._container, "image": self._image, "log": self._file, "note": self._file}[candidate.kind](candidate)
 
-    def _container(self, candidate: _prune.Candidate) -> bool:
+    def _container(self, candidate: prune.Candidate) -> bool:
         again = inspected(self._api, candidate.ref)
-        if not _prune.containers(again, {}, self._params["cluster_name"], time.time()):
+        if not prune.containers(again, {}, self._params["cluster_name"], time.time()):
             return False
         try:
             with sdk_errors(f"removing container {candidate.name}"):
@@ -306,7 +307,7 @@ class Remover:
             return False
         return True
 
-    def _image(self, candidate: _prune.Candidate) -> bool:
+    def _image(self, candidate: prune.Candidate) -> bool:
         image = self._api.image(candidate.ref[0])
         if image is None or names(image) != candidate.ref or image["Id"] in used_images(self._api, ()):
             return False
@@ -315,13 +316,13 @@ class Remover:
                 self._sdk.images.remove(name)
         return True
 
-    def _file(self, candidate: _prune.Candidate) -> bool:
+    def _file(self, candidate: prune.Candidate) -> bool:
         path, *images = candidate.ref
         if any(self._api.image(image) for image in images):
             return False
         try:
             status = os.lstat(path)
-            if not stat.S_ISREG(status.st_mode) or _prune.age_of(status.st_mtime, time.time()) < candidate.age:
+            if not stat.S_ISREG(status.st_mode) or prune.age_of(status.st_mtime, time.time()) < candidate.age:
                 return False
             os.remove(path)
         except FileNotFoundError:
@@ -331,7 +332,7 @@ class Remover:
         return True
 
 
-def remove_all(candidates: list[_prune.Candidate], remove: t.Callable[[_prune.Candidate], bool], node: str) -> dict[str, t.Any]:
+def remove_all(candidates: list[prune.Candidate], remove: t.Callable[[prune.Candidate], bool], node: str) -> dict[str, t.Any]:
     """Remove each candidate, whatever became of the others, and return what the result says about it."""
     told: dict[str, list[t.Any]] = {"removed": [], "skipped": [], "findings": []}
     for candidate in candidates:
@@ -346,7 +347,7 @@ def remove_all(candidates: list[_prune.Candidate], remove: t.Callable[[_prune.Ca
 # -- the module ------------------------------------------------------------------------------------------------------
 
 
-def snapshot(candidates: t.Iterable[_prune.Candidate]) -> dict[str, t.Any]:
+def snapshot(candidates: t.Iterable[prune.Candidate]) -> dict[str, t.Any]:
     """Return one side of the diff."""
     return {"leavings": [f"{candidate.kind} {candidate.name}" for candidate in candidates]}
 

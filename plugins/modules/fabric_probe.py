@@ -255,9 +255,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _fabric_probe, _serving
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
 
 Params = dict[str, t.Any]
 
@@ -322,15 +323,15 @@ def check(params: Params, check_mode: bool) -> dict[str, t.Any]:
 def listen(params: Params, check_mode: bool) -> dict[str, t.Any]:
     if check_mode:
         return {"msg": NOT_PROBED, "probed": False, "ports": []}
-    listener = _fabric_probe.Listener(params["links"], params["token"], params["ib_write_bw"], params["wait"], params["seconds"])
+    listener = fabric_probe.Listener(params["links"], params["token"], params["ib_write_bw"], params["wait"], params["seconds"])
     ports = listener.ports
-    _fabric_probe.detach(listener, params["wait"] + params["seconds"] + ALARM_MARGIN)
+    fabric_probe.detach(listener, params["wait"] + params["seconds"] + ALARM_MARGIN)
     places = ", ".join(f"{link['address']}:{port}" for link, port in zip(params["links"], ports))
     return {"msg": f"listens on {places} for {params['wait']} s", "probed": True, "ports": ports}
 
 
 def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
-    prober = _fabric_probe.Prober(
+    prober = fabric_probe.Prober(
         [{**link, "peer_port": port} for link, port in zip(params["links"], params["peer_ports"] or itertools.repeat(0))],
         params["token"],
         method=params["method"],
@@ -360,8 +361,8 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
 def who_serves(params: Params) -> list[str]:
     """Return who serves on this node, in words. The notes of our clusters are root's: only the check, which comes first, asks for them."""
     if params["state"] == "check":
-        return _serving.serving(params["state_dir"], params["proc_root"])
-    return _serving.serving_processes(params["proc_root"])
+        return engines.serving(params["state_dir"], params["proc_root"])
+    return engines.serving_processes(params["proc_root"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

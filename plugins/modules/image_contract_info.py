@@ -144,8 +144,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _image_probe
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
@@ -157,10 +157,10 @@ CONTRACT_KEYS = {"python", "architecture", "versions", "programs", "packages", "
 
 def parse_answer(stdout: str) -> dict[str, t.Any]:
     """Return the contract in what the probe printed. Raises ValueError when there is none."""
-    line = next((line for line in stdout.splitlines() if line.startswith(_image_probe.MARK)), None)
+    line = next((line for line in stdout.splitlines() if line.startswith(image_probe.MARK)), None)
     if line is None:
         raise ValueError("no answer in its output")
-    contract = json.loads(line[len(_image_probe.MARK):])
+    contract = json.loads(line[len(image_probe.MARK):])
     if not isinstance(contract, dict) or not CONTRACT_KEYS <= contract.keys():
         raise ValueError("an answer that lacks what it must have")
     return contract
@@ -233,7 +233,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if image is None:
         return {**ABSENT, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
 
-    probe = inspect.getsource(_image_probe)
+    probe = inspect.getsource(image_probe)
     digest = hashlib.sha256(probe.encode()).hexdigest()
     path = os.path.join(params["state_dir"], "image-contracts", f"{image['Id'].partition(':')[2]}.json")
     kept = read_cache(path, digest)

@@ -162,9 +162,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _accounting, _gpu_xml, _memory, _module, _serving, _zombies
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 LEAST = {"max_uptime": 1, "settle_mb": 1, "settle_sleep": 1, "settle_timeout": 0, "tool_timeout": 1}
@@ -190,11 +193,11 @@ def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> lis
     else:
         if names:
             found.append(f"containers of this collection run: {', '.join(names)}")
-    found += [f"an engine runs: {who}" for who in _serving.serving(params["state_dir"], params["proc_root"])]
-    compute = [process for process in _zombies.listed(gpus) if "C" in (process["type"] or "C")]
+    found += [f"an engine runs: {who}" for who in engines.serving(params["state_dir"], params["proc_root"])]
+    compute = [process for process in zombies.listed(gpus) if "C" in (process["type"] or "C")]
     if compute:
         found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")
-    if _zombies.unified(gpus) is not True:
+    if zombies.unified(gpus) is not True:
         found.append("the GPU has memory of its own, so nothing of it can be missing here" if gpus else "there is no GPU")
     return found
 
@@ -207,17 +210,17 @@ def watch(params: Params) -> tuple[dict[str, int], list[int]]:
     for waited in clock(params["settle_timeout"], params["settle_sleep"]):
         if waited - last >= params["settle_sleep"]:
             last = waited
-            meminfo = _memory.read_meminfo(params["proc_root"], params["meminfo"])
-            samples.append(_accounting.available_mb(meminfo))
-            if _accounting.settled(samples, params["settle_mb"]):
+            meminfo = node_memory.read_meminfo(params["proc_root"], params["meminfo"])
+            samples.append(accounting.available_mb(meminfo))
+            if accounting.settled(samples, params["settle_mb"]):
                 break
     return meminfo, samples
 
 
 def take(params: Params, boot: str) -> dict[str, t.Any]:
     """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not tell what it needs."""
-    gpus = _gpu_xml.gpus(params["nvidia_smi"], params["tool_timeout"])
-    uptime = _accounting.uptime(params["proc_root"])
+    gpus = driver_xml.gpus(params["nvidia_smi"], params["tool_timeout"])
+    uptime = accounting.uptime(params["proc_root"])
     doubts = objections(params, uptime, gpus)
     if doubts and not params["force"]:
         raise ClusterError(
@@ -226,7 +229,7 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
             reason="not at rest",
         )
     meminfo, samples = watch(params)
-    if not _accounting.settled(samples, params["settle_mb"]):
+    if not accounting.settled(samples, params["settle_mb"]):
         doubts.append("the available memory did not settle")
         if not params["force"]:
             raise ClusterError(
@@ -234,12 +237,12 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
                 remedy="Wait until the node has finished its boot, or raise settle_timeout.",
                 reason="not at rest",
             )
-    processes = _zombies.listed(gpus)
-    table = _accounting.account(meminfo, _zombies.sum_mib(processes), _zombies.unified(gpus), None)
+    processes = zombies.listed(gpus)
+    table = accounting.account(meminfo, zombies.sum_mib(processes), zombies.unified(gpus), None)
     if table["unexplained_mb"] is None:
         raise UnknownState("no baseline: the driver does not tell what its processes hold", remedy="Stop the GPU processes.", reason="figures missing")
     return {
-        "schema": _accounting.BASELINE_SCHEMA,
+        "schema": accounting.BASELINE_SCHEMA,
         "boot_id": boot,
         "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "uptime_s": uptime,
@@ -265,7 +268,7 @@ def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t
     One that cannot be read as such counts as none: it is only good for being written anew. One that may not be read stops.
     """
     try:
-        found = _accounting.read_baseline(path)
+        found = accounting.read_baseline(path)
     except UnknownState as error:
         if error.reason != "baseline broken":
             raise
@@ -278,8 +281,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     for name, least in LEAST.items():
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
-    path = _accounting.baseline_path(params["state_dir"])
-    boot = _accounting.boot_id(params["proc_root"])
+    path = accounting.baseline_path(params["state_dir"])
+    boot = accounting.boot_id(params["proc_root"])
     current, before = existing(path, boot)
     if current and not params["force"]:
         return {
@@ -291,7 +294,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         }
     taken = take(params, boot)
     if not module.check_mode:
-        _accounting.write_baseline(path, taken)
+        accounting.write_baseline(path, taken)
     doubts = f"; against it speaks: {'; '.join(taken['doubts'])}" if taken["doubts"] else ""
     return {
         "changed": True,

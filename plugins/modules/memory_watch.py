@@ -119,16 +119,18 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _accounting, _launcher, _memory, _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import read_note
+from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}
 
 
 def available_mb(proc_root: str) -> int:
-    return _accounting.available_mb(_memory.read_meminfo(proc_root))
+    return accounting.available_mb(node_memory.read_meminfo(proc_root))
 
 
 def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
@@ -146,7 +148,7 @@ def enough(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
 def over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
     """Say whether the rise is over. Memory of which more is owed may come late: as long as it only lies still, nothing is over."""
     rose = samples[-1] - samples[0] >= settle_mb
-    return _accounting.settled(samples, settle_mb) and (rose or noted is None)
+    return accounting.settled(samples, settle_mb) and (rose or noted is None)
 
 
 def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) -> dict[str, t.Any]:
@@ -181,7 +183,7 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
 def write_note(path: str, available: int, boot: str) -> None:
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        _launcher.write_json(path, {"available_mb": available, "boot_id": boot, "noted_at": time.time()})
+        launcher.write_json(path, {"available_mb": available, "boot_id": boot, "noted_at": time.time()})
     except OSError as error:
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or make room there.") from error
 
@@ -192,7 +194,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
-    boot = _accounting.boot_id(params["proc_root"])
+    boot = accounting.boot_id(params["proc_root"])
     if params["state"] == "noted":
         now = available_mb(params["proc_root"])
         if not module.check_mode:

@@ -160,15 +160,15 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _models
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
 
-def place_of(params: dict[str, t.Any]) -> _models.Place:
+def place_of(params: dict[str, t.Any]) -> model_files.Place:
     """Return where the asked model lies."""
     if params["path"]:
-        return _models.Place(path=params["path"] if os.path.isdir(params["path"]) else None, revision=None, repo_path=None)
-    return _models.locate(params["hf_home"], params["repo"], params["revision"])
+        return model_files.Place(path=params["path"] if os.path.isdir(params["path"]) else None, revision=None, repo_path=None)
+    return model_files.locate(params["hf_home"], params["repo"], params["revision"])
 
 
 def what(params: dict[str, t.Any]) -> str:
@@ -179,7 +179,7 @@ def what(params: dict[str, t.Any]) -> str:
 
 
 def judge(
-    name: str, place: _models.Place, problems: t.Sequence[_models.Problem], incomplete: t.Sequence[str], node: str
+    name: str, place: model_files.Place, problems: t.Sequence[model_files.Problem], incomplete: t.Sequence[str], node: str
 ) -> list[dict[str, t.Any]]:
     """Return one finding for each thing that is wrong, or a single passing one."""
     again = "Run the play with --tags model, which downloads what is missing."
@@ -198,8 +198,8 @@ def judge(
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     place = place_of(params)
-    problems, shards, facts = _models.examine(place.path, params["side_files"]) if place.path else ([], [], _models.facts({}))
-    incomplete = _models.incomplete_blobs(place.repo_path)
+    problems, shards, facts = model_files.examine(place.path, params["side_files"]) if place.path else ([], [], model_files.facts({}))
+    incomplete = model_files.incomplete_blobs(place.repo_path)
     findings = judge(what(params), place, problems, incomplete, platform.node())
     complete = place.path is not None and not problems
     return {
@@ -211,7 +211,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "revision": place.revision,
         "snapshot_path": place.path,
         "snapshot_relpath": os.path.relpath(place.path, params["hf_home"]) if place.path and params["repo"] else None,
-        "size_bytes": _models.size_bytes(place.path) if place.path else 0,
+        "size_bytes": model_files.size_bytes(place.path) if place.path else 0,
         "shards": shards,
         "missing": sorted({problem.file for problem in problems}),
         "incomplete_blobs": incomplete,

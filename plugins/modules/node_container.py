@@ -122,25 +122,26 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _launcher, _native, _node_actor
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._node_actor import Changes, Params, Stale
-from ansible_collections.gb10.cluster.plugins.module_utils._node_container import Current, Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, native_node
+from ansible_collections.gb10.cluster.plugins.module_utils._node.acting import Changes, Params, Stale
+from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import Current, Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 
 def wanted_unit(params: Params, image_id: str, _current: Current | None) -> Unit:
     """Return the wanted container."""
-    return _native.native_unit(params["cluster_name"], {**_node_actor.common_fields(params, image_id), "executor": _native.EXECUTOR})
+    return native_node.native_unit(params["cluster_name"], {**acting.common_fields(params, image_id), "executor": native_node.EXECUTOR})
 
 
 def obstacles(api: EngineApi, params: Params, node: str, _unit: Unit, current: Current | None, _check_mode: bool) -> list[Stale]:
     """Raise :class:`ClusterError` when somebody holds a port that the engine will need. Nobody has to go first."""
-    foreign = _node_actor.foreign_on(api, params["ports"], current) if params["ports"] else []
+    foreign = acting.foreign_on(api, params["ports"], current) if params["ports"] else []
     if foreign:
-        raise _node_actor.ports_taken("the engine", node, foreign, "gb10_master_port")
+        raise acting.ports_taken("the engine", node, foreign, "gb10_master_port")
     return []
 
 
@@ -155,27 +156,27 @@ def wait_for_launcher(api: EngineApi, params: Params, node: str, unit: Unit) -> 
     Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
     """
     for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
-        current = _node_actor.running_container(api, node, unit)
-        if _launcher.HOLDS in api.logs(current.id):
+        current = acting.running_container(api, node, unit)
+        if launcher.HOLDS in api.logs(current.id):
             return {}
     raise WaitTimeout(
         f"the launcher in container {unit.name} on {node} said nothing within {params['wait_timeout']} s",
         remedy=f"Read the container's log: docker logs {unit.name}. A slow node needs a longer wait_timeout.",
         reason="not ready in time",
         node=node,
-        log=_node_actor.last_log(api, unit),
+        log=acting.last_log(api, unit),
     )
 
 
-KIND = _node_actor.Kind(unit=wanted_unit, obstacles=obstacles, orphaned=orphaned, wait=wait_for_launcher)
+KIND = acting.Kind(unit=wanted_unit, obstacles=obstacles, orphaned=orphaned, wait=wait_for_launcher)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
-    return _node_actor.work(module, KIND)
+    return acting.work(module, KIND)
 
 
 def argument_spec() -> dict[str, t.Any]:
-    return {**_node_actor.argument_spec(), "ports": {"type": "list", "elements": "int", "default": []}}
+    return {**acting.argument_spec(), "ports": {"type": "list", "elements": "int", "default": []}}
 
 
 def main() -> None:

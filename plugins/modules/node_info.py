@@ -1077,29 +1077,18 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import (
-    _clock,
-    _docker_depth,
-    _environment,
-    _fabric,
-    _firewall,
-    _gpu_xml,
-    _images,
-    _kernel,
-    _kernel_log,
-    _limits,
-    _memory,
-    _models_disk,
-    _net,
-    _processes,
-    _tenants,
-    _zombie_check,
-)
-from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import images, survey
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._listeners import listeners
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombie_check
+from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, timekeeping
+from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._network import firewall, net_devices, rdma
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, ahead, once
 
@@ -1178,52 +1167,52 @@ class Look:
         self.sections = Sections()
         self.answers = once(lambda: (api.get("/version"), api.get("/info")))
         self.entries = once(self._entries)
-        self.processes = once(lambda: _processes.scan(self.proc))
-        self.links = once(lambda: _net.interfaces(self.sysfs, self.proc))
-        self.rdma_devices = once(lambda: _net.rdma_devices(self.sysfs))
-        self.log = once(lambda: _kernel_log.kernel_log(params["kernel_log"], self.proc, params["tool_timeout"]))
-        self.cards = once(lambda: _gpu_xml.gpus(params["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
+        self.processes = once(lambda: process_table.scan(self.proc))
+        self.links = once(lambda: net_devices.interfaces(self.sysfs, self.proc))
+        self.rdma_devices = once(lambda: net_devices.rdma_devices(self.sysfs))
+        self.log = once(lambda: kernel_log.kernel_log(params["kernel_log"], self.proc, params["tool_timeout"]))
+        self.cards = once(lambda: driver_xml.gpus(params["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
         if any(section in wanted for section in OF_DRIVER):
             self.cards = ahead(self.cards)
 
     def _entries(self) -> list[dict[str, t.Any]]:
         self.answers()  # an engine that does not answer is not waited for twice
-        return _docker_depth.entries_of(self.api.containers({}))
+        return survey.entries_of(self.api.containers({}))
 
     def _meminfo(self) -> dict[str, int]:
-        return _memory.read_meminfo(self.proc, self.params["meminfo"])
+        return node_memory.read_meminfo(self.proc, self.params["meminfo"])
 
     # -- the sections, by name -----------------------------------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, t.Any] | None:
-        return self.sections.read("memory", lambda: _memory.memory(self.proc, self.params["meminfo"], self.sections.part("memory")))
+        return self.sections.read("memory", lambda: node_memory.memory(self.proc, self.params["meminfo"], self.sections.part("memory")))
 
     def kernel(self) -> dict[str, t.Any] | None:
         part = self.sections.part("kernel")
-        found = part(lambda: _kernel.kernel(self.proc, self.sysfs, self.params["modules_root"], self.params["boot_root"], part))
-        return found and {**found, "clock": part(lambda: _clock.clock(self.proc, self.sysfs, part))}
+        found = part(lambda: kernel.kernel(self.proc, self.sysfs, self.params["modules_root"], self.params["boot_root"], part))
+        return found and {**found, "clock": part(lambda: timekeeping.clock(self.proc, self.sysfs, part))}
 
     def docker(self) -> dict[str, t.Any]:
         part = self.sections.part("docker")
-        found = part(lambda: _docker_depth.engine(*self.answers()), _docker_depth.NO_ENGINE)
+        found = part(lambda: survey.engine(*self.answers()), survey.NO_ENGINE)
         if found["reachable"]:
-            found = _docker_depth.depth(found, self.answers()[1], self.params["etc_root"], self.sections.part("docker.cdi_devices"))
+            found = survey.depth(found, self.answers()[1], self.params["etc_root"], self.sections.part("docker.cdi_devices"))
             # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
             found["root_free_bytes"] = part(lambda: disk(found["root_dir"])["free_bytes"])
             found["memlock_bytes"] = self.sections.read(
-                "docker.memlock_bytes", lambda: _limits.memlock(self.processes().processes.values(), "dockerd", self.proc)
+                "docker.memlock_bytes", lambda: limits.memlock(self.processes().processes.values(), "dockerd", self.proc)
             )
         return {**found, "python_docker": sdk_version()}
 
     def containers(self) -> list[dict[str, t.Any]]:
-        return self.sections.read("containers", lambda: _docker_depth.ours(self.entries()), [])
+        return self.sections.read("containers", lambda: survey.ours(self.entries()), [])
 
     def foreign_containers(self) -> list[dict[str, t.Any]]:
         part = self.sections.part("foreign_containers")
 
         def found() -> list[dict[str, t.Any]]:
-            pids = _processes.by_container(part(lambda: self.processes().processes, {}).values())
-            return _docker_depth.foreign(self.entries(), self.api.inspect, pids, part)
+            pids = process_table.by_container(part(lambda: self.processes().processes, {}).values())
+            return survey.foreign(self.entries(), self.api.inspect, pids, part)
 
         return part(found, [])
 
@@ -1231,19 +1220,19 @@ class Look:
         def found() -> dict[str, dict[str, t.Any] | None]:
             if self.params["images"]:
                 self.answers()  # an engine that does not answer is not waited for twice
-            return _images.images(self.api, self.params["images"])
+            return images.images(self.api, self.params["images"])
 
         return self.sections.read("images", found)
 
     def firewall(self) -> dict[str, t.Any] | None:
-        return self.sections.read("firewall", lambda: _firewall.firewall(self.params["nft"], self.params["tool_timeout"], self.params["etc_root"]))
+        return self.sections.read("firewall", lambda: firewall.firewall(self.params["nft"], self.params["tool_timeout"], self.params["etc_root"]))
 
     def interfaces(self) -> list[dict[str, t.Any]]:
         return [with_addresses(interface) for interface in self.sections.read("interfaces", self.links, [])]
 
     def fabric(self) -> list[dict[str, t.Any]]:
         part = self.sections.part("fabric")
-        return part(lambda: _fabric.fabric(self.sysfs, self.proc, part, self.links(), self.rdma_devices()), [])
+        return part(lambda: rdma.fabric(self.sysfs, self.proc, part, self.links(), self.rdma_devices()), [])
 
     def rdma(self) -> list[dict[str, t.Any]]:
         return self.sections.read("rdma", self.rdma_devices, [])
@@ -1257,7 +1246,7 @@ class Look:
         # Without an engine a container goes by its id.
         entries = self.sections.read("containers", self.entries, []) if any(entry["container"] for entry in found) else []
         return [
-            {**entry, "cmdline": redacted(entry["cmdline"], {}), "container": _docker_depth.container_name(entry["container"], entries)} for entry in found
+            {**entry, "cmdline": redacted(entry["cmdline"], {}), "container": survey.container_name(entry["container"], entries)} for entry in found
         ]
 
     def disk(self) -> dict[str, t.Any]:
@@ -1268,11 +1257,11 @@ class Look:
 
     def environment(self) -> list[dict[str, str]]:
         part = self.sections.part("environment")
-        return part(lambda: _environment.environment(self.params["etc_root"], part), [])
+        return part(lambda: default_env.environment(self.params["etc_root"], part), [])
 
     def limits(self) -> dict[str, t.Any] | None:
         part = self.sections.part("limits")
-        return part(lambda: _limits.limits(self.processes().processes.values(), self._meminfo, self.proc, part))
+        return part(lambda: limits.limits(self.processes().processes.values(), self._meminfo, self.proc, part))
 
     def kernel_log(self) -> dict[str, t.Any] | None:
         return self.sections.read("kernel_log", self.log)
@@ -1286,19 +1275,19 @@ class Look:
             listed = [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
             in_containers = any(process.container for process in seen.processes.values())
             entries = part(self.entries, []) if in_containers else []
-            own = {entry["Id"] for entry in entries if _docker_depth.is_ours(entry)}
+            own = {entry["Id"] for entry in entries if survey.is_ours(entry)}
             names = {entry["Id"]: name_of(entry) for entry in entries}
-            return _tenants.tenants(seen, listed, own, names, self.proc, part)
+            return tenants.tenants(seen, listed, own, names, self.proc, part)
 
         return part(found, [])
 
     def models(self) -> list[dict[str, t.Any]]:
-        return _models_disk.models(self.params["model_roots"], self.sections.part("models"))
+        return hub_caches.models(self.params["model_roots"], self.sections.part("models"))
 
     def zombies(self) -> dict[str, t.Any]:
-        readers = _zombie_check.Readers(self.cards, self.processes, self.log)
+        readers = zombie_check.Readers(self.cards, self.processes, self.log)
         # It tells by itself what it could not see.
-        found = _zombie_check.check({**_zombie_check.GLANCE, **self.params}, True, readers)
+        found = zombie_check.check({**zombie_check.GLANCE, **self.params}, True, readers)
         return {name: found[name] for name in ("verdict", "findings", "classes", "needs_reboot")}
 
 

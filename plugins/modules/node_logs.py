@@ -123,8 +123,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _module, _redact, _tool
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_OWNER, OWNER, EngineApi, NotFound, cluster_and_role, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils import _module, _redact, _tool
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi, NotFound, cluster_and_role, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Where Ray keeps the logs of its latest session, inside the container.
@@ -232,11 +233,11 @@ class Collector:
 
     def engine(self) -> None:
         """The engine's files: what the launcher noted, and the log of the last run."""
-        paths = _engine.EnginePaths.of(self.params["state_dir"], self.params["log_dir"], self.params["cluster_name"])
+        paths = engine_state.EnginePaths.of(self.params["state_dir"], self.params["log_dir"], self.params["cluster_name"])
         for note in ("run.json", "exit.json"):
             self.file(note, os.path.join(paths.run, note))
         try:
-            noted = _engine.read_note(os.path.join(paths.run, "run.json"))
+            noted = engine_state.read_note(os.path.join(paths.run, "run.json"))
         except (ClusterError, UnknownState) as error:
             self.errors.append({"source": "engine.log", "error": str(error)})
             return

@@ -277,9 +277,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _memory, _page_cache, _serving
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
 
 MIB = 1 << 20
 
@@ -354,17 +355,17 @@ def _denied(path: str, why: str) -> ClusterError:
 def tell_kernel(path: str, text: str, timeout: float) -> None:
     """Write ``text`` to a file of the kernel's; it does what that asks for before the writing ends."""
     try:
-        _page_cache.bounded(f"writing {text} to {path}", lambda: _page_cache.write_setting(path, f"{text}\n"), timeout)
+        page_cache.bounded(f"writing {text} to {path}", lambda: page_cache.write_setting(path, f"{text}\n"), timeout)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise _denied(path, error.strerror) from error
         raise ClusterError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def walk(doing: str, params: Params, timeout: float, to_each: _page_cache.Act | None = None) -> dict[str, t.Any]:
+def walk(doing: str, params: Params, timeout: float, to_each: page_cache.Act | None = None) -> dict[str, t.Any]:
     """Go through the files of ``paths`` in a child, with what it shall do to each, and return its survey."""
     try:
-        return _page_cache.bounded(doing, lambda: _page_cache.visit(params["paths"], params["max_files"], timeout, to_each), timeout + WALK_MARGIN)
+        return page_cache.bounded(doing, lambda: page_cache.visit(params["paths"], params["max_files"], timeout, to_each), timeout + WALK_MARGIN)
     except OSError as error:
         where = error.filename or ", ".join(params["paths"])
         raise ClusterError(
@@ -377,11 +378,11 @@ def write_dirty(params: Params) -> tuple[str, float]:
     began = time.monotonic()
     try:
         if params["paths"]:
-            done = walk("writing the files' dirty pages", params, params["sync_timeout"], _page_cache.write_back)["ended_by"] != "time"
+            done = walk("writing the files' dirty pages", params, params["sync_timeout"], page_cache.write_back)["ended_by"] != "time"
         else:
-            _page_cache.bounded("writing dirty pages", os.sync, params["sync_timeout"])
+            page_cache.bounded("writing dirty pages", os.sync, params["sync_timeout"])
             done = True
-    except _page_cache.Hung:
+    except page_cache.Hung:
         done = False
     return "done" if done else "timeout", round(time.monotonic() - began, 3)
 
@@ -390,9 +391,9 @@ def compact(params: Params, path: str, meminfo: dict[str, int]) -> dict[str, int
     """Compact memory, and return what it brought in the terms of the result."""
     huge = meminfo.get("Hugepagesize", 2048)
     page = os.sysconf("SC_PAGE_SIZE") // 1024
-    before = _memory.huge_free_mb(_memory.read_buddyinfo(params["proc_root"]), huge, page)
+    before = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["proc_root"]), huge, page)
     tell_kernel(path, "1", params["drop_timeout"])
-    after = _memory.huge_free_mb(_memory.read_buddyinfo(params["proc_root"]), huge, page)
+    after = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["proc_root"]), huge, page)
     return {"huge_page_kb": huge, "before_mb": before, "after_mb": after}
 
 
@@ -426,7 +427,7 @@ def judge(result: dict[str, t.Any], params: Params, node: str) -> list[dict[str,
         left = after["dirty_mb"] + after["writeback_mb"]
         source = os.path.join(params["proc_root"], "meminfo")
         findings.append(
-            finding("page_cache.sync", node, "warn", message, measured=left, needed=0, remedy=_page_cache.HUNG_REMEDY, source=source)
+            finding("page_cache.sync", node, "warn", message, measured=left, needed=0, remedy=page_cache.HUNG_REMEDY, source=source)
         )
     if result["files"] and not result["files"]["complete"]:
         message = f"only {result['files']['count']} of the files below {', '.join(params['paths'])} were looked at"
@@ -460,11 +461,11 @@ class Look(t.NamedTuple):
 
 
 def look(params: Params) -> Look:
-    meminfo = _memory.read_meminfo(params["proc_root"])
+    meminfo = node_memory.read_meminfo(params["proc_root"])
     if not params["paths"]:
-        return Look(meminfo, None, _memory.reclaimable_mb(meminfo, params["level"]))
+        return Look(meminfo, None, node_memory.reclaimable_mb(meminfo, params["level"]))
     survey = walk("looking at the files", params, params["drop_timeout"])
-    return Look(meminfo, survey, predicted_of_files(survey, params["sync"], _memory.reclaimable_mb(meminfo, 1)))
+    return Look(meminfo, survey, predicted_of_files(survey, params["sync"], node_memory.reclaimable_mb(meminfo, 1)))
 
 
 def freed_cache_mb(before: Look, after: Look, level: int) -> int:
@@ -472,17 +473,17 @@ def freed_cache_mb(before: Look, after: Look, level: int) -> int:
     if before.survey and after.survey and not before.survey["unmeasured"]:
         return (before.survey["cached"] - after.survey["cached"]) // MIB
     bits = [1] if before.survey else [bit for bit in (1, 2) if level & bit]
-    return sum(before.cache_kib[bit] - after.cache_kib[bit] for bit in bits) // _memory.KIB_PER_MIB
+    return sum(before.cache_kib[bit] - after.cache_kib[bit] for bit in bits) // node_memory.KIB_PER_MIB
 
 
 def act(params: Params, drop_path: str, compact_path: str) -> dict[str, t.Any]:
     """Write dirty pages, drop, compact; return what the result says about each."""
     sync, seconds = write_dirty(params) if params["sync"] else ("none", 0.0)
     if params["paths"]:
-        walk("giving the files' pages back", params, params["drop_timeout"], _page_cache.give_back)
+        walk("giving the files' pages back", params, params["drop_timeout"], page_cache.give_back)
     else:
         tell_kernel(drop_path, str(params["level"]), params["drop_timeout"])
-    compaction = compact(params, compact_path, _memory.read_meminfo(params["proc_root"])) if params["compact"] else None
+    compaction = compact(params, compact_path, node_memory.read_meminfo(params["proc_root"])) if params["compact"] else None
     return {"sync": sync, "sync_seconds": seconds, "compaction": compaction}
 
 
@@ -493,7 +494,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
     before = after = look(params)
     actions, reason = plan(before.reclaimable_mb, params)
-    serving = _serving.serving(params["state_dir"], params["proc_root"]) if actions else []
+    serving = engines.serving(params["state_dir"], params["proc_root"]) if actions else []
     if serving and params["if_serving"] == "fail":
         raise refusal(serving, node)
     if serving:
@@ -517,8 +518,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "dropped": changed,
         "actions": actions if changed else [],
         "reason": reason if changed == bool(actions) else f"{reason}, but all of it stayed: the pages are mapped, locked or not yet written",
-        "before": _memory.figures(before.meminfo),
-        "after": _memory.figures(after.meminfo),
+        "before": node_memory.figures(before.meminfo),
+        "after": node_memory.figures(after.meminfo),
         "predicted_mb": before.reclaimable_mb,
         "freed_cache_mb": freed_cache_mb(before, after, params["level"]),
         "files": files_view(before.survey, after.survey) if before.survey and after.survey else None,

@@ -146,12 +146,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import LABEL_ROLE, EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._environ import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._listeners import command_line
+from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import command_line
+from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
 
 #: The kernel's capabilities by their bit.
 CAPABILITIES = (

@@ -206,12 +206,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _listeners, _node_actor, _processes, _ray, _serving
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._node_actor import Changes, Params, Stale
-from ansible_collections.gb10.cluster.plugins.module_utils._node_container import Current, Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
+from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, ray_node
+from ansible_collections.gb10.cluster.plugins.module_utils._node.acting import Changes, Params, Stale
+from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import Current, Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engines, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Ray's program that holds the head's port.
@@ -229,7 +231,7 @@ def wanted_fields(params: Params, image_id: str, current: Current | None) -> dic
     kept_session = current.fields.get("head_session", "") if current else ""
     head = params["node_role"] == "head"
     return {
-        **_node_actor.common_fields(params, image_id),
+        **acting.common_fields(params, image_id),
         **{name: params[name] for name in PLAIN_FIELDS},
         "head_address": params["node_address"] if head else params["head_address"],
         "head_session": "" if head else params["head_session"] or kept_session,
@@ -240,7 +242,7 @@ def wanted_unit(params: Params, image_id: str, current: Current | None) -> Unit:
     """Return the wanted container. Raises :class:`ClusterError` for options that do not fit together."""
     if params["node_role"] == "worker" and not params["head_address"]:
         raise ClusterError("a worker needs head_address", remedy="Set head_address to the address of the head's node.", reason="input")
-    return _ray.ray_unit(params["cluster_name"], wanted_fields(params, image_id, current))
+    return ray_node.ray_unit(params["cluster_name"], wanted_fields(params, image_id, current))
 
 
 def orphaned(changed: Changes) -> bool:
@@ -255,8 +257,8 @@ def orphaned(changed: Changes) -> bool:
 
 def check_head(params: Params, node: str) -> None:
     """Raise :class:`ClusterError` unless somebody answers where the head should be."""
-    address = _ray.host_port(params["head_address"], params["port"])
-    why = _listeners.answers(params["head_address"], params["port"], params["connect_timeout"])
+    address = ray_node.host_port(params["head_address"], params["port"])
+    why = listeners.answers(params["head_address"], params["port"], params["connect_timeout"])
     if why:
         raise ClusterError(
             f"no Ray head answers at {address} from {node} ({why})",
@@ -279,7 +281,7 @@ def stale_heads(api: EngineApi, foreign: list[dict[str, t.Any]]) -> list[Stale]:
             continue
         inspected = api.inspect(listener["container"])
         if is_ray_head(inspected, listener):
-            stale[listener["container"]] = Stale(listener["container"], listener["container_name"], _node_actor.container_text(inspected))
+            stale[listener["container"]] = Stale(listener["container"], listener["container_name"], acting.container_text(inspected))
     return list(stale.values())
 
 
@@ -291,9 +293,9 @@ def check_unused(params: Params, node: str, stale: list[Stale]) -> None:
     if params["interrupt_requests"]:
         return
     containers = {entry.id for entry in stale}
-    at_work = [one for one in _processes.scan().processes.values() if one.container in containers and _serving.serves(one.argv)]
+    at_work = [one for one in process_table.scan().processes.values() if one.container in containers and engines.serves(one.argv)]
     if at_work:
-        told = "; ".join(f"{one.command[: _serving.TITLE_LENGTH]} (pid {one.pid})" for one in at_work)
+        told = "; ".join(f"{one.command[: engines.TITLE_LENGTH]} (pid {one.pid})" for one in at_work)
         raise ClusterError(
             f"the Ray head of another run on {node} would be removed, but an engine is at work in it: {told}",
             remedy="End that engine first, or have it cut off with -e gb10_interrupt_requests=true.",
@@ -304,7 +306,7 @@ def check_unused(params: Params, node: str, stale: list[Stale]) -> None:
 
 def check_ports(api: EngineApi, params: Params, node: str, fields: dict[str, t.Any], current: Current | None) -> list[Stale]:
     """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else holds a port of ours."""
-    foreign = _node_actor.foreign_on(api, _ray.needed_ports(fields), current)
+    foreign = acting.foreign_on(api, ray_node.needed_ports(fields), current)
     stale = stale_heads(api, foreign)
     others = [listener for listener in foreign if listener["container"] not in [entry.id for entry in stale]]
     if stale and not params["replace_stale"]:
@@ -316,7 +318,7 @@ def check_ports(api: EngineApi, params: Params, node: str, fields: dict[str, t.A
             node=node,
         )
     if others:
-        raise _node_actor.ports_taken("Ray", node, others, "gb10_ray_port or gb10_ray_port_range")
+        raise acting.ports_taken("Ray", node, others, "gb10_ray_port or gb10_ray_port_range")
     if stale:
         check_unused(params, node, stale)
     return stale
@@ -343,18 +345,18 @@ def wait_for_ray(api: EngineApi, params: Params, node: str, unit: Unit) -> dict[
 
     Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
     """
-    address = _ray.host_port(unit.fields["head_address"], unit.fields["port"])
+    address = ray_node.host_port(unit.fields["head_address"], unit.fields["port"])
     last = "nothing was asked yet"
     for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
-        current = _node_actor.running_container(api, node, unit)
+        current = acting.running_container(api, node, unit)
         try:
-            table = _ray.ask(api, current.id, address, params["connect_timeout"])
+            table = ray_node.ask(api, current.id, address, params["connect_timeout"])
         except ClusterError as error:
             # The container may have ended between the look at it and the question: the next look tells how.
             last = f"{error} {error.details.get('raw', '')}".strip()
             continue
-        _ray.check_hope(table, unit.fields["image"], address, node)
-        if not table.error and _ray.registered(table.nodes, unit.fields["node_address"], milliseconds(current.started_at), current.uptime()):
+        ray_node.check_hope(table, unit.fields["image"], address, node)
+        if not table.error and ray_node.registered(table.nodes, unit.fields["node_address"], milliseconds(current.started_at), current.uptime()):
             return {"ray_nodes": table.nodes}
         last = table.error or f"the head knows {', '.join(entry['address'] for entry in table.nodes if entry['alive']) or 'no node'}"
     what = "the head" if unit.role == "head" else f"the worker {unit.fields['node_address']}"
@@ -363,25 +365,25 @@ def wait_for_ray(api: EngineApi, params: Params, node: str, unit: Unit) -> dict[
         remedy=f"Read the container's log: docker logs {unit.name}. A slow node needs a longer wait_timeout.",
         reason="not ready in time",
         node=node,
-        log=_node_actor.last_log(api, unit),
+        log=acting.last_log(api, unit),
     )
 
 
 # -- the module ------------------------------------------------------------------------------------------------------
 
-KIND = _node_actor.Kind(unit=wanted_unit, obstacles=obstacles, orphaned=orphaned, wait=wait_for_ray)
+KIND = acting.Kind(unit=wanted_unit, obstacles=obstacles, orphaned=orphaned, wait=wait_for_ray)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     head = params["node_address"] if params["node_role"] == "head" else params["head_address"]
-    address = _ray.host_port(head, params["port"]) if params["state"] == "started" and head else ""
-    return {"address": address, "ray_nodes": [], **_node_actor.work(module, KIND)}
+    address = ray_node.host_port(head, params["port"]) if params["state"] == "started" and head else ""
+    return {"address": address, "ray_nodes": [], **acting.work(module, KIND)}
 
 
 def argument_spec() -> dict[str, t.Any]:
     return {
-        **_node_actor.argument_spec(),
+        **acting.argument_spec(),
         "head_address": {"type": "str"},
         "head_session": {"type": "str"},
         "port": {"type": "int", "default": 6379},

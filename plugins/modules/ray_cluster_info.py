@@ -175,9 +175,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _node_container, _ray
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._node import node_containers, ray_node
 
 ROLES = ("head", "worker")
 
@@ -205,8 +205,8 @@ def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
 
 def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the keys of the result that tell of the container."""
-    current = _node_container.current_of(inspected)
-    executor = current.fields.get("executor", _node_container.ABSENT_MEANS["executor"])
+    current = node_containers.current_of(inspected)
+    executor = current.fields.get("executor", node_containers.ABSENT_MEANS["executor"])
     return {
         "exists": True,
         "running": current.running,
@@ -221,12 +221,12 @@ def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
             "state": current.status,
             "exit_code": None if current.holds_processes else current.exit_code,
         },
-        "session": _node_container.session(current.id, current.started_at) if current.running else "",
-        "address": _ray.host_port(current.fields["head_address"], current.fields["port"]) if executor == "ray" and current.readable else "",
+        "session": node_containers.session(current.id, current.started_at) if current.running else "",
+        "address": ray_node.host_port(current.fields["head_address"], current.fields["port"]) if executor == "ray" and current.readable else "",
     }
 
 
-def asked(table: _ray.RayTable) -> dict[str, t.Any]:
+def asked(table: ray_node.RayTable) -> dict[str, t.Any]:
     """Return the keys of the result that tell of Ray."""
     return {
         "ray_version": table.ray_version,
@@ -249,7 +249,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         return {**result, "msg": f"container {name} is {result['container']['state']}"}
     if result["executor"] != "ray":
         return {**result, "msg": f"{result['role']} of cluster {params['cluster_name']}, without Ray"}
-    result.update(asked(_ray.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
+    result.update(asked(ray_node.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
     if result["ray_error"]:
         return {**result, "verdict": "unknown", "msg": f"Ray's head at {result['address']} does not answer: {result['ray_error']}"}
     alive = sum(node["alive"] for node in result["nodes"])

@@ -332,13 +332,15 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _api_probe, _docker_depth, _gpu_xml, _processes, _stack, _tenants, _zombies
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import EngineApi, NotFound, name_of
-from ansible_collections.gb10.cluster.plugins.module_utils._environ import environment
-from ansible_collections.gb10.cluster.plugins.module_utils._environment import is_engine_name
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._limits import parse_memlock
-from ansible_collections.gb10.cluster.plugins.module_utils._listeners import (
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
+from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import (
     TCP_ESTABLISHED,
     TCP_LISTEN,
     Connection,
@@ -346,7 +348,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._listeners import (
     socket_inodes,
     started_at,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engine_stacks, process_table, tenants
+from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
 
@@ -415,13 +418,13 @@ def described(details: dict[str, t.Any], entry: dict[str, t.Any]) -> dict[str, t
             "image": str(config.get("Image") or entry["Image"]),
             "image_id": str(details.get("Image") or ""),
             "image_base": " ".join(base),
-            "ours": _docker_depth.is_ours(entry),
+            "ours": survey.is_ours(entry),
             "memlock_bytes": limits.get("memlock"),
             "host_network": host.get("NetworkMode") == "host",
             "privileged": privileged,
             "infiniband": privileged or any(path.startswith("/dev/infiniband") for path in devices),
-            "ports": _docker_depth.published(entry),
-            "env": selected(dict(_docker_depth.variables(details))),
+            "ports": survey.published(entry),
+            "env": selected(dict(survey.variables(details))),
         }
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise UnknownState(f"the Docker engine describes a container in a shape that cannot be read: {error!r}", raw=str(details)[:2000]) from error
@@ -447,7 +450,7 @@ class Look:
         self.now = now
         self.proc = params["proc_root"]
         self.sections = Sections()
-        self.entries = once(lambda: _docker_depth.entries_of(engine.containers({})))
+        self.entries = once(lambda: survey.entries_of(engine.containers({})))
         self._tables: dict[str, t.Callable[[], list[Connection]]] = {}
         self._versions: dict[str, dict[str, str] | None] = {}
         self._details: dict[str, dict[str, t.Any]] = {}
@@ -457,15 +460,15 @@ class Look:
 
     def find(self) -> bool:
         """Find the parts of all stacks; False when the processes could not be listed."""
-        self.processes: dict[int, _processes.Process] = {}
-        self.found: dict[int, _stack.Member] = {}
-        seen = self.sections.read("processes", lambda: _processes.scan(self.proc))
+        self.processes: dict[int, process_table.Process] = {}
+        self.found: dict[int, engine_stacks.Member] = {}
+        seen = self.sections.read("processes", lambda: process_table.scan(self.proc))
         if seen is None:
             return False
         self.sections.read("processes", lambda: require_all_seen(seen.hidden))
         self.processes = seen.processes
-        self.found = _stack.members(seen.processes)
-        self.stacks = _stack.Stacks(self.found, seen.processes)
+        self.found = engine_stacks.members(seen.processes)
+        self.stacks = engine_stacks.Stacks(self.found, seen.processes)
         return True
 
     def times(self) -> dict[int, tuple[int, int]]:
@@ -473,7 +476,7 @@ class Look:
         found = {}
         for pid in self.found:
             try:
-                found[pid] = _stack.parse_times(_processes.read_bytes(f"{self.proc}/{pid}/stat").decode("utf-8", "replace"))
+                found[pid] = engine_stacks.parse_times(process_table.read_bytes(f"{self.proc}/{pid}/stat").decode("utf-8", "replace"))
             except GONE:
                 continue
             except (UnknownState, OSError) as error:
@@ -482,12 +485,12 @@ class Look:
 
     def members(self) -> list[dict[str, t.Any]]:
         """Return the parts as the result lists them, without what takes two looks. A part that ends meanwhile is left out."""
-        memory = _tenants.gpu_memory(self.sections.read("gpu_mib", self._gpu_processes, [])) if self.found else {}
+        memory = tenants.gpu_memory(self.sections.read("gpu_mib", self._gpu_processes, [])) if self.found else {}
         described_ones = (self._member(pid, memory) for pid in sorted(self.found))
         return [one for one in described_ones if one is not None]
 
     def _gpu_processes(self) -> list[dict[str, t.Any]]:
-        cards = _gpu_xml.gpus(self.params["nvidia_smi"], self.params["tool_timeout"], self.sections.part("gpu_mib"))
+        cards = driver_xml.gpus(self.params["nvidia_smi"], self.params["tool_timeout"], self.sections.part("gpu_mib"))
         return [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
 
     def _member(self, pid: int, memory: t.Mapping[int, int | None]) -> dict[str, t.Any] | None:
@@ -509,7 +512,7 @@ class Look:
             "argv": [word[:WORD_SHOWN] for word in shown_argv(process.argv[:WORDS_SHOWN])],
             "container": self.container_name(process.container),
             "container_id": process.container,
-            "user": _processes.user_name(process.uid),
+            "user": process_table.user_name(process.uid),
             "started": started_at(pid, self.proc),
             "age_s": self._age(pid),
             "env": None if env is None else selected(env),
@@ -539,7 +542,7 @@ class Look:
     def _open(self, pid: int) -> tuple[list[Connection] | None, list[str] | None]:
         """Return the process's own TCP sockets and the RDMA devices that it holds, None for what may not be seen."""
         try:
-            links = _processes.open_files(pid, self.proc)
+            links = process_table.open_files(pid, self.proc)
         except PermissionError:
             error = UnknownState(f"what process {pid} has open may not be seen", remedy=BECOME)
             for section in ("listens", "rdma"):
@@ -562,16 +565,16 @@ class Look:
         return self._tables.setdefault(self.network(pid) or f"of {pid}", once(functools.partial(self._read_table, pid)))()
 
     def _read_table(self, pid: int) -> list[Connection]:
-        found = parse_connections(_processes.read_whole(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
+        found = parse_connections(process_table.read_whole(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
         try:
-            found += parse_connections(_processes.read_whole(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
+            found += parse_connections(process_table.read_whole(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
         except FileNotFoundError:
             pass  # a kernel without IPv6
         return found
 
     def _memlock(self, pid: int) -> int | None:
         try:
-            text = _processes.read_bytes(f"{self.proc}/{pid}/limits").decode("utf-8", "replace")
+            text = process_table.read_bytes(f"{self.proc}/{pid}/limits").decode("utf-8", "replace")
             return parse_memlock(text)
         except GONE:
             raise
@@ -579,18 +582,18 @@ class Look:
             self.sections.read("memlock_bytes", functools.partial(fail, error))
             return None
 
-    def _lineage(self, process: _processes.Process) -> _zombies.Parentage:
-        if not _zombies.is_part(process.argv):
-            return _zombies.Parentage(False, "", ())
-        return _zombies.parentage(
+    def _lineage(self, process: process_table.Process) -> zombies.Parentage:
+        if not zombies.is_part(process.argv):
+            return zombies.Parentage(False, "", ())
+        return zombies.parentage(
             process,
             self.processes,
-            lambda pid: _zombies.first_of_namespace(pid, self.proc),
-            lambda pid: _zombies.session_lives(pid, self.processes, self.proc),
+            lambda pid: zombies.first_of_namespace(pid, self.proc),
+            lambda pid: zombies.session_lives(pid, self.processes, self.proc),
         )
 
     def _read_uptime(self) -> float:
-        text = _processes.read_bytes(f"{self.proc}/uptime").decode("ascii", "replace")
+        text = process_table.read_bytes(f"{self.proc}/uptime").decode("ascii", "replace")
         try:
             return float(text.split()[0])
         except (IndexError, ValueError):
@@ -602,19 +605,19 @@ class Look:
             return None
         return max(0, int(self._uptime - started[1] / os.sysconf("SC_CLK_TCK")))
 
-    def _installed(self, process: _processes.Process) -> dict[str, str] | None:
+    def _installed(self, process: process_table.Process) -> dict[str, str] | None:
         """Return what is installed where a process runs, asked once for each container."""
         if process.container not in self._versions:
             argvs = [one.process.argv for one in self.found.values() if one.process.container == process.container]
             root = f"{self.proc}/{process.pid}/root"
-            self._versions[process.container] = self.sections.read("versions", lambda: _stack.versions(root, argvs))
+            self._versions[process.container] = self.sections.read("versions", lambda: engine_stacks.versions(root, argvs))
         return self._versions[process.container]
 
     # -- containers ----------------------------------------------------------------------------------------------------------------------
 
     def container_name(self, container_id: str) -> str:
         entries = self.sections.read("containers", self.entries, []) if container_id else []
-        return _docker_depth.container_name(container_id, entries)
+        return survey.container_name(container_id, entries)
 
     def containers(self) -> list[dict[str, t.Any]]:
         """Return the containers that the parts run in."""
@@ -642,7 +645,7 @@ class Look:
         by_container = {container["id"]: container for container in containers}
         found: list[dict[str, t.Any]] = []
         for member in members:
-            if member["kind"] != _stack.API_SERVER or _stack.main_of(member["pid"], self.found, self.processes) != member["pid"]:
+            if member["kind"] != engine_stacks.API_SERVER or engine_stacks.main_of(member["pid"], self.found, self.processes) != member["pid"]:
                 continue
             port, sockets = self._sockets(member, by_pid)
             about = {name: member[name] for name in ("pid", "engine", "stack", "container")}
@@ -661,11 +664,11 @@ class Look:
 
     def _sockets(self, member: dict[str, t.Any], by_pid: t.Mapping[int, dict[str, t.Any]]) -> tuple[int, list[tuple[str, int]] | None]:
         """Return the port that a server is to listen on, and where it or its children do; None when that may not be seen."""
-        told = _stack.options(self.found[member["pid"]].words)
-        stated = _stack.whole_number(told.get("port"))
-        port = stated if stated is not None else _stack.DEFAULT_PORTS[member["engine"]]
-        servers = (one for one in by_pid.values() if one["kind"] == _stack.API_SERVER)
-        family = [one for one in servers if _stack.main_of(one["pid"], self.found, self.processes) == member["pid"]]
+        told = engine_stacks.options(self.found[member["pid"]].words)
+        stated = engine_stacks.whole_number(told.get("port"))
+        port = stated if stated is not None else engine_stacks.DEFAULT_PORTS[member["engine"]]
+        servers = (one for one in by_pid.values() if one["kind"] == engine_stacks.API_SERVER)
+        family = [one for one in servers if engine_stacks.main_of(one["pid"], self.found, self.processes) == member["pid"]]
         listens: list[tuple[str, int]] | None = [(entry["address"], entry["port"]) for one in family for entry in one["listens"] or []]
         if any(one["listens"] is None for one in family) and not listens:
             table = self.sections.read("apis", lambda: self.table(member["pid"]))
@@ -710,7 +713,7 @@ class Look:
             api["open"] = models.status == 200
         if models.status == 200:
             try:
-                api["models"] = _api_probe.parse_models(models.body)
+                api["models"] = api_probe.parse_models(models.body)
             except UnknownState as error:
                 api.update(error=str(error)[:ERROR_SHOWN], open=None)
         return self.progress(api)
@@ -722,12 +725,12 @@ class Look:
         answer = self._get(api, "/metrics")
         if answer.status != 200:
             return None
-        told = self.sections.read("apis", lambda: _api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
+        told = self.sections.read("apis", lambda: api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
         api["running"] = told["running"] if told else None
         return told["tokens"] if told else None
 
-    def _get(self, api: dict[str, t.Any], path: str) -> _api_probe.Answer:
-        return _api_probe.get(*api["_place"], path, self.params["probe_timeout"])
+    def _get(self, api: dict[str, t.Any], path: str) -> api_probe.Answer:
+        return api_probe.get(*api["_place"], path, self.params["probe_timeout"])
 
     # -- all of it -----------------------------------------------------------------------------------------------------------------------
 
@@ -762,7 +765,7 @@ class Look:
         for member in members:
             before, after = self.first.get(member["pid"]), times.get(member["pid"])
             if before is not None and after is not None:
-                member["cpu_percent"] = _stack.cpu_percent(before, after, elapsed, os.sysconf("SC_CLK_TCK"))
+                member["cpu_percent"] = engine_stacks.cpu_percent(before, after, elapsed, os.sysconf("SC_CLK_TCK"))
         return elapsed
 
 
@@ -794,8 +797,8 @@ def summary(result: dict[str, t.Any], errors: list[dict[str, str]]) -> str:
     if result["processes"] is None:
         text = "nobody knows what runs"
     else:
-        servers = sum(one["kind"] in (_stack.API_SERVER, _stack.HEADLESS) for one in result["processes"])
-        ranks = sum(one["kind"] == _stack.RANK for one in result["processes"])
+        servers = sum(one["kind"] in (engine_stacks.API_SERVER, engine_stacks.HEADLESS) for one in result["processes"])
+        ranks = sum(one["kind"] == engine_stacks.RANK for one in result["processes"])
         of_ray = sum(one["engine"] == "ray" for one in result["processes"])
         text = f"{servers} server process(es), {ranks} rank(s), {of_ray} process(es) of Ray" if result["processes"] else "no engine and no Ray runs"
     blind = ", ".join(sorted({entry["section"] for entry in errors}))

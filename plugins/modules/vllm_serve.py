@@ -339,7 +339,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _docker_sdk, _engine, _launch, _launcher, _module, _serve_spec, _vllm_args
+from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, sdk
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, launcher, serve_arguments, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -366,7 +368,7 @@ class Desired(t.NamedTuple):
 
     @property
     def digest(self) -> str:
-        return _vllm_args.digest(self.argv, self.secret_env, self.no_carry_env)
+        return serve_arguments.digest(self.argv, self.secret_env, self.no_carry_env)
 
 
 class Plan(t.NamedTuple):
@@ -385,8 +387,8 @@ def desired_engine(params: dict[str, t.Any]) -> Desired:
     """Return the wanted engine, or this node's part of it. Raises :class:`ClusterError` for arguments that cannot be a command line."""
     place = None
     if params["executor"] == "native":
-        place = _vllm_args.Place(params["node_rank"], params["node_count"], params["master_address"] or "", params["master_port"])
-    argv = _vllm_args.serve_argv(params["command"], params["model"], params["api_address"], params["api_port"], params["arguments"], place)
+        place = serve_arguments.Place(params["node_rank"], params["node_count"], params["master_address"] or "", params["master_port"])
+    argv = serve_arguments.serve_argv(params["command"], params["model"], params["api_address"], params["api_port"], params["arguments"], place)
     return Desired(argv, params["secret_env"], sorted(params["no_carry_env"]))
 
 
@@ -452,9 +454,9 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
         **desired._asdict(),
         "run_id": run_id,
         "digest": desired.digest,
-        "run_dir": _engine.RUN_TARGET,
-        "config_root": f"{_engine.RUN_TARGET}/config",
-        "log_path": f"{_engine.LOG_TARGET}/engine/{run_id}.log",
+        "run_dir": engine_state.RUN_TARGET,
+        "config_root": f"{engine_state.RUN_TARGET}/config",
+        "log_path": f"{engine_state.LOG_TARGET}/engine/{run_id}.log",
         "keep_logs": params["keep_logs"],
         "log_max_bytes": params["log_max_bytes"],
         # A worker's rank has no API.
@@ -463,7 +465,7 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
     }
 
 
-def launcher_answer(result: _docker.ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
+def launcher_answer(result: engine_api.ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
     """Return the JSON that the launcher printed. Raises :class:`UnknownState` with its output when there is none."""
     try:
         if result.rc in accepted:
@@ -499,12 +501,12 @@ def running_container(container: dict[str, t.Any] | None, params: dict[str, t.An
     return container
 
 
-def check_room(paths: _engine.EnginePaths, log_max_bytes: int) -> None:
+def check_room(paths: engine_state.EnginePaths, log_max_bytes: int) -> None:
     """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
     try:
-        _launcher.check_room(os.path.join(paths.log, "engine"), _launcher.log_room(log_max_bytes), "the engine's log")
-        _launcher.check_room(paths.run, _launcher.NOTE_ROOM, "the notes about the engine")
-    except _launcher.CannotStart as error:
+        launcher.check_room(os.path.join(paths.log, "engine"), launcher.log_room(log_max_bytes), "the engine's log")
+        launcher.check_room(paths.run, launcher.NOTE_ROOM, "the notes about the engine")
+    except launcher.CannotStart as error:
         raise ClusterError(
             f"{error}; no engine was started or stopped",
             remedy="Make room on that file system (the playbook prune removes old logs of this collection), or set another gb10_log_dir or gb10_state_dir.",
@@ -512,11 +514,11 @@ def check_room(paths: _engine.EnginePaths, log_max_bytes: int) -> None:
         ) from None
 
 
-def ship(paths: _engine.EnginePaths, spec: dict[str, t.Any]) -> None:
+def ship(paths: engine_state.EnginePaths, spec: dict[str, t.Any]) -> None:
     """Write the launcher and the engine's description to where the container sees them."""
     try:
-        _launch.ship(paths)
-        _launcher.write_json(os.path.join(paths.launch, _launch.SPEC), spec)
+        launch.ship(paths)
+        launcher.write_json(os.path.join(paths.launch, launch.SPEC), spec)
     except FileNotFoundError:
         raise ClusterError(
             f"{paths.launch} does not exist, so the container has no launcher", remedy="Recreate the container: run with --tags ray or native"
@@ -524,74 +526,74 @@ def ship(paths: _engine.EnginePaths, spec: dict[str, t.Any]) -> None:
     except PermissionError:
         raise ClusterError(f"no permission to write to {paths.launch}", remedy="Run the task with become: true.") from None
     except OSError as error:
-        free = _launcher.free_bytes(paths.launch)
+        free = launcher.free_bytes(paths.launch)
         raise ClusterError(f"cannot write to {paths.launch}: {error.strerror}, {free} bytes are free", remedy="Make room there.", reason="no room") from None
 
 
-def not_started(paths: _engine.EnginePaths, run_id: str, code: int) -> ClusterError:
+def not_started(paths: engine_state.EnginePaths, run_id: str, code: int) -> ClusterError:
     """Return why the launcher ended with ``code`` and started nothing."""
-    ended = _launcher.read_side(os.path.join(paths.run, "exit.json"))
-    why = _engine.start_error(paths, ended) if ended.get("run_id") == run_id else ""
-    if code == _launcher.EXIT_STOPPED:
+    ended = launcher.read_side(os.path.join(paths.run, "exit.json"))
+    why = engine_state.start_error(paths, ended) if ended.get("run_id") == run_id else ""
+    if code == launcher.EXIT_STOPPED:
         return ClusterError(why or f"run {run_id} was stopped before it began", remedy="Run again when it is to serve.", reason="stopped")
-    if code == _launcher.EXIT_LIVE:
+    if code == launcher.EXIT_LIVE:
         return ClusterError("another engine or start of one was quicker than this start", remedy="Run again when that start is over.", reason="start under way")
     if why:
         return ClusterError(f"the engine could not be started: {why}", reason="launcher")
     return UnknownState(f"the launcher ended with code {code} and started nothing", remedy="The image needs python3 (3.10 or newer).")
 
 
-def start_engine(params: dict[str, t.Any], paths: _engine.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
+def start_engine(params: dict[str, t.Any], paths: engine_state.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
     """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
-    client = _docker_sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
-    with _docker_sdk.sdk_errors(f"starting the launcher in container {container_id[:12]}"):
-        run = client.api.exec_create(container_id, _launch.argv("run", "--run-id", spec["run_id"]), stdout=False, stderr=False)
+    client = sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
+    with sdk.sdk_errors(f"starting the launcher in container {container_id[:12]}"):
+        run = client.api.exec_create(container_id, launch.argv("run", "--run-id", spec["run_id"]), stdout=False, stderr=False)
         client.api.exec_start(run["Id"], detach=True)
     for _elapsed in clock(params["docker_timeout"], START_SLEEP):
         try:
-            with _docker_sdk.sdk_errors("asking how the launcher does"):
+            with sdk.sdk_errors("asking how the launcher does"):
                 state = client.api.exec_inspect(run["Id"])
         except ClusterError as error:
             error.details.update(MAY_HAVE_STARTED)
             raise
         # In this order: an engine may end before it was seen to begin.
-        if _engine.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
+        if engine_state.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
             return
         if not state["Running"] and state["ExitCode"] is not None:
             raise not_started(paths, spec["run_id"], state["ExitCode"])
     raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s", **MAY_HAVE_STARTED)
 
 
-def last_run(api: _docker.EngineApi, paths: _engine.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
+def last_run(api: engine_api.EngineApi, paths: engine_state.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
     """Return what is known of the last run; nothing lives in a container that does not run, and nothing can be asked in a paused one.
 
     ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go. ``starting`` is a
     run that was ordered and did not begin, ``launcher`` the pid of the launcher at work, ``stopping`` whether the engine was asked
     to stop; ``last_end`` tells how an engine that is gone ended. When its note cannot be read, ``unreadable`` says so.
     """
-    noted = {**_engine.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False, "unreadable": ""}
+    noted = {**engine_state.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False, "unreadable": ""}
     state = container["State"] if container else {}
     if container and state["Running"] and state.get("Paused"):
         pass
-    elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (_launch.LAUNCHER, _launch.SPEC)):
-        answer = launcher_answer(api.exec(container["Id"], _launch.argv("status"), timeout=api.timeout))
+    elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (launch.LAUNCHER, launch.SPEC)):
+        answer = launcher_answer(api.exec(container["Id"], launch.argv("status"), timeout=api.timeout))
         noted.update({name: answer[name] for name in ("live", *EXTRA_STATUS) if name in answer})
     else:
         noted["live"] = False
-    return {**noted, "last_end": _engine.last_end(noted)}
+    return {**noted, "last_end": engine_state.last_end(noted)}
 
 
 def unpause(params: dict[str, t.Any], container_id: str) -> None:
     """Let a paused container go on: only so can its engine end by itself."""
-    client = _docker_sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
-    with _docker_sdk.sdk_errors(f"unpausing container {container_id[:12]}"):
+    client = sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
+    with sdk.sdk_errors(f"unpausing container {container_id[:12]}"):
         client.api.unpause(container_id)
 
 
-def stop_engine(api: _docker.EngineApi, container_id: str, grace: int) -> dict[str, t.Any]:
+def stop_engine(api: engine_api.EngineApi, container_id: str, grace: int) -> dict[str, t.Any]:
     """Stop the engine and return what that needed. Raises :class:`ClusterError` when a process cannot be ended."""
-    argv = _launch.stop_argv(grace, "vllm_serve")
-    answer = launcher_answer(api.exec(container_id, argv, timeout=grace + STOP_MARGIN), accepted=(0, _launcher.EXIT_REMAINS))
+    argv = launch.stop_argv(grace, "vllm_serve")
+    answer = launcher_answer(api.exec(container_id, argv, timeout=grace + STOP_MARGIN), accepted=(0, launcher.EXIT_REMAINS))
     if answer["remaining"]:
         raise ClusterError(
             f"processes {answer['remaining']} of the engine (pids of the container) are there {answer['seconds']} s after SIGTERM and SIGKILL",
@@ -611,7 +613,7 @@ def told(stopped: dict[str, t.Any]) -> str:
 
 def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> ClusterError:
     """Return the refusal to restart a live engine."""
-    running = _engine.requests_running(_engine.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT) if engine["api_address"] else None
+    running = engine_state.requests_running(engine_state.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT) if engine["api_address"] else None
     busy = "how many requests run is unknown" if running is None else f"requests running: {running}"
     return ClusterError(
         f"the live engine (run {engine['run_id']}, {busy}) has other arguments: {differences(before, after)}",
@@ -629,11 +631,11 @@ def check_idle(params: dict[str, t.Any], engine: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` when a live engine works on requests that nobody said may be lost. One that somebody else stops already is not asked."""
     if params["interrupt_requests"] or not engine["live"] or engine["stopping"] or not engine["api_address"]:
         return
-    running = _engine.requests_running(_engine.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT)
-    _engine.check_busy(running, False, f"the live engine (run {engine['run_id']}) would be stopped")
+    running = engine_state.requests_running(engine_state.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT)
+    engine_state.check_busy(running, False, f"the live engine (run {engine['run_id']}) would be stopped")
 
 
-def check_start(params: dict[str, t.Any], paths: _engine.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
+def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
     """Raise :class:`ClusterError` when a start would take a live engine away that nobody gave, or would meet another start."""
     if engine["starting"] and engine["launcher"]:
         raise ClusterError(
@@ -644,29 +646,29 @@ def check_start(params: dict[str, t.Any], paths: _engine.EnginePaths, engine: di
     if not engine["live"] or engine["stopping"] or params["allow_restart"]:
         return
     if engine["unreadable"]:
-        error = _engine.broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
+        error = engine_state.broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
         error.remedy += " Or -e gb10_allow_restart=true: it is stopped, and the wanted one started."
         raise error
     raise blocked(engine, before, after)
 
 
-def work_worker(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool) -> dict[str, t.Any]:
+def work_worker(params: dict[str, t.Any], api: engine_api.EngineApi, check_mode: bool) -> dict[str, t.Any]:
     """A worker beside Ray has nothing to start: its rank comes and goes with the engine on the head."""
     if params["state"] == "started" and not check_mode:
-        running_container(_docker.find_node_container(api, params["cluster_name"], "worker"), params)
+        running_container(engine_api.find_node_container(api, params["cluster_name"], "worker"), params)
     return {"msg": "a worker starts no engine of its own", "reason": "worker"}
 
 
-def work_engine(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bool) -> dict[str, t.Any]:
+def work_engine(params: dict[str, t.Any], api: engine_api.EngineApi, check_mode: bool) -> dict[str, t.Any]:
     """Bring this node's process of the engine to the wanted state: the whole engine beside Ray, else this node's part of it."""
     cluster, role, state = params["cluster_name"], params["node_role"], params["state"]
-    paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], cluster)
+    paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], cluster)
     desired = desired_engine(params) if state == "started" else Desired([], {}, [])
-    container = _docker.find_node_container(api, cluster, role)
+    container = engine_api.find_node_container(api, cluster, role)
     if state == "started" and not check_mode:
         running_container(container, params)
         if role == "head":
-            _engine.read_key(params["api_key_file"])
+            engine_state.read_key(params["api_key_file"])
     engine = last_run(api, paths, container)
     todo = plan(state, engine, desired.digest)
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
@@ -689,7 +691,7 @@ def work_engine(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bo
     }
     if state == "started":
         result.update(
-            endpoint=f"{_engine.base_url(params['api_address'], params['api_port'])}/v1" if role == "head" else "",
+            endpoint=f"{engine_state.base_url(params['api_address'], params['api_port'])}/v1" if role == "head" else "",
             argv=desired.argv,
             engine_version="",
             seconds_to_ready=None,
@@ -705,13 +707,13 @@ def work_engine(params: dict[str, t.Any], api: _docker.EngineApi, check_mode: bo
 
 
 def act(
-    params: dict[str, t.Any], api: _docker.EngineApi, paths: _engine.EnginePaths, container_id: str, todo: Plan, desired: Desired
+    params: dict[str, t.Any], api: engine_api.EngineApi, paths: engine_state.EnginePaths, container_id: str, todo: Plan, desired: Desired
 ) -> dict[str, t.Any]:
     """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
     done: dict[str, t.Any] = {"actions": []}
     try:
         if todo.stop:
-            _launch.refresh(paths)
+            launch.refresh(paths)
             done.update(stopped=stop_engine(api, container_id, params["stop_grace"]), engine_live=False)
             done["actions"].append(told(done["stopped"]))
         if todo.start:
@@ -730,14 +732,14 @@ def act(
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    _serve_spec.check(params)
-    api = _docker.EngineApi(params["docker_socket"], params["docker_timeout"])
-    here = _serve_spec.has_engine(params) or params["state"] == "stopped"
+    serve_options.check(params)
+    api = engine_api.EngineApi(params["docker_socket"], params["docker_timeout"])
+    here = serve_options.has_engine(params) or params["state"] == "stopped"
     return (work_engine if here else work_worker)(params, api, module.check_mode)
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=_serve_spec.ARGUMENT_SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=serve_options.ARGUMENT_SPEC, supports_check_mode=True)
     _module.run(module, work)
 
 

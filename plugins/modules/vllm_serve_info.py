@@ -326,7 +326,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _engine, _module, _net, _serve_spec
+from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 
 
 def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -351,8 +354,8 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
     lines: list[str] = []
     if offset >= 0:
         begin = 0 if run_id and run_id != engine["run_id"] else offset
-        lines, offset = _engine.read_log(engine["log_path"], begin, to_end=not engine["live"])
-    stage = _engine.log_stage(engine["log_path"]) or _engine.Stage("starting")
+        lines, offset = engine_state.read_log(engine["log_path"], begin, to_end=not engine["live"])
+    stage = engine_state.log_stage(engine["log_path"]) or engine_state.Stage("starting")
     return {
         "log_lines": lines,
         "log_offset": offset,
@@ -366,32 +369,32 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.
     view: dict[str, t.Any] = {"healthy": False, "engine_version": "", "requests_running": None, "completion": None}
     if not engine["live"] or not engine["api_address"]:
         return view
-    url, timeout = _engine.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
-    if not _engine.healthy(url, timeout):
+    url, timeout = engine_state.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
+    if not engine_state.healthy(url, timeout):
         return view
-    view.update(healthy=True, engine_version=_engine.engine_version(url, timeout), requests_running=_engine.requests_running(url, timeout))
+    view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout), requests_running=engine_state.requests_running(url, timeout))
     if params["probe"]:
-        answer = _engine.first_token(url, params["model"], _engine.read_key(params["api_key_file"]), timeout)
+        answer = engine_state.first_token(url, params["model"], engine_state.read_key(params["api_key_file"]), timeout)
         view["completion"] = answer and answer._asdict()
     return view
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    _serve_spec.check_address("fabric_address", params["fabric_address"])
-    paths = _engine.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    api = _docker.EngineApi(params["docker_socket"], params["docker_timeout"])
-    engine = _engine.engine_state(paths)
-    container = container_view(_docker.find_node_container(api, params["cluster_name"], params["node_role"]))
+    serve_options.check_address("fabric_address", params["fabric_address"])
+    paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+    api = engine_api.EngineApi(params["docker_socket"], params["docker_timeout"])
+    engine = engine_state.engine_state(paths)
+    container = container_view(engine_api.find_node_container(api, params["cluster_name"], params["node_role"]))
     return {
         "msg": "engine live" if engine["live"] else "no live engine",
         "engine": engine,
-        "last_end": _engine.last_end(engine),
+        "last_end": engine_state.last_end(engine),
         "container": container,
-        "fabric": _net.holder(params["fabric_address"]) if params["fabric_address"] else None,
+        "fabric": net_devices.holder(params["fabric_address"]) if params["fabric_address"] else None,
         **log_view(engine, params["log_offset"], params["log_run_id"]),
         **api_view(engine, params),
-        "memory_available_mb": _engine.memory_available_mb(),
+        "memory_available_mb": engine_state.memory_available_mb(),
     }
 
 

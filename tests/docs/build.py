@@ -171,7 +171,7 @@ def profiles_page(tree: Path = ROOT) -> str:
 
 def failures_page(tree: Path = ROOT) -> str:
     """Return the page about the lines of an engine's log that are known."""
-    rows = yaml.safe_load((tree / "plugins" / "plugin_utils" / "failures.yml").read_text(encoding="utf-8"))
+    rows = yaml.safe_load((tree / "plugins" / "plugin_utils" / "_serve" / "failures.yml").read_text(encoding="utf-8"))
     said = "What a bring-up looks for in the logs of all ranks. The first line that says why ends the wait on all nodes."
     parts = ["# Known failures of an engine", "", said, ""]
     for row in rows:

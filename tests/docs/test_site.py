@@ -108,7 +108,7 @@ def test_each_rule_and_each_known_failure_is_described() -> None:
     for page, table in tables.items():
         rules = yaml.safe_load((ROOT / "plugins" / "plugin_utils" / table).read_text(encoding="utf-8"))["rules"]
         assert [rule["id"] for rule in rules if rule["id"] not in text(page)] == []
-    rows = yaml.safe_load((ROOT / "plugins" / "plugin_utils" / "failures.yml").read_text(encoding="utf-8"))
+    rows = yaml.safe_load((ROOT / "plugins" / "plugin_utils" / "_serve" / "failures.yml").read_text(encoding="utf-8"))
     assert [row["id"] for row in rows] == headings("failures.html")
 
 

@@ -31,7 +31,7 @@ INVENTORY = ROOT / "inventories" / os.environ.get("GB10_LAB", "lab")
 HEAD, WORKER = LABS[INVENTORY.name]
 
 #: What describes the record of a preflight, of the doctor and of the fabric probe.
-RECORD_SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
+RECORD_SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "_rules" / "preflight.schema.json").read_text(encoding="utf-8"))
 
 #: Seconds after which a person presses Ctrl-C once more.
 PATIENCE = 12

@@ -22,15 +22,15 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.filter import profile as filters
-from ansible_collections.gb10.cluster.plugins.module_utils import _vllm_args
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_arguments
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 HERE = Path(__file__).resolve().parent
 
 #: The engine in each image that a shipped profile starts from (release notes of the images).
 IMAGES = {"nvcr.io/nvidia/vllm:26.04-py3": "0.19.0", "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.20.1"}
 
-SHIPPED = sorted(path.stem for path in _profile.SHIPPED.glob("*.yml"))
+SHIPPED = sorted(path.stem for path in profiles.SHIPPED.glob("*.yml"))
 
 FACTS = {
     "fabric_address": "192.168.100.1",
@@ -73,8 +73,8 @@ def combinations(profile: dict[str, t.Any]) -> list[tuple[str, ...]]:
 def compatible(profile: dict[str, t.Any], names: tuple[str, ...]) -> bool:
     """Whether these switches can be on at once."""
     try:
-        _profile.switch(profile, names)
-    except _profile.ProfileError:
+        profiles.switch(profile, names)
+    except profiles.ProfileError:
         return False
     return True
 
@@ -92,8 +92,8 @@ def all_cases() -> list[Case]:
     """Every case of every shipped profile, release by release."""
     cases = []
     for name in SHIPPED:
-        for switches in combinations(_profile.load(name)):
-            for version in claimed(_profile.load(name, switches=switches)):
+        for switches in combinations(profiles.load(name)):
+            for version in claimed(profiles.load(name, switches=switches)):
                 cases += [Case(version, name, switches, executor, role) for executor, role in (("ray", "head"), ("native", "head"), ("native", "worker"))]
     return sorted(cases, key=lambda case: (Version(case.version), case))
 
@@ -103,11 +103,11 @@ CASES = all_cases()
 
 def question(case: Case) -> dict[str, t.Any]:
     """A case in the form that ask.py reads: the words that the collection would start the engine with."""
-    profile = _profile.load(case.profile, switches=case.switches)
+    profile = profiles.load(case.profile, switches=case.switches)
     arguments = filters.serve_arguments(profile, {}, case.executor)
-    place = _vllm_args.Place(int(case.role == "worker"), 2, FACTS["fabric_address"], 29501) if case.executor == "native" else None
-    env = _profile.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
-    argv = _vllm_args.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)
+    place = serve_arguments.Place(int(case.role == "worker"), 2, FACTS["fabric_address"], 29501) if case.executor == "native" else None
+    env = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
+    argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)
     return {
         "id": str(case),
         "argv": argv[1:],
@@ -131,7 +131,7 @@ def test_the_engine_accepts_the_profile(case: Case) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_claims_are_what_can_be_asked(name: str) -> None:
     """A claim begins and ends at releases that were asked, and holds the engine of the profile's own image."""
-    profile = _profile.load(name)
+    profile = profiles.load(name)
     claim = SpecifierSet(profile["requires"]["vllm"])
     last = Version(engines.RELEASES[-1])
     assert f"{last.major}.{last.minor + 1}.0" not in claim
@@ -159,9 +159,9 @@ def bad_answers() -> dict[str, list[str]]:
     raw = {"schema": 1, "id": "bad", "model": {"repo": "org/m"}, "image": {"base": "vllm:1", "layers": []}, "parallel": {"tensor": 2}}
     questions = []
     for name, (part, _word) in BAD.items():
-        profile, problems = _profile.validate({**raw, **part})
+        profile, problems = profiles.validate({**raw, **part})
         assert problems == []
-        argv = _vllm_args.serve_argv(["vllm", "serve"], "org/m", "127.0.0.1", 8000, _profile.serve_arguments(profile))
+        argv = serve_arguments.serve_argv(["vllm", "serve"], "org/m", "127.0.0.1", 8000, profiles.serve_arguments(profile))
         questions.append({"id": name, "argv": argv[1:], "env": profile["env"]["shared"], "parser": None})
     return engines.ask(CASES[0].version, questions)
 

@@ -17,19 +17,19 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "plugins" / "plugin_utils" / "rules.yml"
+TABLE = ROOT / "plugins" / "plugin_utils" / "_rules" / "rules.yml"
 PAGE = ROOT / "docs" / "rules.md"
-DOCTOR_TABLE = ROOT / "plugins" / "plugin_utils" / "doctor.yml"
+DOCTOR_TABLE = ROOT / "plugins" / "plugin_utils" / "_rules" / "doctor.yml"
 DOCTOR_PAGE = ROOT / "docs" / "doctor.md"
 DOCTOR_TAG = "doctor"
 
 COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
 
-HEAD = """<!-- Made from plugins/plugin_utils/rules.yml by tests/tools/rules_doc.py; change the rules there. -->
+HEAD = """<!-- Made from plugins/plugin_utils/_rules/rules.yml by tests/tools/rules_doc.py; change the rules there. -->
 # Rules of the preflight
 
 {number} rules judge whether a cluster may start a profile: {requirement} compare a node with what is required, {nodes} compare nodes with each
-other, {known_bad} compare a node with a list of what is known to fail. They are data: `plugins/plugin_utils/rules.yml`.
+other, {known_bad} compare a node with a list of what is known to fail. They are data: `plugins/plugin_utils/_rules/rules.yml`.
 
 - **block** and **unknown** stop the play, after all nodes were judged. **warn** does with `gb10_fail_on_warn`.
 - What a node could not tell is **unknown**, with what is missing and why. It is never taken for a pass.
@@ -67,7 +67,7 @@ What is tuned or silenced is still judged, listed and counted, with the verdict 
 
 The play prints a table of the rules that did not pass everywhere (`.` is a pass, `-` not judged), then every finding with its remedy. The same is
 written as JSON to `gb10_preflight_path` on the controller and passed on as `gb10_preflight` (`set_stats`). Its schema is
-`plugins/plugin_utils/preflight.schema.json`; it carries a version, `schema: 1`.
+`plugins/plugin_utils/_rules/preflight.schema.json`; it carries a version, `schema: 1`.
 
 This is what two lab nodes said that were made sick for it; the driver's tool, the process and the RDMA device are simulated. What the lab silences is left out.
 
@@ -95,7 +95,7 @@ Preflight (as JSON in ~/.cache/gb10/gb10-preflight.json): 3 block, 2 warn, 6 sil
 """
 
 
-DOCTOR_HEAD = """<!-- Made from plugins/plugin_utils/doctor.yml by tests/tools/rules_doc.py; change the rules there. -->
+DOCTOR_HEAD = """<!-- Made from plugins/plugin_utils/_rules/doctor.yml by tests/tools/rules_doc.py; change the rules there. -->
 # The doctor
 
 ```

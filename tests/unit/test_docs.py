@@ -76,13 +76,13 @@ VERBS = {"preflight": "preflight", "doctor": "doctor", "fabric": "fabric", "brin
 
 def rules(table: str) -> dict[str, list[str]]:
     """Return the tags of each rule of a table, by id."""
-    return {rule["id"]: rule["tags"] for rule in yaml.safe_load((UTILS / table).read_text(encoding="utf-8"))["rules"]}
+    return {rule["id"]: rule["tags"] for rule in yaml.safe_load((UTILS / "_rules" / table).read_text(encoding="utf-8"))["rules"]}
 
 
 PREFLIGHT, DOCTOR = rules("rules.yml"), rules("doctor.yml")
-FAILURES = {row["id"] for row in yaml.safe_load((UTILS / "failures.yml").read_text(encoding="utf-8"))}
+FAILURES = {row["id"] for row in yaml.safe_load((UTILS / "_serve" / "failures.yml").read_text(encoding="utf-8"))}
 MODULES = {path.stem for path in (ROOT / "plugins" / "modules").glob("[!_]*.py")}
-PROOFS = set(re.findall(r'"(proof\.\w+)"', "".join(path.read_text(encoding="utf-8") for path in UTILS.glob("*.py"))))
+PROOFS = set(re.findall(r'"(proof\.\w+)"', "".join(path.read_text(encoding="utf-8") for path in UTILS.rglob("*.py"))))
 
 
 def test_the_page_has_rows_and_the_proofs_were_found() -> None:

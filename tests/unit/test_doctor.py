@@ -18,7 +18,7 @@ import through_ansible
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "_rules" / "preflight.schema.json").read_text(encoding="utf-8"))
 HEALTHY_SMI = ROOT / "tests" / "unit" / "fixtures" / "nvidia_smi" / "composed_gb10_idle.xml"
 
 #: Where the modules look, in place of the machine. Only a play of its own can say that.

@@ -18,7 +18,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 HEALTHY = ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json"
-SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "preflight.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "_rules" / "preflight.schema.json").read_text(encoding="utf-8"))
 INTERPRETER = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 
 BOOK = [

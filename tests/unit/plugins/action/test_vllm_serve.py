@@ -14,8 +14,8 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.gb10.cluster.plugins.action import vllm_serve
-from ansible_collections.gb10.cluster.plugins.module_utils import _serve_spec
-from ansible_collections.gb10.cluster.plugins.plugin_utils._meeting import Meeting
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.meeting import Meeting
 
 ENGINE = {
     "live": True,
@@ -108,7 +108,7 @@ def play(tmp_path, monkeypatch):
             action = vllm_serve.ActionModule.__new__(vllm_serve.ActionModule)
             action._task = types.SimpleNamespace(_uuid="uuid", check_mode=check_mode, args={})
             action._connection = types.SimpleNamespace(reset=lambda: self.shown.append("reset"))
-            defaults = {name: option.get("default") for name, option in _serve_spec.ARGUMENT_SPEC.items()}
+            defaults = {name: option.get("default") for name, option in serve_options.ARGUMENT_SPEC.items()}
             monkeypatch.setattr(vllm_serve.ActionBase, "run", lambda *_args: {})
             monkeypatch.setattr(action, "validate_argument_spec", lambda _spec: (None, {**defaults, "model": "m", "api_address": "10.0.0.1", **options}))
             monkeypatch.setattr(action, "_execute_module", execute)

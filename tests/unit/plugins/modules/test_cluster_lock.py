@@ -11,8 +11,8 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _lock
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.modules import cluster_lock
 
 ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "play": "Up"}
@@ -108,4 +108,4 @@ def test_somebody_must_be_the_holder(call):
 
 def test_the_lock_is_world_readable_and_not_more(call):
     assert os.stat(call()["lock_path"]).st_mode & 0o022 == 0
-    assert _lock.read(call()["lock_path"]).holder == ME
+    assert cluster_locks.read(call()["lock_path"]).holder == ME

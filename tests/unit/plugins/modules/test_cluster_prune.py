@@ -14,7 +14,7 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import cluster_prune
 

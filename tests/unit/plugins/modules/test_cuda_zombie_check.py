@@ -20,8 +20,8 @@ import types
 import pytest
 import through_ansible
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _zombie_check, _zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check, zombies
 from ansible_collections.gb10.cluster.plugins.modules import cuda_zombie_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
@@ -233,7 +233,7 @@ def test_ours_are_known_by_the_mark_or_by_their_container(machine, monkeypatch):
 
     assert owners(call(machine)) == {411: "foreign", 601: "ours", 602: None, 603: None}
     engine = types.SimpleNamespace(containers=lambda labels: [{"Id": "a" * 64, "State": "running"}])
-    monkeypatch.setattr(_zombie_check, "EngineApi", lambda socket, timeout: engine)
+    monkeypatch.setattr(zombie_check, "EngineApi", lambda socket, timeout: engine)
     result = call(machine)
     assert owners(result) == {411: "foreign", 601: "ours", 602: "ours", 603: "foreign"}
     assert [(row["owner"], row["pids"], row["mib"]) for row in result["held"]] == [("foreign", [411, 603], 20), ("ours", [601, 602], 20)]
@@ -274,8 +274,8 @@ def ends(machine, monkeypatch):
             machine.answers(xml((411, "C", "python3", 10)))
         return {orphan["pid"]: told.outcome for orphan in orphans}
 
-    monkeypatch.setattr(_zombies, "end", end)
-    monkeypatch.setattr(_zombies, "own_processes", lambda proc_root: True)
+    monkeypatch.setattr(zombies, "end", end)
+    monkeypatch.setattr(zombies, "own_processes", lambda proc_root: True)
     return told
 
 
@@ -327,7 +327,7 @@ def rising(machine, monkeypatch, *available):
         value = values.pop(0) if len(values) > 1 else values[0]
         return {"MemTotal": 121 * GIB, "MemAvailable": int(value * GIB), "AnonPages": 2 * GIB}
 
-    monkeypatch.setattr(_zombie_check, "sample", sample)
+    monkeypatch.setattr(zombie_check, "sample", sample)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     ticks = iter(range(0, 100000))
     monkeypatch.setattr("time.monotonic", lambda: next(ticks))
@@ -338,7 +338,7 @@ def test_a_proven_leak(machine, monkeypatch):
     machine.baseline()
     machine.answers(xml((411, "G", "Xorg", 90)))
     engine = types.SimpleNamespace(containers=lambda labels: [{"Id": "a", "State": "exited"}])
-    monkeypatch.setattr(_zombie_check, "EngineApi", lambda socket, timeout: engine)
+    monkeypatch.setattr(zombie_check, "EngineApi", lambda socket, timeout: engine)
     result = call(machine, wait=True)
     assert ids(result) == ["cuda_zombie.leak"] and result["verdict"] == "block" and result["needs_reboot"]
     assert "uncalibrated" in result["msg"] and "Reboot" in result["remedy"]
@@ -381,7 +381,7 @@ def test_memory_that_does_not_settle_in_time_warns(machine, monkeypatch):
 
 def test_a_healthy_node_is_sampled_once_and_asks_docker_nothing(machine, monkeypatch):
     machine.answers(xml((411, "C", "python3", 90)))
-    monkeypatch.setattr(_zombie_check, "EngineApi", lambda socket, timeout: pytest.fail("asked"))
+    monkeypatch.setattr(zombie_check, "EngineApi", lambda socket, timeout: pytest.fail("asked"))
     result = call(machine, wait=True)
     assert result["reclaim"] == {"state": "one sample", "why": [], "samples_mb": result["reclaim"]["samples_mb"], "risen_mb": 0}
     assert result["verdict"] == "pass"
@@ -483,8 +483,8 @@ def test_a_ghost_is_graver_than_not_knowing():
     def of(*kinds):
         base = {"pid": 1, "name": "x", "used_mib": 1, "owner": None, "why": ""}
         table = {"leak": "none", "doubts": [], "unexplained_mb": 0, "threshold_mb": 1}
-        evidence = _zombie_check.NOTHING._replace(processes=[{**base, "class": kind} for kind in kinds], table=table)
-        return _zombie_check.outcome(evidence, "n")["verdict"]
+        evidence = zombie_check.NOTHING._replace(processes=[{**base, "class": kind} for kind in kinds], table=table)
+        return zombie_check.outcome(evidence, "n")["verdict"]
 
     assert of("unknown", "ghost", "defunct") == "block" and of("unknown", "defunct") == "unknown" and of("live") == "pass"
 
@@ -566,7 +566,7 @@ def test_through_ansible_a_real_orphan_is_ended_and_nobody_else(machine, monkeyp
         subprocess.run([*namespace, "true"], capture_output=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         pytest.skip("no right to make a pid namespace here")
-    titles = pathlib.Path(__file__).parents[1] / "module_utils/test__zombies.py"
+    titles = pathlib.Path(__file__).parents[1] / "module_utils/_gpu/test_zombies.py"
     source = titles.read_text()
     titled, abandon = (re.search(rf'^{name} = """\n(.*?)"""', source, re.MULTILINE | re.DOTALL)[1] for name in ("TITLED", "ABANDON"))
     answer = machine.root / "answer.xml"

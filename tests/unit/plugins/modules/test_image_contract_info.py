@@ -11,9 +11,9 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import ExecResult, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_probe import MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._image_probe import MARK
 from ansible_collections.gb10.cluster.plugins.modules import image_contract_info
 
 CONTRACT = {

@@ -150,7 +150,7 @@ def test_not_at_rest_is_refused_unless_told(node, arrange, says, check_mode):
 
 def test_memory_that_does_not_settle_is_refused(node, monkeypatch):
     values = iter(range(10, 10000, 10))
-    monkeypatch.setattr(memory_baseline._memory, "read_meminfo", lambda root, path: {"MemTotal": 121 << 20, "MemAvailable": next(values) << 17})
+    monkeypatch.setattr(memory_baseline.node_memory, "read_meminfo", lambda root, path: {"MemTotal": 121 << 20, "MemAvailable": next(values) << 17})
     with pytest.raises(ClusterError, match="did not settle"):
         call(node, settle_timeout=2)
     assert "did not settle" in call(node, settle_timeout=2, force=True)["msg"]

@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
-from ansible_collections.gb10.cluster.plugins.module_utils import _launcher, _listeners, _net, _node_actor, _node_container, _ray
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, node_containers, ray_node
 from ansible_collections.gb10.cluster.plugins.modules import node_container, ray_cluster
 
 OWN_ID = "a" * 64
@@ -36,7 +38,7 @@ def unit(**given):
 class Engine:
     """A Docker engine of memory with one container, or none."""
 
-    def __init__(self, entry=None, titles=(), log=f"{_launcher.HOLDS}\n"):
+    def __init__(self, entry=None, titles=(), log=f"{launcher.HOLDS}\n"):
         self.entry = entry
         self.titles = dict(enumerate(titles, 100))
         self.log = log
@@ -63,9 +65,9 @@ class Engine:
 @pytest.fixture
 def play(monkeypatch):
     """Run the module against an engine of memory."""
-    monkeypatch.setattr(_net, "ipv4_addresses", lambda: [{"interface": "enp1s0f0np0", "address": "10.0.0.11", "scope": "global"}])
-    monkeypatch.setattr(_net, "ipv6_addresses", list)
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [])
+    monkeypatch.setattr(net_devices, "ipv4_addresses", lambda: [{"interface": "enp1s0f0np0", "address": "10.0.0.11", "scope": "global"}])
+    monkeypatch.setattr(net_devices, "ipv6_addresses", list)
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [])
 
     def run(engine, check_mode=False, **given):
         class Module:
@@ -73,8 +75,8 @@ def play(monkeypatch):
 
         module = Module()
         module.params, module.check_mode = params(**given), check_mode
-        monkeypatch.setattr(_listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
-        monkeypatch.setattr(_node_actor, "EngineApi", lambda *_arguments: engine)
+        monkeypatch.setattr(listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
+        monkeypatch.setattr(acting, "EngineApi", lambda *_arguments: engine)
         return node_container.work(module)
 
     return run
@@ -114,7 +116,7 @@ def test_ports_are_no_field(play):
 
 def ray():
     given = {**{name: option.get("default") for name, option in ray_cluster.argument_spec().items()}, **params()}
-    return _ray.ray_unit("gb10", ray_cluster.wanted_fields(given, "sha256:aaa", None))
+    return ray_node.ray_unit("gb10", ray_cluster.wanted_fields(given, "sha256:aaa", None))
 
 
 def test_a_container_with_ray_is_made_anew_for_that_alone(play):
@@ -130,7 +132,7 @@ def test_a_live_engine_beside_ray_is_not_thrown_away(play):
 
 def test_a_taken_port_names_its_holder(play, monkeypatch):
     held = {"port": 29501, "address": "0.0.0.0", "pid": 7, "process": "python3", "cmdline": "", "since": "then", "container": ""}
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [held] if 29501 in ports else [])
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [held] if 29501 in ports else [])
     with pytest.raises(ClusterError, match=r"ports that the engine needs are taken on .*: port 29501 on 0.0.0.0: python3 \(pid 7\)") as caught:
         play(Engine(), ports=[29501])
     assert "gb10_master_port" in caught.value.remedy
@@ -145,9 +147,9 @@ def test_ready_is_what_the_launcher_says(play):
 def test_an_image_without_python_is_named(play, monkeypatch):
     ended = container(unit(), status="exited")
     engine = Engine(ended, log="[FATAL tini (7)] exec python3 failed: No such file or directory\n")
-    current = _node_container.current_of(ended)
-    monkeypatch.setattr(_node_actor, "sdk_client", lambda *_arguments: None)
-    monkeypatch.setattr(_node_actor.Actor, "carry_out", lambda *_arguments: None)
+    current = node_containers.current_of(ended)
+    monkeypatch.setattr(acting, "sdk_client", lambda *_arguments: None)
+    monkeypatch.setattr(acting.Actor, "carry_out", lambda *_arguments: None)
     assert not current.running
     with pytest.raises(ClusterError, match="image local/vllm:1 holds no program python3"):
         play(engine)

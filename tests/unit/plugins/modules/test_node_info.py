@@ -17,10 +17,11 @@ import pytest
 import through_ansible
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import node_info
-from ansible_collections.gb10.cluster.plugins.plugin_utils import _profile, _rules
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 GB10 = FIXTURES / "nvidia_smi/composed_gb10_idle.xml"
@@ -209,7 +210,7 @@ def test_the_rules_can_judge_a_node_in_depth(call, gb10, node):
         def image(self, reference):
             return {"Id": "sha256:1a", "Architecture": "arm64"}
 
-    profile = _profile.load("nemotron_3_super_tp2")
+    profile = profiles.load("nemotron_3_super_tp2")
     images = [profile["image"]["base"], profile["image"]["tag"]]
     result = call(WithImage(), nvidia_smi=gb10, nft="/nonexistent/nft", images=images, paths=["/"], **node)
     settings = {
@@ -218,7 +219,7 @@ def test_the_rules_can_judge_a_node_in_depth(call, gb10, node):
         "model_root": "/", "offline": False, "disk_gib": 0, "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [],
     }
     run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
-    record = _rules.judge({"spark-1": {"info": result, "zombies": {"findings": []}, "settings": settings}}, profile, run)
+    record = judging.judge({"spark-1": {"info": result, "zombies": {"findings": []}, "settings": settings}}, profile, run)
     verdicts = {found["id"]: found["verdict"] for found in record["findings"]}
     # The module tree is empty, and no address of the loopback may be read from the recorded trees.
     assert {id for id, verdict in verdicts.items() if verdict == "unknown"} <= {"driver.next_boot", "driver.loaded", "clock.synchronized", "clock.offset"}

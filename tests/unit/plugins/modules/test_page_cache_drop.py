@@ -14,8 +14,8 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.modules import page_cache_drop
 
 FULL = "MemTotal: 131072000 kB\nMemFree: 8192000 kB\nMemAvailable: 102400000 kB\nBuffers: 0 kB\nCached: 81920000 kB\nSReclaimable: 1024000 kB\n"
@@ -41,13 +41,13 @@ def machine(tmp_path, monkeypatch):
         said.append(doing)
         return work()
 
-    def write_setting(path, text, real=_page_cache.write_setting):
+    def write_setting(path, text, real=page_cache.write_setting):
         real(path, text)
         compacted = pathlib.Path(path).name == "compact_memory"
         (tmp_path / ("buddyinfo" if compacted else "meminfo")).write_text(TOGETHER if compacted else EMPTY)
 
-    monkeypatch.setattr(_page_cache, "bounded", bounded)
-    monkeypatch.setattr(_page_cache, "write_setting", write_setting)
+    monkeypatch.setattr(page_cache, "bounded", bounded)
+    monkeypatch.setattr(page_cache, "write_setting", write_setting)
     monkeypatch.setattr(page_cache_drop.os, "sync", lambda: said.append("synced"))
     return types.SimpleNamespace(root=tmp_path, said=said, drop_caches=tmp_path / "sys/vm/drop_caches", compact=tmp_path / "sys/vm/compact_memory")
 
@@ -156,7 +156,7 @@ def test_a_sync_that_hangs_does_not_keep_clean_pages_from_being_dropped(machine,
 
 def test_a_drop_that_hangs_is_unknown(machine, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(_page_cache, "write_setting", lambda path, text: signal.pause())
+    monkeypatch.setattr(page_cache, "write_setting", lambda path, text: signal.pause())
     with pytest.raises(UnknownState, match="drop_caches did not end within 0.2 s"):
         call(machine, sync=False, drop_timeout=0.2)
 
@@ -226,13 +226,13 @@ def files(machine, monkeypatch):
     def visit(paths, max_files, seconds, to_each=None):
         machine.said.append(to_each.__name__ if to_each else "look")
         before = dict(state)
-        if to_each is _page_cache.write_back:
+        if to_each is page_cache.write_back:
             state["dirty"] = 0
-        if to_each is _page_cache.give_back:
+        if to_each is page_cache.give_back:
             state["cached"] = state["dirty"] + state.get("mapped", 0)
         return {name: value for name, value in before.items() if name != "mapped"}
 
-    monkeypatch.setattr(_page_cache, "visit", visit)
+    monkeypatch.setattr(page_cache, "visit", visit)
     return state
 
 
@@ -291,7 +291,7 @@ def test_a_disk_that_fails_is_named(machine, monkeypatch):
     def fail(*_args):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "/models/a")
 
-    monkeypatch.setattr(_page_cache, "visit", fail)
+    monkeypatch.setattr(page_cache, "visit", fail)
     with pytest.raises(ClusterError, match="looking at the files: /models/a: Input/output error") as caught:
         call(machine, paths=["/models"])
     assert "journalctl" in caught.value.remedy

@@ -13,10 +13,13 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
-from ansible_collections.gb10.cluster.plugins.module_utils import _engine, _listeners, _native, _net, _node_actor, _node_container, _processes
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._ray import RayTable, ray_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, native_node, node_containers
+from ansible_collections.gb10.cluster.plugins.module_utils._node.ray_node import RayTable, ray_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
 
 OWN_ID = "a" * 64
@@ -81,16 +84,16 @@ class Module:
 @pytest.fixture
 def node(monkeypatch):
     """A node with an address, no listener, no engine state; returns how to set what its engine knows."""
-    monkeypatch.setattr(_net, "ipv4_addresses", lambda: ADDRESSES)
-    monkeypatch.setattr(_net, "ipv6_addresses", list)
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [])
-    monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "")
-    monkeypatch.setattr(ray_cluster._ray, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
+    monkeypatch.setattr(net_devices, "ipv4_addresses", lambda: ADDRESSES)
+    monkeypatch.setattr(net_devices, "ipv6_addresses", list)
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [])
+    monkeypatch.setattr(listeners, "answers", lambda address, port, timeout: "")
+    monkeypatch.setattr(ray_cluster.ray_node, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
     engines = []
 
     def use(engine):
-        monkeypatch.setattr(_listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
-        monkeypatch.setattr(_node_actor, "EngineApi", lambda *arguments: engine)
+        monkeypatch.setattr(listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
+        monkeypatch.setattr(acting, "EngineApi", lambda *arguments: engine)
         engines.append(engine)
         return engine
 
@@ -141,20 +144,20 @@ def test_check_mode_predicts_on_a_cold_node_without_its_image(node):
     result = ray_cluster.work(Module(check_mode=True, secret_files={"ray_token": "/none/ray_token"}))
     assert result["changed"]
     assert result["actions"] == ["create gb10-gb10-head (no container)", "start gb10-gb10-head"]
-    assert result["session"] == _node_actor.SESSION_TO_COME
+    assert result["session"] == acting.SESSION_TO_COME
     assert result["diff"]["before"] == {"state": "absent", "fields": {}}
     assert result["diff"]["after"]["state"] == "running"
 
 
 def test_check_mode_predicts_a_worker_whose_head_is_to_come(node, monkeypatch):
-    monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "Connection refused")
+    monkeypatch.setattr(listeners, "answers", lambda address, port, timeout: "Connection refused")
     node(Engine())
     assert ray_cluster.work(Module(check_mode=True, node_role="worker", head_address="10.0.0.1"))["changed"]
 
 
 def test_check_mode_predicts_that_a_worker_follows_a_new_head(node):
     node(Engine([running(node_role="worker", head_address="10.0.0.1", head_session="abc")]))
-    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=_node_actor.SESSION_TO_COME)
+    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=acting.SESSION_TO_COME)
     assert ray_cluster.work(module)["changed_fields"] == ["head_session"]
 
 
@@ -192,8 +195,8 @@ def test_live_work_is_not_thrown_away(node, check_mode, titles, role):
 
 def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
     run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
-    monkeypatch.setattr(_engine, "requests_running", lambda url, timeout: 3)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "requests_running", lambda url, timeout: 3)
     node(Engine([running()]))
     with pytest.raises(ClusterError, match=r"holds live work \(run 20261121T000000-1; 3 requests run\)") as caught:
         ray_cluster.work(Module(shm_size="20g"))
@@ -203,8 +206,8 @@ def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
 @pytest.mark.parametrize(("running_requests", "interrupt", "refused"), [(3, False, True), (3, True, False), (0, False, False), (None, False, False)])
 def test_consent_to_a_restart_holds_for_requests_only_where_that_is_said(node, monkeypatch, running_requests, interrupt, refused):
     run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
-    monkeypatch.setattr(_engine, "requests_running", lambda url, timeout: running_requests)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "requests_running", lambda url, timeout: running_requests)
     node(Engine([running()]))
     module = Module(check_mode=True, allow_restart=True, interrupt_requests=interrupt, shm_size="20g")
     if not refused:
@@ -237,7 +240,7 @@ def test_a_worker_that_never_noted_its_head_is_guarded(node):
 def native(**given):
     """Our container as it runs for an engine without Ray."""
     given = {"node_role": "worker", **given}
-    unit = _native.native_unit("gb10", {**_node_actor.common_fields(params(**given), "sha256:aaa"), "executor": "native"})
+    unit = native_node.native_unit("gb10", {**acting.common_fields(params(**given), "sha256:aaa"), "executor": "native"})
     return container(labels=unit.labels, name=unit.name, path="python3")
 
 
@@ -318,7 +321,7 @@ def test_a_missing_image_names_the_stage(node):
 
 
 def test_no_head_is_told_at_once(node, monkeypatch):
-    monkeypatch.setattr(_listeners, "answers", lambda address, port, timeout: "no answer within 5 s")
+    monkeypatch.setattr(listeners, "answers", lambda address, port, timeout: "no answer within 5 s")
     node(Engine())
     with pytest.raises(ClusterError, match=r"no Ray head answers at 10.0.0.1:6379 from .* \(no answer within 5 s\)"):
         ray_cluster.work(Module(node_role="worker", head_address="10.0.0.1"))
@@ -339,7 +342,7 @@ def listener(process="python3", port=6379, holder="", pid=15085):
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_taken_port_names_its_holder(node, monkeypatch, check_mode):
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener(), listener(pid=None, port=20100)])
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [listener(), listener(pid=None, port=20100)])
     node(Engine())
     with pytest.raises(ClusterError) as caught:
         ray_cluster.work(Module(check_mode=check_mode))
@@ -349,7 +352,7 @@ def test_a_taken_port_names_its_holder(node, monkeypatch, check_mode):
 
 
 def test_a_taken_port_names_its_container(node, monkeypatch):
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener("redis-server", holder=OTHER_ID)])
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [listener("redis-server", holder=OTHER_ID)])
     node(Engine([container(OTHER_ID, "cache", path="redis-server", args=())]))
     with pytest.raises(ClusterError, match=r"redis-server \(pid 15085\) in container cache since"):
         ray_cluster.work(Module(replace_stale=True))
@@ -364,7 +367,7 @@ def test_a_taken_port_names_its_container(node, monkeypatch):
     ],
 )
 def test_a_stale_head_blocks_until_somebody_says_so(node, monkeypatch, path, args, process):
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener(process, holder=STALE_ID), listener("ray::X", 20102, STALE_ID)])
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [listener(process, holder=STALE_ID), listener("ray::X", 20102, STALE_ID)])
     node(Engine([container(STALE_ID, "yesterday", path=path, args=args)]))
     with pytest.raises(ClusterError) as caught:
         ray_cluster.work(Module(check_mode=True))
@@ -376,12 +379,12 @@ def test_a_stale_head_blocks_until_somebody_says_so(node, monkeypatch, path, arg
 
 def test_our_own_listeners_are_not_foreign():
     found = [listener(holder=OWN_ID), listener(holder=OTHER_ID), listener(holder="d" * 64)]
-    kept = _node_actor.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
+    kept = acting.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
     assert [(entry["container"], entry["container_name"]) for entry in kept] == [(OTHER_ID, "theirs"), ("", "")]
 
 
 def test_the_hosts_own_listeners_are_foreign_to_a_new_container():
-    assert len(_node_actor.foreign_listeners([listener()], {}, "")) == 1
+    assert len(acting.foreign_listeners([listener()], {}, "")) == 1
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
@@ -396,7 +399,7 @@ def wait(engine, table, monkeypatch, **given):
             raise answer
         return answer
 
-    monkeypatch.setattr(ray_cluster._ray, "ask", ask)
+    monkeypatch.setattr(ray_cluster.ray_node, "ask", ask)
     wanted = params(**given)
     unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, "sha256:aaa", None))
     return ray_cluster.wait_for_ray(engine, wanted, "spark-1", unit)
@@ -436,7 +439,7 @@ def test_the_wait_ends_when_somebody_removes_the_container(monkeypatch):
 @pytest.mark.parametrize(("uptime", "ready"), [(10.0, False), (3600.0, True)])
 def test_a_clock_that_was_set_back_does_not_keep_ray_waiting_for_ever(monkeypatch, uptime, ready):
     """The container's start lies in the future then. After a while the head's entry can only be that of this container."""
-    monkeypatch.setattr(_node_container.Current, "uptime", lambda current: uptime)
+    monkeypatch.setattr(node_containers.Current, "uptime", lambda current: uptime)
     earlier = RayTable("2.60.0", "3.11.2", [{**READY, "started_ms": READY["started_ms"] - 86400000}], "", "")
     if ready:
         assert wait(Engine([running()]), earlier, monkeypatch)["ray_nodes"] == earlier.nodes
@@ -492,7 +495,7 @@ class Handle:
 @pytest.fixture
 def sdk(monkeypatch):
     client = Sdk()
-    monkeypatch.setattr(_node_actor, "sdk_client", lambda *arguments: client)
+    monkeypatch.setattr(acting, "sdk_client", lambda *arguments: client)
     return client
 
 
@@ -517,9 +520,9 @@ def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_
     ],
 )
 def test_a_stale_head_with_an_engine_at_work_goes_only_when_requests_may_be_lost(node, monkeypatch, argv, holder, refused):
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
-    process = _processes.Process(pid=4711, ppid=1, state="S", name="x", argv=argv, container=holder, uid=0, rss_kib=1)
-    monkeypatch.setattr(_processes, "scan", lambda: _processes.Scan({4711: process}, 0))
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
+    process = process_table.Process(pid=4711, ppid=1, state="S", name="x", argv=argv, container=holder, uid=0, rss_kib=1)
+    monkeypatch.setattr(process_table, "scan", lambda: process_table.Scan({4711: process}, 0))
     node(Engine([container(STALE_ID, "yesterday")]))
     asked = {"check_mode": True, "replace_stale": True}
     if refused:
@@ -532,7 +535,7 @@ def test_a_stale_head_with_an_engine_at_work_goes_only_when_requests_may_be_lost
 
 
 def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
-    monkeypatch.setattr(_listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
+    monkeypatch.setattr(listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
     node(Engine([container(STALE_ID, "yesterday")]))
     ray_cluster.work(Module(replace_stale=True, wait=False, state_dir=str(tmp_path), log_dir=str(tmp_path)))
     assert sdk.calls == [("stop", STALE_ID, 120), ("remove", STALE_ID), ("create", "gb10-gb10-head"), ("start", "new")]
@@ -541,7 +544,7 @@ def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
 def test_the_engine_is_stopped_before_its_container(node, sdk, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "ada")
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
     node(executing(Engine([running()]), sdk))
     ray_cluster.work(Module(state="stopped"))
     assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
@@ -645,7 +648,7 @@ def refused(sdk, monkeypatch, words, gone_after=0):
         return {}
 
     monkeypatch.setattr(Handle, "remove", remove)
-    actor = _node_actor.Actor(Engine(), params(docker_timeout=0.1), "spark-1", None, _node_actor.NO_WORK)
+    actor = acting.Actor(Engine(), params(docker_timeout=0.1), "spark-1", None, acting.NO_WORK)
     monkeypatch.setattr(Engine, "inspect", inspect)
     return actor
 
@@ -669,13 +672,13 @@ def test_a_container_that_somebody_else_removed_is_gone(sdk, monkeypatch):
         raise NotFound("No such container")
 
     monkeypatch.setattr(Handle, "remove", remove)
-    _node_actor.Actor(Engine(), params(), "spark-1", None, _node_actor.NO_WORK).remove(OWN_ID)
+    acting.Actor(Engine(), params(), "spark-1", None, acting.NO_WORK).remove(OWN_ID)
 
 
 def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
     entry = running(**places(tmp_path))
     entry["State"].update(Status="paused", Paused=True)
     node(executing(Engine([entry]), sdk))
@@ -699,7 +702,7 @@ def retagged(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
 
     def use(live, image=new):
-        monkeypatch.setattr(_engine, "engine_state", lambda paths: {"live": live, "run_id": "1", "api_address": "", "api_port": None})
+        monkeypatch.setattr(engine_state, "engine_state", lambda paths: {"live": live, "run_id": "1", "api_address": "", "api_port": None})
         node(executing(Engine([container(labels=unit.labels)], image=image), sdk))
         return lambda **more: ray_cluster.work(Module(**places(tmp_path), wait=False, **more))
 
@@ -753,20 +756,20 @@ def test_a_log_that_docker_cannot_read_keeps_no_container(node, sdk, monkeypatch
 
 
 def test_a_clock_set_back_costs_no_new_log(sdk, tmp_path):
-    actor = _node_actor.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, _node_actor.NO_WORK)
+    actor = acting.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, acting.NO_WORK)
     folder = tmp_path / "gb10" / "containers"
     folder.mkdir(parents=True)
     for number in range(6):
         (folder / f"gb10-gb10-head-{number}.log").write_text("from the future")
         os.utime(folder / f"gb10-gb10-head-{number}.log", (4e9, 4e9))
-    actor.keep_log(_node_container.current_of(running()))
+    actor.keep_log(node_containers.current_of(running()))
     assert (folder / f"gb10-gb10-head-{OWN_ID[:12]}.log").read_text() == "a line\n"
     assert len(list(folder.iterdir())) == 5
 
 
 def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeypatch):
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(_engine, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
     engine = node(Engine([running()]))
     engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
     with pytest.raises(ClusterError, match="did not end within 120 s") as caught:
@@ -776,21 +779,21 @@ def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeyp
 
 
 def ray_cluster_result(code):
-    from ansible_collections.gb10.cluster.plugins.module_utils._docker import ExecResult
+    from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 
     return ExecResult(code, '{"remaining": [7]}' if code else "{}", "")
 
 
 def test_only_the_newest_logs_are_kept(sdk, tmp_path):
-    actor = _node_actor.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, _node_actor.NO_WORK)
+    actor = acting.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, acting.NO_WORK)
     for number in range(7):
         entry = container(f"{number}" * 64, labels=running()["Config"]["Labels"])
-        actor.keep_log(_node_container.current_of(entry))
+        actor.keep_log(node_containers.current_of(entry))
     assert len(list((tmp_path / "gb10" / "containers").iterdir())) == 5
 
 
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
-    actor = _node_actor.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, _node_actor.NO_WORK)
+    actor = acting.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, acting.NO_WORK)
     with pytest.raises(ClusterError, match="Not a directory"):
-        actor.keep_log(_node_container.current_of(running()))
+        actor.keep_log(node_containers.current_of(running()))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _ray
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray_node
 from ansible_collections.gb10.cluster.plugins.modules import ray_cluster_info
 
 FIELDS = '{"head_address":"10.0.0.11","image":"local/vllm-ray:26.05","node_address":"10.0.0.11","port":6379}'
@@ -21,7 +22,7 @@ def node(address, alive, gpus=1.0):
 
 def inspected(status="running"):
     state = {"Status": status, "Running": status == "running", "ExitCode": 137, "OOMKilled": False, "StartedAt": "2026-11-21T01:57:53Z"}
-    labels = {_docker.LABEL_FIELDS: FIELDS}
+    labels = {engine_api.LABEL_FIELDS: FIELDS}
     return {"Id": "a" * 64, "Name": "/gb10-gb10-head", "Image": "sha256:aaa", "Created": "2026-11-21T01:57:50Z", "State": state, "Config": {"Labels": labels}}
 
 
@@ -33,7 +34,7 @@ class Module:
 def ask(monkeypatch):
     def use(found, table=None):
         monkeypatch.setattr(ray_cluster_info, "find_node_container", lambda api, cluster, role: found.get(role))
-        monkeypatch.setattr(ray_cluster_info._ray, "ask", lambda api, container_id, address, timeout: table)
+        monkeypatch.setattr(ray_cluster_info.ray_node, "ask", lambda api, container_id, address, timeout: table)
         return ray_cluster_info.work(Module())
 
     return use
@@ -53,7 +54,7 @@ def test_a_stopped_container_is_not_asked(ask):
 
 
 def test_a_running_head(ask):
-    table = _ray.RayTable("2.60.0", "3.11.2", [node("10.0.0.11", True), node("10.0.0.12", True), node("10.0.0.13", False)], "", "")
+    table = ray_node.RayTable("2.60.0", "3.11.2", [node("10.0.0.11", True), node("10.0.0.12", True), node("10.0.0.13", False)], "", "")
     result = ask({"head": inspected()}, table)
     assert result["msg"] == "head of cluster gb10: 2 nodes alive, 2 GPUs"
     assert result["executor"] == "ray"
@@ -64,20 +65,20 @@ def test_a_running_head(ask):
 
 
 def test_a_head_that_does_not_answer_is_unknown(ask):
-    result = ask({"head": inspected()}, _ray.RayTable("2.60.0", "3.11.2", [], "Connection refused", "head"))
+    result = ask({"head": inspected()}, ray_node.RayTable("2.60.0", "3.11.2", [], "Connection refused", "head"))
     assert (result["verdict"], result["ray_error"], result["gpus_total"]) == ("unknown", "Connection refused", 0)
 
 
 def test_a_container_without_ray_is_not_asked_for_it(ask):
     entry = inspected()
-    entry["Config"]["Labels"][_docker.LABEL_FIELDS] = '{"executor": "native", "image": "local/vllm:1"}'
+    entry["Config"]["Labels"][engine_api.LABEL_FIELDS] = '{"executor": "native", "image": "local/vllm:1"}'
     result = ask({"worker": entry})
     assert (result["executor"], result["address"], result["nodes"]) == ("native", "", [])
     assert result["msg"] == "worker of cluster gb10, without Ray"
 
 
 def test_of_two_roles_the_running_one_is_told(ask):
-    result = ask({"head": inspected("exited"), "worker": inspected()}, _ray.RayTable("2.60.0", "3.11.2", [], "", ""))
+    result = ask({"head": inspected("exited"), "worker": inspected()}, ray_node.RayTable("2.60.0", "3.11.2", [], "", ""))
     assert result["role"] == "worker"
 
 

@@ -225,9 +225,9 @@ def test_what_may_not_be_read_is_null_with_a_line(call, tree, monkeypatch):
         raise PermissionError(13, "Permission denied", "x")
 
     tree.process(7, 1, ["vllm", "serve", "m", "--port", "8000"], listens=[("0.0.0.0", 8000)])
-    monkeypatch.setattr(stack_info._processes, "open_files", refuse)
-    monkeypatch.setattr(stack_info._stack.os, "listdir", lambda path, real=os.listdir: refuse() if path.endswith("/root") else real(path))
-    monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._environ.live_environment", refuse)
+    monkeypatch.setattr(stack_info.process_table, "open_files", refuse)
+    monkeypatch.setattr(stack_info.engine_stacks.os, "listdir", lambda path, real=os.listdir: refuse() if path.endswith("/root") else real(path))
+    monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._process.live_env.live_environment", refuse)
     result = call(tree.root)
     (one,) = result["processes"]
     assert one["env"] is None and one["listens"] is None and one["rdma"] is None and one["versions"] is None and one["kind"] == "api_server"
@@ -243,7 +243,7 @@ def test_a_process_that_ends_meanwhile_is_left_out(call, tree, monkeypatch):
     def gone(*_arguments):
         raise FileNotFoundError(2, "gone")
 
-    monkeypatch.setattr(stack_info._processes, "open_files", gone)
+    monkeypatch.setattr(stack_info.process_table, "open_files", gone)
     result = call(tree.root)
     assert result["processes"] == [] and [error["section"] for error in result["errors"]] == ["gpu_mib"]
 

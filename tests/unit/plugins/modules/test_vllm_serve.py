@@ -12,11 +12,12 @@ import os
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _docker, _docker_sdk, _engine, _launcher, _serve_spec
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, sdk
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launcher, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve
 
-BASE = {name: option.get("default") for name, option in _serve_spec.ARGUMENT_SPEC.items()}
+BASE = {name: option.get("default") for name, option in serve_options.ARGUMENT_SPEC.items()}
 
 
 def options(**more):
@@ -36,7 +37,7 @@ class Api:
     def exec(self, container_id, argv, *, timeout):
         self.called.append((argv[2], argv[5:], timeout))
         answer = self.answers[argv[2]]
-        return answer if isinstance(answer, _docker.ExecResult) else _docker.ExecResult(0, json.dumps(answer), "")
+        return answer if isinstance(answer, engine_api.ExecResult) else engine_api.ExecResult(0, json.dumps(answer), "")
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def node(tmp_path, monkeypatch):
         def work(self, api, check_mode=False, **more):
             state = {"Running": api.running, "Paused": api.paused, "ExitCode": 0 if api.running else 137} if api else {}
             container = {"Id": "c" * 64, "Name": "/gb10-gb10-head", "State": state} if api else None
-            monkeypatch.setattr(_docker, "find_node_container", lambda *_args: container)
+            monkeypatch.setattr(engine_api, "find_node_container", lambda *_args: container)
             return vllm_serve.work_engine(options(**self.params, **more), api, check_mode)
 
         def spec(self):
@@ -70,7 +71,7 @@ def node(tmp_path, monkeypatch):
     made.launch, made.run = launch, run
     made.started = []
     monkeypatch.setattr(vllm_serve, "start_engine", lambda _params, _paths, _id, spec: made.started.append(spec["run_id"]))
-    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: 3)
+    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: 3)
     monkeypatch.setenv("SUDO_USER", "ada")
     return made
 
@@ -143,7 +144,7 @@ def test_start(node):
 
 def test_the_shipped_launcher_is_the_launcher(node):
     node.work(Api())
-    with open(_launcher.__file__, encoding="utf-8") as handle:
+    with open(launcher.__file__, encoding="utf-8") as handle:
         assert (node.launch / "launcher.py").read_text() == handle.read()
 
 
@@ -213,13 +214,13 @@ def test_requests_are_interrupted_only_where_that_is_allowed(node, wanted, check
 
 @pytest.mark.parametrize("running", [0, None])
 def test_an_engine_without_requests_or_without_an_answer_is_stopped(node, monkeypatch, running):
-    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: running)
+    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: running)
     node.note(OTHER)
     assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", interrupt_requests=False)["changed"]
 
 
 def test_an_engine_that_is_as_wanted_is_not_asked_for_its_requests(node, monkeypatch):
-    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: pytest.fail("asked"))
+    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: pytest.fail("asked"))
     node.note(SAME)
     assert not node.work(Api(status=LIVE), interrupt_requests=False)["changed"]
     assert node.work(Api(status={**LIVE, "stopping": True}, stop=STOPPED), state="stopped", interrupt_requests=False)["changed"]
@@ -314,7 +315,7 @@ def test_a_paused_container_starts_nothing(node):
 
 def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
     node.note(SAME)
-    monkeypatch.setattr(_engine, "host_pid", lambda _run, _proc: 48121)
+    monkeypatch.setattr(engine_state, "host_pid", lambda _run, _proc: 48121)
     api, unpaused = Api(paused=True, stop=STOPPED), []
     monkeypatch.setattr(vllm_serve, "unpause", lambda _params, container_id: unpaused.append(container_id))
     assert node.work(api, state="stopped")["changed"]
@@ -326,10 +327,10 @@ def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
 @pytest.mark.parametrize("desired", [SAME, OTHER])
 def test_without_room_for_a_log_nothing_is_started_or_stopped(node, monkeypatch, desired):
     def full(directory, needed, what):
-        raise _launcher.CannotStart(f"{directory} takes not {what}: No space left on device; needed are {needed} bytes, free are 4096")
+        raise launcher.CannotStart(f"{directory} takes not {what}: No space left on device; needed are {needed} bytes, free are 4096")
 
     node.note(desired)
-    monkeypatch.setattr(_launcher, "check_room", full)
+    monkeypatch.setattr(launcher, "check_room", full)
     api = Api(status={"live": desired is OTHER, "remaining": []}, stop=STOPPED)
     with pytest.raises(ClusterError, match="/log/gb10/engine takes not the engine's log: No space left on device; needed are 16777216 bytes, free are 4096"):
         node.work(api, allow_restart=True)
@@ -395,13 +396,13 @@ def test_stop_without_an_engine_changes_nothing(node, api):
 
 def test_processes_that_cannot_be_ended_fail_the_stop(node):
     node.note(SAME)
-    answer = _docker.ExecResult(_launcher.EXIT_REMAINS, json.dumps({**STOPPED, "remaining": [60]}), "")
+    answer = engine_api.ExecResult(launcher.EXIT_REMAINS, json.dumps({**STOPPED, "remaining": [60]}), "")
     with pytest.raises(ClusterError, match=r"processes \[60\]") as caught:
         node.work(Api(status=LIVE, stop=answer), state="stopped")
     assert "reboot" in caught.value.remedy
 
 
-@pytest.mark.parametrize("result", [_docker.ExecResult(127, "", "python3: not found"), _docker.ExecResult(0, "no JSON", "")])
+@pytest.mark.parametrize("result", [engine_api.ExecResult(127, "", "python3: not found"), engine_api.ExecResult(0, "no JSON", "")])
 def test_a_launcher_without_an_answer_is_unknown(result):
     with pytest.raises(UnknownState) as caught:
         vllm_serve.launcher_answer(result)
@@ -437,7 +438,7 @@ def test_a_worker_needs_no_key_of_the_api(node):
 
 
 def test_a_live_rank_with_other_arguments_blocks_without_asking_an_api(node, monkeypatch):
-    monkeypatch.setattr(_engine, "requests_running", lambda _url, _timeout: pytest.fail("a rank has no API"))
+    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: pytest.fail("a rank has no API"))
     node.note(vllm_serve.desired_engine(options(**{**RANK, "node_rank": 1}, arguments={"dtype": "half"})), api_address="")
     with pytest.raises(ClusterError, match="how many requests run is unknown"):
         node.work(Api(status=LIVE), **RANK)
@@ -469,15 +470,15 @@ def test_without_a_container_the_remedy_is_the_native_stage(node):
 )
 def test_places_that_do_not_fit(wrong, words):
     with pytest.raises(ClusterError, match=words):
-        _serve_spec.check(options(**{**NATIVE, **wrong}))
+        serve_options.check(options(**{**NATIVE, **wrong}))
 
 
 def test_a_place_does_not_matter_beside_ray():
-    _serve_spec.check(options(node_rank=7, node_count=2))
+    serve_options.check(options(node_rank=7, node_count=2))
 
 
 def test_a_worker_needs_its_container(monkeypatch):
-    monkeypatch.setattr(_docker, "find_node_container", lambda *_args: None)
+    monkeypatch.setattr(engine_api, "find_node_container", lambda *_args: None)
     with pytest.raises(ClusterError, match="the worker's container of cluster gb10 does not exist"):
         vllm_serve.work_worker(options(node_role="worker"), None, False)
 
@@ -505,12 +506,12 @@ class Sdk:
 
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
-    paths = _engine.EnginePaths.of(str(tmp_path), str(tmp_path), "gb10")
+    paths = engine_state.EnginePaths.of(str(tmp_path), str(tmp_path), "gb10")
     (tmp_path / "gb10" / "run").mkdir(parents=True)
 
     def start(state, **notes):
         client = Sdk(state)
-        monkeypatch.setattr(_docker_sdk, "sdk_client", lambda _socket, _timeout: client)
+        monkeypatch.setattr(sdk, "sdk_client", lambda _socket, _timeout: client)
         for name, note in notes.items():
             (tmp_path / "gb10" / "run" / f"{name}.json").write_text(json.dumps(note))
         vllm_serve.start_engine(options(docker_timeout=1), paths, "c" * 64, {"run_id": "r"})
@@ -535,8 +536,8 @@ def test_what_the_launcher_says_is_passed_on(launch):
 @pytest.mark.parametrize(
     ("code", "error", "words", "reason"),
     [
-        (_launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", "run r did not start: stopped by user bob with vllm_serve", "stopped"),
-        (_launcher.EXIT_LIVE, "", "another engine or start of one was quicker", "start under way"),
+        (launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", "run r did not start: stopped by user bob with vllm_serve", "stopped"),
+        (launcher.EXIT_LIVE, "", "another engine or start of one was quicker", "start under way"),
         (126, "/var/log/gb10/engine takes not the engine's log: No space left on device", "/gb10/engine takes not", "launcher"),
     ],
 )
@@ -572,9 +573,9 @@ def test_a_launcher_that_hangs_is_unknown(launch):
 )
 def test_options_out_of_range(wrong, words):
     with pytest.raises(ClusterError, match=words):
-        _serve_spec.check(options(**wrong))
+        serve_options.check(options(**wrong))
 
 
 @pytest.mark.parametrize("fine", [{}, {"state": "stopped", "model": None}, {"node_role": "worker", "model": None, "api_address": None}])
 def test_options_that_fit(fine):
-    _serve_spec.check(options(**fine))
+    serve_options.check(options(**fine))

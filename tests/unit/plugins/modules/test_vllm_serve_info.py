@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _engine
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve_info
 
 
@@ -56,18 +56,18 @@ PARAMS = {"probe": True, "probe_timeout": 5, "model": "m", "api_key_file": None}
 
 
 def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
-    monkeypatch.setattr(_engine, "healthy", lambda *_args: pytest.fail("asked"))
+    monkeypatch.setattr(engine_state, "healthy", lambda *_args: pytest.fail("asked"))
     assert vllm_serve_info.api_view({**engine, "live": False}, PARAMS)["healthy"] is False
 
 
 @pytest.mark.parametrize(
     ("probe", "answer", "completion"),
-    [(True, _engine.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)],
+    [(True, engine_state.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)],
 )
 def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
-    monkeypatch.setattr(_engine, "healthy", lambda *_args: True)
-    monkeypatch.setattr(_engine, "engine_version", lambda *_args: "0.32.0")
-    monkeypatch.setattr(_engine, "requests_running", lambda *_args: 0)
-    monkeypatch.setattr(_engine, "first_token", lambda *_args: answer if probe else pytest.fail("asked"))
+    monkeypatch.setattr(engine_state, "healthy", lambda *_args: True)
+    monkeypatch.setattr(engine_state, "engine_version", lambda *_args: "0.32.0")
+    monkeypatch.setattr(engine_state, "requests_running", lambda *_args: 0)
+    monkeypatch.setattr(engine_state, "first_token", lambda *_args: answer if probe else pytest.fail("asked"))
     view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe})
     assert (view["healthy"], view["engine_version"], view["requests_running"], view["completion"]) == (True, "0.32.0", 0, completion)

@@ -1,0 +1,358 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A way to a node's Docker engine that needs Python's standard library alone. This module util is PRIVATE to the collection.
+
+:class:`EngineApi` is what reading modules use; those that act on containers have the Docker SDK (``sdk.py``) beside it. It settles
+the API version with the engine, old or new: it speaks the oldest that has all we use and the engine still answers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import time
+import typing as t
+import urllib.parse
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+#: The oldest API that has all we use (engine 20.10). Newer engines are spoken to at their own minimum when that is higher.
+OLDEST_API = (1, 41)
+
+LABEL_OWNER = "io.gb10.owner"
+LABEL_CLUSTER = "io.gb10.cluster"
+LABEL_ROLE = "io.gb10.role"
+LABEL_SPEC = "io.gb10.spec"
+LABEL_FIELDS = "io.gb10.fields"
+OWNER = "gb10.cluster"
+
+_NODE_CONTAINER = re.compile(r"gb10-(?P<cluster>.+)-(?P<role>head|worker)")
+
+STDERR_STREAM = 2
+
+#: What an engine answers to a request in an API version that it has given up (Docker 29: below 1.44).
+TOO_OLD = re.compile(r"client version (?P<spoken>[\d.]+) is too old\. Minimum supported API version is (?P<minimum>[\d.]+)")
+
+
+def node_container_name(cluster: str, role: str) -> str:
+    """Return the name of a cluster's container for a role."""
+    return f"gb10-{cluster}-{role}"
+
+
+def cluster_and_role(name: str, labels: dict[str, str]) -> tuple[str | None, str | None]:
+    """Return whose container and which role's it is: what its labels say, and where they don't say it, its name. None when neither does."""
+    named = _NODE_CONTAINER.fullmatch(name)
+    said = named.groupdict() if named else {}
+    return labels.get(LABEL_CLUSTER) or said.get("cluster"), labels.get(LABEL_ROLE) or said.get("role")
+
+
+def name_of(entry: dict[str, t.Any]) -> str:
+    """Return the name of a container in the engine's list."""
+    return entry["Names"][0].lstrip("/") if entry.get("Names") else ""
+
+
+class NotFound(ClusterError):
+    """The engine knows no such container, image or exec."""
+
+
+class ExecResult(t.NamedTuple):
+    """What a program run inside a container left behind. ``rc`` is its exit code, 126 or 127 when it could not be started."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, socket_path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._socket_path = socket_path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._socket_path)
+
+
+def negotiated_version(version: dict[str, t.Any]) -> str:
+    """Return the API version to speak (``1.41``), given the engine's answer to ``GET /version``.
+
+    Raises :class:`UnknownState` when the answer has no version, :class:`ClusterError` when the engine is too old.
+    """
+    try:
+        newest = tuple(int(part) for part in version["ApiVersion"].split("."))
+        oldest = tuple(int(part) for part in version.get("MinAPIVersion", "1.12").split("."))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UnknownState("the Docker engine does not say which API version it speaks", raw=str(version)[:2000]) from None
+    if newest < OLDEST_API:
+        raise ClusterError(
+            f"the Docker engine speaks API {version['ApiVersion']}; needed is {_dotted(OLDEST_API)} or newer",
+            remedy="Install Docker Engine 20.10 or newer.",
+        )
+    return _dotted(max(OLDEST_API, oldest))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)
+
+
+def frames(raw: bytes) -> t.Iterator[tuple[int, bytes]]:
+    """Split the engine's multiplexed stream into (stream number, payload): 1 is standard output, 2 standard error.
+
+    A last frame that was cut off is given as far as it goes. Raises :class:`UnknownState` on anything that is no such stream.
+    """
+    position = 0
+    while position < len(raw):
+        header = raw[position:position + 8]
+        if len(header) < 8 or header[0] > STDERR_STREAM or header[1:4] != b"\0\0\0":
+            raise UnknownState("the Docker engine sent output that is no multiplexed stream", raw=repr(raw[position:position + 200]))
+        size = int.from_bytes(header[4:8], "big")
+        yield header[0], raw[position + 8:position + 8 + size]
+        position += 8 + size
+
+
+def demultiplex(raw: bytes) -> tuple[str, str]:
+    """Return (standard output, standard error) of the engine's multiplexed stream as text."""
+    streams: tuple[list[bytes], list[bytes]] = ([], [])
+    for stream, payload in frames(raw):
+        streams[stream == STDERR_STREAM].append(payload)
+    return b"".join(streams[0]).decode(errors="replace"), b"".join(streams[1]).decode(errors="replace")
+
+
+def engine_message(body: bytes) -> str:
+    """Return the engine's own words from the body of an error answer."""
+    try:
+        return str(json.loads(body)["message"]).strip()
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace").strip()[:2000]
+
+
+class EngineApi:
+    """A Docker engine's HTTP API over its Unix socket, with nothing but Python's standard library.
+
+    ``timeout`` is in seconds and holds for one answer. Calls raise :class:`NotFound` on 404, :class:`UnknownState` when the
+    engine hangs or answers what cannot be parsed, and :class:`ClusterError` on everything else it refuses.
+    """
+
+    def __init__(self, socket_path: str = "/var/run/docker.sock", timeout: float = 60) -> None:
+        self.socket_path = socket_path
+        self.timeout = timeout
+        self._version: str | None = None
+
+    # -- one call ----------------------------------------------------------------------------------------------------
+
+    def _request(
+        self, method: str, path: str, query: dict[str, t.Any], body: t.Any = None, timeout: float | None = None, limit: int | None = None
+    ) -> bytes:
+        """Send one request to ``path`` as it stands and return the body of a good answer, of which ``limit`` bytes or a little more are read."""
+        timeout = timeout or self.timeout
+        deadline = time.monotonic() + timeout
+        connection = _UnixConnection(self.socket_path, timeout)
+        url = f"{path}?{urllib.parse.urlencode(query)}" if query else path
+        payload, headers = (None, {}) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
+        try:
+            connection.request(method, url, payload, headers)
+            # The response of a stream that ends by closing takes the socket from the connection: keep hold of it for its timeout.
+            sock = connection.sock
+            answer = connection.getresponse()
+            content = _read_until(answer, sock, deadline, limit)
+        except TimeoutError:
+            raise UnknownState(
+                f"the Docker engine at {self.socket_path} did not answer {method} {path} within {timeout:g} s",
+                remedy="See what the engine does: journalctl -u docker --since -10min",
+            ) from None
+        except PermissionError:
+            raise ClusterError(
+                f"no permission to talk to the Docker engine at {self.socket_path}",
+                remedy="Run the task with become: true, or put the user into the group docker.",
+            ) from None
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise ClusterError(
+                f"no Docker engine answers at {self.socket_path}",
+                remedy="Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.",
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise UnknownState(f"the Docker engine at {self.socket_path} broke off {method} {path}: {error!r}") from error
+        finally:
+            connection.close()
+        if answer.status == 404:
+            raise NotFound(engine_message(content), reason="not found")
+        if answer.status >= 400:
+            words = engine_message(content)
+            # The version was agreed on with this engine, or with the one that was here before it.
+            remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if TOO_OLD.search(words) else ""
+            raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=answer.status)
+        return content
+
+    def _call(
+        self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None, limit: int | None = None
+    ) -> bytes:
+        return self._request(method, f"/v{self.version}{path}", query or {}, body, timeout, limit)
+
+    @property
+    def version(self) -> str:
+        """The API version spoken with this engine, asked for once."""
+        if self._version is None:
+            self._version = negotiated_version(_parsed(self._request("GET", "/version", {})))
+        return self._version
+
+    def get(self, path: str, **query: t.Any) -> t.Any:
+        """Return the parsed JSON answer to ``GET path``; keyword arguments become the query, dicts and lists as JSON."""
+        coded = {key: json.dumps(value) if isinstance(value, (dict, list)) else value for key, value in query.items()}
+        return _parsed(self._call("GET", path, coded))
+
+    # -- containers --------------------------------------------------------------------------------------------------
+
+    def containers(self, labels: dict[str, str], all: bool = True) -> list[dict[str, t.Any]]:
+        """Return the entries of ``/containers/json`` that carry all ``labels``; ``all`` includes those that do not run."""
+        wanted = [f"{key}={value}" for key, value in labels.items()]
+        return self.get("/containers/json", all=int(all), filters={"label": wanted})
+
+    def inspect(self, container_id: str) -> dict[str, t.Any]:
+        """Return everything the engine knows about one container."""
+        return self.get(f"/containers/{_quoted(container_id)}/json")
+
+    def logs(self, container_id: str, tail: int = 50) -> str:
+        """Return the last ``tail`` lines of a container's log, both streams in the order they were written."""
+        raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail})
+        return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
+
+    def archive(self, container_id: str, path: str, limit: int) -> bytes:
+        """Return a directory of a container, running or not, as a tar stream that ends after about ``limit`` bytes, complete or not.
+
+        Raises :class:`NotFound` when the container has no such path.
+        """
+        return self._call("GET", f"/containers/{_quoted(container_id)}/archive", {"path": path}, limit=limit)
+
+    def top(self, container_id: str) -> list[int]:
+        """Return the host's process ids of a container's processes, sorted; empty when it does not run."""
+        try:
+            table = self.get(f"/containers/{_quoted(container_id)}/top", ps_args="-eo pid,comm")
+        except ClusterError as error:
+            if error.details.get("status") == 409 or "is not running" in str(error):
+                return []
+            raise
+        try:
+            column = table["Titles"].index("PID")
+            return sorted(int(row[column]) for row in table["Processes"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise UnknownState("the Docker engine's list of a container's processes has no process ids", raw=str(table)[:2000]) from None
+
+    def exec(
+        self,
+        container_id: str,
+        argv: list[str],
+        *,
+        env: dict[str, str] | None = None,
+        timeout: float,
+        sleep: float = 0.1,
+    ) -> ExecResult:
+        """Run ``argv`` inside a running container and return what it left behind.
+
+        ``timeout`` (seconds) bounds the whole call and raises :class:`UnknownState`. The engine has no way to stop the
+        program then, so a program that might hang should carry a limit of its own. ``sleep`` is the pause in seconds
+        between looks at the exit code, which the engine notes shortly after the output has ended.
+        """
+        deadline = time.monotonic() + timeout
+        request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv, "Env": [f"{key}={value}" for key, value in (env or {}).items()]}
+        exec_id = _parsed(self._call("POST", f"/containers/{_quoted(container_id)}/exec", body=request))["Id"]
+        raw = self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout)
+        stdout, stderr = demultiplex(raw)
+        while True:
+            state = self.get(f"/exec/{exec_id}/json")
+            if not state["Running"] and state["ExitCode"] is not None:
+                return ExecResult(state["ExitCode"], stdout, stderr)
+            if time.monotonic() > deadline:
+                raise UnknownState(f"{argv[0]} in container {container_id[:12]} closed its output but did not end within {timeout:g} s")
+            time.sleep(sleep)
+
+    def run_throwaway(
+        self,
+        image: str,
+        argv: list[str],
+        *,
+        labels: dict[str, str],
+        timeout: float,
+        env: dict[str, str] | None = None,
+        binds: list[str] | None = None,
+    ) -> ExecResult:
+        """Run ``argv`` in a new container of ``image`` without network, remove the container, return what it left behind.
+
+        ``labels`` mark it as ours, should anything keep it from being removed. ``binds`` are ``source:target:ro`` strings.
+        Raises :class:`NotFound` when the image is absent and :class:`UnknownState` when ``timeout`` (seconds) is over.
+        """
+        request = {
+            "Image": image,
+            "Entrypoint": argv[:1],
+            "Cmd": argv[1:],
+            "Env": [f"{key}={value}" for key, value in (env or {}).items()],
+            "Labels": labels,
+            "HostConfig": {"NetworkMode": "none", "Init": True, "Binds": binds or []},
+        }
+        container_id = _parsed(self._call("POST", "/containers/create", body=request))["Id"]
+        try:
+            self._call("POST", f"/containers/{container_id}/start")
+            code = _parsed(self._call("POST", f"/containers/{container_id}/wait", timeout=timeout))["StatusCode"]
+            raw = self._call("GET", f"/containers/{container_id}/logs", {"stdout": 1, "stderr": 1})
+        finally:
+            self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
+        return ExecResult(code, *demultiplex(raw))
+
+    # -- images ------------------------------------------------------------------------------------------------------
+
+    def image(self, reference: str) -> dict[str, t.Any] | None:
+        """Return everything the engine knows about an image, None when it has no such image."""
+        try:
+            return self.get(f"/images/{_quoted(reference)}/json")
+        except NotFound:
+            return None
+
+
+def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float, limit: int | None) -> bytes:
+    """Return the body, all of it or at least ``limit`` bytes; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""
+    content = bytearray()
+    while limit is None or len(content) < limit:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+        part = answer.read1(65536)
+        if not part:
+            break
+        content += part
+    return bytes(content)
+
+
+def _parsed(body: bytes) -> t.Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise UnknownState("the Docker engine's answer is no JSON", raw=body.decode(errors="replace")[:2000]) from None
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="/:@")
+
+
+def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.Any] | None:
+    """Return what the engine knows about this node's container of one cluster and role, None when there is none.
+
+    It is found by its labels, whatever its name. Raises :class:`ClusterError` when there are two.
+    """
+    found = api.containers({LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: role})
+    if len(found) > 1:
+        names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in found))
+        raise ClusterError(
+            f"this node has {len(found)} containers labelled as the {role} of cluster {cluster}: {names}",
+            remedy="Remove all but one: docker rm CONTAINER",
+        )
+    try:
+        return api.inspect(found[0]["Id"]) if found else None
+    except NotFound:
+        return None

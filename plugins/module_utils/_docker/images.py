@@ -1,0 +1,34 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the Docker engine knows of an image without starting it. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+
+
+def summary(name: str, answer: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the engine's answer about an image in our words; sizes are bytes. Raises :class:`UnknownState` when it lacks what it must have."""
+    try:
+        return {
+            "id": answer["Id"],
+            "architecture": answer["Architecture"],
+            "os": answer.get("Os"),
+            "created": answer.get("Created"),
+            "size_bytes": answer.get("Size"),
+            "repo_digests": answer.get("RepoDigests") or [],
+            "labels": (answer.get("Config") or {}).get("Labels") or {},
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UnknownState(f"the Docker engine does not tell {error} of image {name}", raw=str(answer)[:2000]) from error
+
+
+def images(api: EngineApi, names: t.Iterable[str]) -> dict[str, dict[str, t.Any] | None]:
+    """Return each image by its name, null for one that the node does not have. Raises :class:`ClusterError` when the engine does not answer."""
+    found = {name: api.image(name) for name in dict.fromkeys(names)}
+    return {name: answer and summary(name, answer) for name, answer in found.items()}

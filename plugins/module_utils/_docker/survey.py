@@ -1,0 +1,342 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node's Docker engine is, how it gives GPUs to containers, and what runs in it that is not ours. This module util is PRIVATE to the collection.
+
+A GPU reaches a container in three ways: through NVIDIA's container runtime, which the engine must know by name; through the Container Device
+Interface (CDI): files of specification in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty where it is off); or, for
+``--gpus`` alone, through the toolkit's hook, which the engine looks for on its PATH and names nowhere.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import os
+import re
+import shutil
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import CMDLINE_SHOWN
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import fail
+
+#: What is known about the engine when it does not answer.
+NO_ENGINE: dict[str, t.Any] = {
+    "reachable": False,
+    "version": None,
+    "api_version": None,
+    "min_api_version": None,
+    "cgroup_driver": None,
+    "cgroup_version": None,
+    "runtimes": None,
+    "storage_driver": None,
+    "root_dir": None,
+    "root_free_bytes": None,
+    "default_runtime": None,
+    "cdi_dirs": None,
+    "cdi_devices": None,
+    "nvidia": None,
+    "snap": None,
+    "memlock_bytes": None,
+    "live_restore": None,
+    "warnings": None,
+}
+
+#: What NVIDIA's devices are called in CDI (``nvidia-ctk cdi generate``), and its runtimes in an engine (``nvidia-ctk runtime configure``).
+NVIDIA_KIND = "nvidia.com/gpu"
+NVIDIA_RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+
+#: The program that the engine calls for ``--gpus`` (moby, daemon/nvidia_linux.go), and the PATH that systemd gives to a service (systemd.exec(5)).
+HOOK = "nvidia-container-runtime-hook"
+DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+#: Where Docker of the snap package keeps its data; it is confined and does not reach all of the file system.
+_SNAP = re.compile(r"^(?:/var)?/snap/docker/")
+
+#: Values of NVIDIA_VISIBLE_DEVICES that give no device.
+_NO_DEVICES = ("", "none", "void")
+
+SPEC_LIMIT = 4 * 1024 * 1024
+
+
+def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the engine's answers to ``/version`` and ``/info`` say. Raises :class:`UnknownState` when they lack what they must have.
+
+    What takes a look elsewhere is None: free space, limits, the devices of CDI and what follows from them.
+    """
+    try:
+        runtimes = sorted(info.get("Runtimes") or {})
+        root = str(info["DockerRootDir"])
+        return {
+            **NO_ENGINE,
+            "reachable": True,
+            "version": version["Version"],
+            "api_version": version["ApiVersion"],
+            "min_api_version": version.get("MinAPIVersion"),
+            "cgroup_driver": info.get("CgroupDriver"),
+            "cgroup_version": info.get("CgroupVersion"),
+            "runtimes": runtimes,
+            "storage_driver": info.get("Driver"),
+            "root_dir": root,
+            "default_runtime": info.get("DefaultRuntime"),
+            "cdi_dirs": [str(path) for path in info.get("CDISpecDirs") or []],
+            "snap": bool(_SNAP.match(root)),
+            "live_restore": info.get("LiveRestoreEnabled"),
+            "warnings": [str(line) for line in info.get("Warnings") or []],
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UnknownState(f"the Docker engine does not tell {error}", raw=str({"version": version, "info": info})[:2000]) from error
+
+
+def discovered(info: dict[str, t.Any]) -> list[str]:
+    """Return the CDI devices that an engine from API 1.50 on lists itself. Raises :class:`UnknownState` for a list of another shape."""
+    try:
+        return sorted(str(device["ID"]) for device in info.get("DiscoveredDevices") or [] if device.get("Source") == "cdi")
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UnknownState("the Docker engine's list of devices cannot be read", raw=str(info.get("DiscoveredDevices"))[:2000]) from error
+
+
+# -- CDI ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def parse_cdi(text: str) -> list[str]:
+    """Return the devices of a CDI specification (``nvidia.com/gpu=0``), JSON or YAML.
+
+    Of YAML only the block style is understood that ``nvidia-ctk`` writes: the node has no parser for more. Raises :class:`UnknownState` otherwise.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            spec = json.loads(text)
+            return [f"{_word(spec['kind'])}={_word(device['name'])}" for device in spec["devices"]]
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise UnknownState(f"the CDI specification cannot be read: {error!r}", raw=text[:2000]) from error
+    kind, names = _parse_yaml(text)
+    if not kind:
+        raise UnknownState("the CDI specification names no kind of device", raw=text[:2000])
+    return [f"{kind}={name}" for name in names]
+
+
+def _word(value: t.Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{value!r} is no name")
+    return value
+
+
+def _parse_yaml(text: str) -> tuple[str, list[str]]:
+    """Return (kind, names of the devices) of a specification in YAML's block style."""
+    kind, names = "", []
+    key, item_indent, field_indent, items = "", -1, -1, 0
+    for line in text.splitlines():
+        content = line.strip()
+        if not content or content.startswith("#") or content in ("---", "..."):
+            continue
+        indent = len(line) - len(line.lstrip(" "))
+        if line[indent] == "\t":
+            raise UnknownState(f"the CDI specification is indented by a tab: {line[:200]!r}", raw=text[:2000])
+        if indent == 0 and not content.startswith("- ") and content != "-":
+            key, _colon, value = content.partition(":")
+            value = _scalar(value)
+            if key == "kind":
+                kind = value
+            elif key == "devices" and value not in ("", "[]"):
+                raise UnknownState(f"the CDI specification lists its devices in a way that cannot be read: {line[:200]!r}", raw=text[:2000])
+            item_indent = -1
+        elif key == "devices":
+            if content.startswith("-") and item_indent in (-1, indent):
+                item_indent, items = indent, items + 1
+                rest = content[1:]
+                indent, content = indent + 1 + len(rest) - len(rest.lstrip(" ")), rest.strip()
+                field_indent = indent if content else -1
+            elif field_indent == -1 < item_indent < indent:
+                field_indent = indent  # the dash stood alone
+            if indent == field_indent and content.startswith("name:"):
+                names.append(_scalar(content[len("name:"):]))
+    if len(names) != items or not all(names):
+        raise UnknownState(f"the CDI specification has {items} devices and {len(names)} names", raw=text[:2000])
+    return kind, names
+
+
+def _scalar(value: str) -> str:
+    value = value.strip()
+    if value[:1] in ("'", '"'):
+        return value[1:].partition(value[0])[0]
+    return value.split(" #", 1)[0].strip()
+
+
+def cdi_devices(directories: t.Iterable[str], etc_root: str, part: Part = strict) -> list[str]:
+    """Return the devices of all CDI specifications in these directories; ``etc_root`` stands for ``/etc``.
+
+    What cannot be read or parsed is noted by ``part``.
+    """
+    found: set[str] = set()
+    for directory in directories:
+        place = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
+        for name in part(functools.partial(names, place), []):
+            if name.endswith((".json", ".yaml", ".yml")):
+                found.update(part(functools.partial(_spec_devices, os.path.join(place, name)), []))
+    return sorted(found)
+
+
+def _spec_devices(path: str) -> list[str]:
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        text = stream.read(SPEC_LIMIT)
+    try:
+        return parse_cdi(text)
+    except UnknownState as error:
+        raise UnknownState(f"{path}: {error}", remedy="Write it anew: nvidia-ctk cdi generate", **error.details) from error
+
+
+def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool) -> str:
+    """Return how the engine can give a GPU to a container: ``runtime``, ``cdi``, ``both``, ``hook`` (that alone) or ``none``."""
+    runtime = any(name in NVIDIA_RUNTIMES for name in runtimes)
+    cdi = any(device.startswith(f"{NVIDIA_KIND}=") for device in devices)
+    return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get((runtime, cdi), "hook" if hook else "none")
+
+
+def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, part: Part = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
+    """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``part``."""
+    hook = shutil.which(HOOK, path=daemon_path) is not None
+    devices = sorted({*cdi_devices(found["cdi_dirs"], etc_root, part), *part(lambda: discovered(info), [])})
+    return {**found, "cdi_devices": devices, "nvidia": nvidia_ways(found["runtimes"], devices, hook)}
+
+
+# -- containers --------------------------------------------------------------------------------------------------------------------------
+
+
+def entries_of(answer: t.Any) -> list[dict[str, t.Any]]:
+    """Return the engine's list of containers as it is. Raises :class:`UnknownState` when it is no such list."""
+
+    def is_entry(entry: t.Any) -> bool:
+        return (
+            isinstance(entry, dict)
+            and all(isinstance(entry.get(key), str) for key in ("Id", "Image", "State", "Status"))
+            and isinstance(entry.get("Labels"), (dict, type(None)))
+            and isinstance(entry.get("Names"), (list, type(None)))
+            and all(isinstance(name, str) for name in entry.get("Names") or [])
+        )
+
+    if not isinstance(answer, list) or not all(map(is_entry, answer)):
+        raise UnknownState("the Docker engine's list of containers cannot be read", raw=str(answer)[:2000])
+    return answer
+
+
+def is_ours(entry: dict[str, t.Any]) -> bool:
+    """Tell whether a container of the engine's list is one of this collection's, of any cluster."""
+    return (entry.get("Labels") or {}).get(LABEL_OWNER) == OWNER
+
+
+def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return this collection's containers of the engine's list, in our words and by name."""
+    found = []
+    for entry in filter(is_ours, entries):
+        name, labels = name_of(entry), entry["Labels"]
+        cluster, role = cluster_and_role(name, labels)
+        found.append(
+            {
+                "id": entry["Id"],
+                "name": name,
+                "image": entry["Image"],
+                "cluster": cluster,
+                "role": role,
+                "spec": labels.get(LABEL_SPEC),
+                "state": entry["State"],
+                "status": entry["Status"],
+            }
+        )
+    return sorted(found, key=lambda container: container["name"])
+
+
+def container_name(container_id: str, entries: t.Iterable[dict[str, t.Any]]) -> str:
+    """Return the name that belongs to a container's id; the id itself when the engine does not list it."""
+    return next((name_of(entry) for entry in entries if entry["Id"] == container_id), container_id)
+
+
+def uses_gpu(details: dict[str, t.Any]) -> bool:
+    """Tell whether a container was given an NVIDIA GPU, from what ``GET /containers/ID/json`` says.
+
+    It asks for one (``--gpus``, ``--device nvidia.com/gpu=…``), it got a device file of one, or it runs in NVIDIA's runtime with a value of
+    ``NVIDIA_VISIBLE_DEVICES`` that gives devices: where that runtime is the default, every container runs in it.
+    """
+    host = details["HostConfig"]
+    for request in host.get("DeviceRequests") or []:
+        names = [str(name) for name in request.get("DeviceIDs") or []]
+        asked = {str(word) for words in request.get("Capabilities") or [] for word in words}
+        if request.get("Driver") == "nvidia" or "gpu" in asked or any(name.startswith("nvidia.com/") for name in names):
+            return True
+    if any(str(device.get("PathOnHost")).startswith("/dev/nvidia") for device in host.get("Devices") or []):
+        return True
+    visible = dict(variables(details)).get("NVIDIA_VISIBLE_DEVICES", "")
+    return host.get("Runtime") in NVIDIA_RUNTIMES and visible not in _NO_DEVICES
+
+
+def variables(details: dict[str, t.Any]) -> list[tuple[str, str]]:
+    """Return the variables that a container was made with, from what ``GET /containers/ID/json`` says."""
+    return [(name, value) for name, _equals, value in (str(entry).partition("=") for entry in details["Config"].get("Env") or [])]
+
+
+def published(entry: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Return the ports that the engine publishes for a container, each once."""
+    found = [
+        {"address": port.get("IP", ""), "port": int(port["PublicPort"]), "container_port": int(port["PrivatePort"]), "protocol": str(port["Type"])}
+        for port in entry.get("Ports") or []
+        if port.get("PublicPort")
+    ]
+    return sorted(found, key=lambda port: (port["port"], port["protocol"], str(port["address"])))
+
+
+def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t.Mapping[str, list[int]]) -> dict[str, t.Any]:
+    """Return a container that is not ours in our words. Raises :class:`UnknownState` when the engine describes it in another shape.
+
+    ``details`` is the engine's full answer about it; without one, what only that tells is None. Of its environment only names are told.
+    """
+    try:
+        created = datetime.datetime.fromtimestamp(int(entry["Created"]), datetime.timezone.utc)
+        return {
+            "id": str(entry["Id"]),
+            "name": str(name_of(entry)),
+            "image": str(entry["Image"]),
+            "state": str(entry["State"]),
+            "command": redacted(str(entry.get("Command") or ""), {})[:CMDLINE_SHOWN],
+            "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "gpu": uses_gpu(details) if details is not None else None,
+            "pids": list(pids.get(entry["Id"], [])),
+            "host_network": details["HostConfig"].get("NetworkMode") == "host" if details is not None else None,
+            "env_names": sorted({name for name, _value in variables(details) if is_engine_name(name)}) if details is not None else None,
+            "ports": published(entry),
+        }
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as error:
+        raise UnknownState(f"the Docker engine describes a container in a shape that cannot be read: {error!r}", raw=str(entry)[:2000]) from error
+
+
+def foreign(
+    entries: t.Iterable[dict[str, t.Any]], inspect: t.Callable[[str], dict[str, t.Any]], pids: t.Mapping[str, list[int]], part: Part = strict
+) -> list[dict[str, t.Any]]:
+    """Return the section ``foreign_containers`` of ``node_info``: the containers that are not ours, by name.
+
+    ``inspect`` asks the engine about one, ``pids`` are the processes by container id. One that goes meanwhile is left out. What the engine does
+    not tell, or tells in a shape that cannot be read, is noted by ``part``; an engine that does not answer is not asked again.
+    """
+    found: list[dict[str, t.Any]] = []
+    silent = False
+    for entry in entries:
+        details = None
+        if is_ours(entry):
+            continue
+        try:
+            details = None if silent else inspect(entry["Id"])
+        except NotFound:
+            continue
+        except ClusterError as error:
+            part(functools.partial(fail, error))
+            silent = isinstance(error, UnknownState)
+        short = part(functools.partial(described, entry, None, pids))
+        if short is not None:
+            found.append(part(functools.partial(described, entry, details, pids), short))
+    return sorted(found, key=lambda container: container["name"])

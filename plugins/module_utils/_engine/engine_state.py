@@ -1,0 +1,491 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is known of a node's engine: its files, its process, its log, its API. This module util is PRIVATE to the collection.
+
+Everything here only reads, needs the standard library alone, and never enters the container: a node short of memory can
+still be asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import posixpath
+import re
+import signal
+import time
+import typing as t
+import urllib.error
+import urllib.request
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+#: Where the node's directories appear inside every node container.
+LAUNCH_TARGET = "/opt/gb10/launch"
+RUN_TARGET = "/opt/gb10/run"
+LOG_TARGET = "/var/log/gb10"
+
+#: Most bytes of log that one reading returns, and most characters of one line.
+LOG_CHUNK = 262144
+LINE_LENGTH = 2000
+#: Most characters of a log's line that a message about something else holds.
+SHOWN_LINE = 300
+#: How much of the log's end is searched for the stage.
+STAGE_TAIL = 65536
+
+#: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+#: What the prompt asks for. The answer's words do not matter, that a token was generated does.
+PROMPT = "Hello"
+MAX_TOKENS = 8
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+LINE_END = re.compile(r"\r\n|\n|\r")
+SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)")
+
+#: Titles of processes that are Ray's own and hold no one's work.
+_RAY_OWN = re.compile(r"ray::(IDLE|SPILL_|RESTORE_|DELETE_|DashboardAgent|RuntimeEnvAgent)")
+
+#: What a line of vLLM's log says about how far the start is. The last match in the log counts.
+STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
+    (re.compile(r"Connecting to existing Ray cluster|Connected to Ray cluster"), "connecting to ray"),
+    (re.compile(r"Creating a new placement group"), "starting ranks"),
+    (re.compile(r"DP group leader: node_rank=|headless multiproc executor"), "starting ranks"),
+    (re.compile(r"Waiting for creating a placement group"), "waiting for GPUs in ray"),
+    (re.compile(r"world_size=\d+ rank=\d+ local_rank="), "joining ranks"),
+    (re.compile(r"Starting to load model"), "loading model"),
+    (re.compile(r"Loading \S+ checkpoint shards.*?(?P<done>\d+)/(?P<total>\d+) \["), "loading weights"),
+    (re.compile(r"Loading weights took"), "weights loaded"),
+    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|torch\.compile takes"), "compiling"),
+    (re.compile(r"Available KV cache memory|KV cache size: "), "allocating KV cache"),
+    (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \["), "capturing graphs"),
+    (re.compile(r"init engine \(profile, create kv cache, warmup model\) took"), "starting API"),
+    (re.compile(r"Application startup complete"), "API is up"),
+)
+
+
+class EnginePaths(t.NamedTuple):
+    """One cluster's directories on the node, as the host sees them."""
+
+    launch: str
+    run: str
+    log: str
+
+    @classmethod
+    def of(cls, state_dir: str, log_dir: str, cluster: str) -> EnginePaths:
+        state = os.path.join(state_dir, cluster)
+        return cls(os.path.join(state, "launch"), os.path.join(state, "run"), os.path.join(log_dir, cluster))
+
+    def on_host(self, log_path: str) -> str:
+        """Return where a log of the container lies on the host."""
+        return os.path.join(self.log, posixpath.relpath(log_path, LOG_TARGET))
+
+
+class Stage(t.NamedTuple):
+    """How far a start is; ``done`` of ``total`` shards or graphs where the log counts them, else zeros."""
+
+    name: str
+    done: int = 0
+    total: int = 0
+
+
+class Completion(t.NamedTuple):
+    """A proven answer: generated tokens, seconds to the first of them."""
+
+    tokens: int
+    seconds: float
+
+
+# -- process ---------------------------------------------------------------------------------------------------------
+
+
+def read_note(path: str) -> dict[str, t.Any] | None:
+    """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no such note."""
+    try:
+        content = launcher.read_json(path)
+        if content is not None and not isinstance(content, dict):
+            raise ValueError("it is no note")
+        return content
+    except PermissionError:
+        raise ClusterError(f"no permission to read {path}", remedy="Run the task with become: true.") from None
+    except ValueError:
+        with open(path, encoding="utf-8", errors="replace") as handle:
+            raise broken_note(path, handle.read(LINE_LENGTH)) from None
+
+
+def broken_note(path: str, raw: str) -> UnknownState:
+    return UnknownState(
+        f"{path} is no JSON, or not that of the launcher",
+        remedy="Take the cluster down with the playbook teardown: it stops what runs, whatever this file says, and sets the file aside.",
+        raw=raw,
+        reason="note broken",
+    )
+
+
+def read_run(path: str) -> dict[str, t.Any] | None:
+    """Return the note of a run, None when there is none. Raises :class:`UnknownState` when it is no such note."""
+    run = read_note(path)
+    if run is not None:
+        try:
+            launcher.check_run(run)
+        except ValueError:
+            raise broken_note(path, json.dumps(run)[:LINE_LENGTH]) from None
+    return run
+
+
+def namespace_pid(pid: int, proc: str) -> int | None:
+    """Return the pid that the innermost pid namespace gives to the host's process ``pid``."""
+    try:
+        with open(os.path.join(proc, str(pid), "status"), encoding="utf-8", errors="replace") as handle:
+            for line in handle:
+                if line.startswith("NSpid:"):
+                    return int(line.split()[-1])
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return None
+
+
+def host_pid(run: dict[str, t.Any], proc: str = "/proc") -> int | None:
+    """Return the host's pid of the noted engine while it lives.
+
+    The start (in clock ticks since boot) is the same seen from the host and from inside, and with the container's own pid
+    it names one process. Reading it from the host works when nothing can be started inside any more.
+    """
+    for one in launcher.processes(proc):
+        if one.start_ticks == run["start_ticks"] and one.state not in "ZX" and namespace_pid(one.pid, proc) == run["pid"]:
+            return one.pid
+    return None
+
+
+def is_work(title: str) -> bool:
+    """Say whether a process's title or command line is that of an engine, a rank or another actor or task of Ray."""
+    if title.startswith("ray::"):
+        return not _RAY_OWN.match(title)
+    return "VLLM::" in title or "EngineCore" in title or bool(re.search(r"\bvllm serve\b|vllm\.entrypoints", title))
+
+
+def boot_seconds() -> float:
+    """Return the seconds since the machine's boot, by the clock that the kernel's clock ticks count on. Nobody can set it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = False) -> dict[str, t.Any]:
+    """Return the last run of this node's engine, with every key also when there was none.
+
+    ``live`` is true only when its very process is there. A run that is over has ``exit_code`` or ``exit_signal``, or neither
+    when its launcher was killed with it. ``seconds`` is the time since its start, or how long a run lasted that is over, and
+    does not depend on the wall clock; ``stopped_by`` says who had it stopped. With ``lenient`` a note that cannot be read counts
+    as none, otherwise it raises :class:`UnknownState`.
+    """
+    try:
+        run = read_run(os.path.join(paths.run, "run.json"))
+    except UnknownState:
+        if not lenient:
+            raise
+        run = None
+    ended, request = (launcher.read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
+    if run is None:
+        run = {}
+    pid = host_pid(run, proc) if run else None
+    own_end = ended if run and ended.get("run_id") == run["run_id"] and pid is None else {}
+    own_stop = request if run and run["run_id"] in request.get("run_ids", []) else {}
+    lived = own_end.get("seconds") if pid is None else round(max(0.0, boot_seconds() - run["start_ticks"] / os.sysconf("SC_CLK_TCK")), 1)
+    return {
+        "live": pid is not None,
+        "run_id": run.get("run_id", ""),
+        "pid": pid,
+        "argv": run.get("argv", []),
+        "digest": run.get("digest", ""),
+        "secret_env": run.get("secret_env", {}),
+        "no_carry_env": run.get("no_carry_env", []),
+        "api_address": run.get("api_address", ""),
+        "api_port": run.get("api_port"),
+        "started_at": run.get("started_at"),
+        "seconds": lived,
+        "exit_code": own_end.get("code"),
+        "exit_signal": own_end.get("signal"),
+        "ended_at": own_end.get("ended_at"),
+        "stopped_at": own_stop.get("at"),
+        "stopped_by": own_stop.get("by", ""),
+        "start_error": start_error(paths, ended) if ended.get("run_id") != run.get("run_id") else "",
+        "log_path": paths.on_host(run["log_path"]) if run else "",
+    }
+
+
+def start_error(paths: EnginePaths, ended: dict[str, t.Any]) -> str:
+    """Return why a run never began, by the note of its end; empty when it did."""
+    why = str(ended.get("error", "")).replace(LOG_TARGET, paths.log).replace(RUN_TARGET, paths.run)
+    return f"run {ended['run_id']} did not start: {why}" if why else ""
+
+
+def clock_text(seconds: float) -> str:
+    """Return a wall-clock time in seconds since the epoch as people write it, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def last_end(engine: dict[str, t.Any]) -> str:
+    """Return which engine ended last, how, and its log's last line, or why the last one never began; empty when it lives, or when there was none."""
+    if engine["start_error"] and not engine["live"]:
+        return engine["start_error"]
+    how = end_text(engine)
+    line = last_line(engine["log_path"]) if how else ""
+    return f"run {engine['run_id']} {how}" + (f", its log ends: {line[:SHOWN_LINE]}" if line else "") if how else ""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; real-time signals have none of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def end_text(engine: dict[str, t.Any]) -> str:
+    """Return how the last engine ended in words, without a subject; empty when it lives, or when there was none."""
+    if engine["live"] or not engine["run_id"]:
+        return ""
+    after = "" if engine["seconds"] is None else f" after {engine['seconds']:.0f} s"
+    at = "" if engine["ended_at"] is None else f" at {clock_text(engine['ended_at'])}"
+    if engine["stopped_by"]:
+        return f"was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'])}{after}"
+    if engine["exit_code"] is not None:
+        return f"ended with exit code {engine['exit_code']}{at}{after}"
+    if engine["exit_signal"] is not None:
+        return f"was ended by {signal_name(engine['exit_signal'])}{at}{after}"
+    return "is gone, and nothing noted how it ended"
+
+
+# -- log -------------------------------------------------------------------------------------------------------------
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a log without colours, cut to a bearable length. A progress bar's returns end a line too."""
+    return [line[:LINE_LENGTH].rstrip() for line in LINE_END.split(ANSI.sub("", text)) if line.strip()]
+
+
+def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = False) -> tuple[list[str], int]:
+    """Return (lines from byte ``offset`` on, offset for the next reading); at most ``limit`` bytes are read.
+
+    A line that is still being written is left for the next reading, unless ``to_end`` says that nothing more will come.
+    When the log was cut meanwhile, the rest is read from its predecessor first.
+    """
+    try:
+        size = os.path.getsize(path)
+    except FileNotFoundError:
+        return [], offset
+    if size < offset:
+        rest = _read_bytes(f"{path}.1", offset, limit) if os.path.exists(f"{path}.1") else b""
+        return plain_lines(rest.decode(errors="replace")), 0
+    raw = _read_bytes(path, offset, limit)
+    end = len(raw) if to_end else max(raw.rfind(b"\n"), raw.rfind(b"\r")) + 1
+    if end == 0 and len(raw) == limit:
+        end = limit
+    return plain_lines(raw[:end].decode(errors="replace")), offset + end
+
+
+def _read_bytes(path: str, offset: int, limit: int) -> bytes:
+    try:
+        with open(path, "rb") as handle:
+            handle.seek(offset)
+            return handle.read(limit)
+    except PermissionError:
+        raise ClusterError(f"no permission to read {path}", remedy="Run the task with become: true.") from None
+
+
+def stage_of(lines: t.Iterable[str]) -> Stage | None:
+    """Return the last stage that the log's lines tell of, None when they tell of none."""
+    last = None
+    for line in lines:
+        for pattern, name in STAGES:
+            match = pattern.search(line)
+            if match:
+                counts = match.groupdict()
+                last = Stage(name, int(counts.get("done") or 0), int(counts.get("total") or 0))
+    return last
+
+
+def last_line(path: str) -> str:
+    """Return the last line of a log that says something, empty when there is none."""
+    try:
+        size = os.path.getsize(path)
+    except FileNotFoundError:
+        return ""
+    lines, _offset = read_log(path, max(0, size - STAGE_TAIL), to_end=True)
+    return lines[-1] if lines else ""
+
+
+def log_stage(path: str) -> Stage | None:
+    """Return the stage that the log's end tells of."""
+    try:
+        size = os.path.getsize(path)
+    except FileNotFoundError:
+        return None
+    lines, _offset = read_log(path, max(0, size - STAGE_TAIL), to_end=True)
+    return stage_of(lines)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def memory_available_mb(meminfo: str = "/proc/meminfo") -> int:
+    """Return MemAvailable in MiB: on unified memory the only figure that counts what the GPU holds too."""
+    with open(meminfo, encoding="ascii") as handle:
+        text = handle.read()
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
+    if not match:
+        raise UnknownState(f"{meminfo} has no MemAvailable", raw=text[:LINE_LENGTH])
+    return int(match.group(1)) // 1024
+
+
+# -- API -------------------------------------------------------------------------------------------------------------
+
+
+def base_url(address: str, port: int) -> str:
+    """Return the API's URL as this node reaches it: a wildcard address is asked on the loopback, IPv6 gets its brackets."""
+    host = WILDCARDS.get(address, address)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _open(request: urllib.request.Request | str, timeout: float) -> http.client.HTTPResponse:
+    # The engine is on this very node: a proxy of the environment has no part in it.
+    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout)
+
+
+def _get(url: str, timeout: float) -> str | None:
+    """Return the body of a good answer, None when there is no answer or no good one."""
+    try:
+        with contextlib.closing(_open(url, timeout)) as answer:
+            return answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def healthy(url: str, timeout: float) -> bool:
+    """Return whether ``/health`` answers 200: a hint that it is worth asking for a token, and no proof of anything."""
+    return _get(f"{url}/health", timeout) is not None
+
+
+def engine_version(url: str, timeout: float) -> str:
+    """Return the engine's version, an empty string when it does not say."""
+    try:
+        return str(json.loads(_get(f"{url}/version", timeout) or "{}").get("version", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def metric(text: str, name: str) -> float | None:
+    """Return the sum of a metric's samples in Prometheus' text format, None when it has none."""
+    values = []
+    for line in text.splitlines():
+        match = SAMPLE.match(line)
+        if match and match["name"] == name:
+            try:
+                values.append(float(match["value"]))
+            except ValueError:
+                raise UnknownState(f"the value of {name} is no number", raw=line[:LINE_LENGTH]) from None
+    return sum(values) if values else None
+
+
+def requests_running(url: str, timeout: float) -> int | None:
+    """Return how many requests the engine works on, None when it does not say (still starting, or gone)."""
+    text = _get(f"{url}/metrics", timeout)
+    count = metric(text, "vllm:num_requests_running") if text else None
+    return None if count is None else int(count)
+
+
+def check_busy(requests: int | None, interrupt: bool, what: str) -> None:
+    """Raise :class:`ClusterError` when requests run that nobody said may be lost. ``what`` would be done to their engine, for the message.
+
+    An engine that does not say how many run (``None``) still loads, or hangs: nobody is served by it.
+    """
+    if requests and not interrupt:
+        raise ClusterError(
+            f"{what}, but its engine works on {requests} request(s)",
+            remedy="Repeat when they are answered, or end them with -e gb10_interrupt_requests=true.",
+            reason="requests running",
+            requests_running=requests,
+        )
+
+
+def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[int]:
+    """Yield the number of generated tokens so far from the lines of a streamed completion.
+
+    Raises :class:`UnknownState` when a line is no event of a completion.
+    """
+    for raw in lines:
+        line = raw.decode(errors="replace").strip()
+        if not line.startswith("data:"):
+            continue
+        data = line[len("data:"):].strip()
+        if data == "[DONE]":
+            return
+        try:
+            event = json.loads(data)
+            if "error" in event:
+                return
+            yield int((event.get("usage") or {}).get("completion_tokens") or 0)
+        except (ValueError, AttributeError, TypeError):
+            raise UnknownState("the API streams something that is no completion", raw=line[:LINE_LENGTH]) from None
+
+
+def first_token(url: str, model: str, key: str, timeout: float) -> Completion | None:
+    """Ask for a short completion; return it once at least one token was generated, None when none came within ``timeout``.
+
+    The answer is streamed, so the seconds are those to the first token, and a slow engine needs no time for the others.
+    Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain.
+    """
+    body = {
+        "model": model,
+        "prompt": PROMPT,
+        "max_tokens": MAX_TOKENS,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
+    began = time.monotonic()
+    try:
+        with contextlib.closing(_open(request, timeout)) as answer:
+            for tokens in completion_events(answer):
+                if tokens >= 1:
+                    return Completion(tokens, round(time.monotonic() - began, 3))
+                if time.monotonic() - began > timeout:
+                    break
+    except urllib.error.HTTPError as error:
+        refusal = error.read(LINE_LENGTH).decode(errors="replace")
+        error.close()
+        if error.code >= 500:
+            return None
+        raise ClusterError(f"the API at {url} refuses a completion: HTTP {error.code} {refusal}", remedy=_refusal_remedy(error.code, model)) from None
+    except (OSError, http.client.HTTPException):
+        return None
+    return None
+
+
+def _refusal_remedy(code: int, model: str) -> str:
+    if code in (401, 403):
+        return "Give api_key_file the file whose key the engine was started with (secret_env VLLM_API_KEY)."
+    if code == 404:
+        return f"The engine does not serve {model!r}: compare its served_model_name, and whether something else listens on this port."
+    return ""
+
+
+def read_key(path: str | None) -> str:
+    """Return the API key in a file, an empty string without a file. The key stays in this process."""
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            key = handle.read().strip()
+    except OSError as error:
+        raise ClusterError(f"cannot read the API key in {path}: {error.strerror}", remedy="Run the task with become: true, or create the file.") from None
+    if not key:
+        raise ClusterError(f"the API key file {path} is empty")
+    return key

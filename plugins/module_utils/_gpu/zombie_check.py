@@ -1,0 +1,538 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What GPU processes and memory of a node are told to be: the whole of ``cuda_zombie_check``. This module util is PRIVATE to the collection.
+
+``node_info`` answers the same, at a first glance, as one of its sections.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import kernel_log
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+Params = dict[str, t.Any]
+
+#: From best to worst; the worst finding is the verdict.
+VERDICTS = ("pass", "warn", "unknown", "block")
+
+VERDICT_OF_CLASS = {"live": "pass", "defunct": "warn", "ghost": "block", "orphan": "block", "unknown": "unknown"}
+
+REMEDY_OF_CLASS = {
+    "defunct": "Nothing to do: its memory comes back when its parent ends. When it stays, see who the parent is: ps -o ppid= -p {pid}",
+    "ghost": "Reboot this node when nobody uses it: nothing else gives this memory back.",
+    "orphan": "End it, its memory comes back then: sudo kill {pid}, or run cuda_zombie_check with kill_orphans: true.",
+    "unknown": "Run the task with become: true.",
+}
+
+MESSAGE_OF_CLASS = {
+    "defunct": "GPU process {pid} ({name}) has ended and waits for its parent; the driver still counts {memory} as its own",
+    "ghost": "GPU process {pid} ({name}) is gone, and the driver still counts {memory} as its own",
+    "orphan": "engine process {pid} ({name}) lost its server and still holds {memory}: {why}",
+    "unknown": "GPU process {pid} ({name}) may not be looked at, so nobody can tell whether it lives",
+}
+
+MESSAGE_OF_END = {
+    "term": "engine process {pid} ({name}) without a server was ended, it held {memory}",
+    "kill": "engine process {pid} ({name}) without a server did not heed SIGTERM and was killed, it held {memory}",
+    "gone": "engine process {pid} ({name}) without a server had ended already",
+    "another": "engine process {pid} ({name}) without a server had ended already; its number has another process now, which was left alone",
+    "would end": "engine process {pid} ({name}) without a server would be ended, it holds {memory}",
+    "remains": "engine process {pid} ({name}) without a server does not end, not even when it is killed: it hangs in the kernel and holds {memory}",
+}
+
+#: What was done about an orphan, for the plan.
+ACTION_OF_END = {"term": "ended", "kill": "killed", "remains": "signalled", "would end": "end"}
+
+SOURCE = "nvidia-smi and /proc"
+
+LEAST = {"wait_timeout": 0, "wait_sleep": 0, "settle_mb": 1, "settle_sleep": 1, "settle_timeout": 0, "leak_threshold_mb": 1, "kill_grace": 0, "tool_timeout": 1}
+
+NO_LOG: dict[str, t.Any] = {"source": "", "since_boot": None, "failures": None, "events": [], "error": ""}
+
+
+# -- judging ---------------------------------------------------------------------------------------------------------
+
+
+def amount(process: t.Mapping[str, t.Any]) -> str:
+    """Return what a process holds, in words."""
+    if process["used_mib"] is not None:
+        return f"{process['used_mib']} MiB"
+    return "an unknown amount of memory" if process.get("rss_mb") is None else f"an unknown amount of GPU memory and {process['rss_mb']} MiB"
+
+
+def judge_processes(processes: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:
+    """Return one finding for each process that is not live."""
+    findings = []
+    for process in processes:
+        kind = process["class"]
+        if kind != "live":
+            words = {**process, "memory": amount(process)}
+            findings.append(
+                finding(
+                    f"cuda_zombie.{kind}",
+                    node,
+                    VERDICT_OF_CLASS[kind],
+                    MESSAGE_OF_CLASS[kind].format(**words),
+                    measured=kind,
+                    needed="live",
+                    remedy=REMEDY_OF_CLASS[kind].format(**words),
+                    source=SOURCE,
+                )
+            )
+    return findings
+
+
+def judge_ended(ended: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:
+    """Return one finding for each orphan that was, or would be, ended."""
+    verdicts = {"remains": "block", "would end": "warn"}
+    remedies = {"remains": "Reboot this node when nobody uses it.", "would end": "Run it without check mode."}
+    return [
+        finding(
+            "cuda_zombie.orphan",
+            node,
+            verdicts.get(one["outcome"], "pass"),
+            MESSAGE_OF_END[one["outcome"]].format(**one, memory=amount(one)),
+            measured=one["outcome"],
+            needed="ended",
+            remedy=remedies.get(one["outcome"], ""),
+            source=SOURCE,
+        )
+        for one in ended
+    ]
+
+
+def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.Any], error: str, node: str) -> list[dict[str, t.Any]]:
+    """Return findings about memory that is still coming back, and about memory that nothing explains."""
+    if table is None:
+        return [finding("cuda_zombie.memory", node, "unknown", f"no account of the memory: {error}", remedy="Look at /proc/meminfo.", source="meminfo")]
+    found = []
+    if reclaim["state"] == "rising":
+        message = f"memory is still coming back: {reclaim['samples_mb'][-1]} MiB available, {reclaim['risen_mb']} more than at first"
+        remedy = "Look again in a minute, or raise settle_timeout."
+        found.append(finding("cuda_zombie.slow_reclaim", node, "warn", message, measured=reclaim["samples_mb"], remedy=remedy, source="meminfo"))
+    if table["leak"] in ("proven", "suspected"):
+        proven = table["leak"] == "proven"
+        message = f"{table['unexplained_mb']} MiB of the used memory belong to no process and nothing of the kernel's ({accounting.UNCALIBRATED})"
+        doubts = "" if proven else f"; not proven: {'; '.join(table['doubts'])}"
+        remedy = "Reboot this node when nobody uses it: nothing else gives this memory back." if proven else (
+            "End the GPU processes and look again. When it stays, reboot when nobody uses the node, and run the playbook baseline right after."
+        )
+        found.append(
+            finding(
+                "cuda_zombie.leak",
+                node,
+                "block" if proven else "warn",
+                message + doubts,
+                measured=table["unexplained_mb"],
+                needed=f"less than {table['threshold_mb']}",
+                remedy=remedy,
+                source="meminfo and nvidia-smi",
+            )
+        )
+    return found
+
+
+def judge_log(log: t.Mapping[str, t.Any], node: str) -> list[dict[str, t.Any]]:
+    """Return a finding when the driver got no memory in this boot, or when nobody can tell."""
+    if log["error"]:
+        message = f"the kernel's log cannot be read, so nobody can tell whether the driver got no memory in this boot: {log['error']}"
+        return [finding("cuda_zombie.kernel_log", node, "warn", message, remedy="Run the task with become: true.", source="kernel log")]
+    if not log["failures"]:
+        return []
+    first = log["events"][0]
+    at = f" at {first['time']}" if first["time"] else ""
+    return [
+        finding(
+            "cuda_zombie.suspect",
+            node,
+            "warn",
+            f"the driver got no memory {log['failures']} time(s) in this boot, first{at}: {first['text']}",
+            measured=log["failures"],
+            needed=0,
+            remedy="Watch this node. When an engine fails to start or memory stays missing, reboot it when nobody uses it.",
+            source=log["source"],
+        )
+    ]
+
+
+def held(
+    processes: list[dict[str, t.Any]], table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.Any], log: t.Mapping[str, t.Any]
+) -> list[dict[str, t.Any]]:
+    """Return what each class holds."""
+    rows: dict[tuple[str, str | None], list[dict[str, t.Any]]] = {}
+    for process in processes:
+        rows.setdefault((process["class"], process["owner"] if process["class"] == "live" else None), []).append(process)
+    found = [
+        {"class": kind, "owner": owner, "pids": [process["pid"] for process in members], "mib": zombies.sum_mib(members)}
+        for (kind, owner), members in sorted(rows.items(), key=lambda row: (zombies.CLASSES.index(row[0][0]), str(row[0][1])))
+    ]
+    beside = {"owner": None, "pids": []}
+    if reclaim["state"] == "rising":
+        found.append({"class": "slow_reclaim", **beside, "mib": reclaim["risen_mb"]})
+    if table and table["leak"] in ("proven", "suspected"):
+        found.append({"class": "leak", **beside, "mib": table["unexplained_mb"]})
+    if log["failures"]:
+        found.append({"class": "suspect", **beside, "mib": None})
+    return found
+
+
+class Evidence(t.NamedTuple):
+    """All that was found out, ready to be judged."""
+
+    processes: list[dict[str, t.Any]]
+    ended: list[dict[str, t.Any]]
+    table: dict[str, t.Any] | None
+    table_error: str
+    reclaim: dict[str, t.Any]
+    log: dict[str, t.Any]
+
+
+NOTHING = Evidence([], [], None, "", {"state": "one sample", "why": [], "samples_mb": [], "risen_mb": 0}, NO_LOG)
+
+
+def shown(evidence: Evidence) -> dict[str, t.Any]:
+    """Return the part of the result that is evidence."""
+    ended = [{"pid": one["pid"], "name": one["name"], "used_mib": one["used_mib"], "outcome": one["outcome"]} for one in evidence.ended]
+    return {
+        "processes": evidence.processes,
+        "classes": {kind: [process["pid"] for process in evidence.processes if process["class"] == kind] for kind in zombies.CLASSES},
+        "held": held(evidence.processes, evidence.table, evidence.reclaim, evidence.log),
+        "accounting": evidence.table,
+        "accounting_error": evidence.table_error,
+        "reclaim": evidence.reclaim,
+        "kernel_log": evidence.log,
+        "ended": ended,
+    }
+
+
+def outcome(evidence: Evidence, node: str) -> dict[str, t.Any]:
+    """Return the module's result."""
+    handled = {one["pid"] for one in evidence.ended if one["outcome"] in ("would end", "remains")}
+    problems = [
+        *judge_processes([process for process in evidence.processes if process["pid"] not in handled], node),
+        *judge_memory(evidence.table, evidence.reclaim, evidence.table_error, node),
+        *judge_log(evidence.log, node),
+    ]
+    findings = [*judge_ended(evidence.ended, node), *problems]
+    if all(entry["verdict"] == "pass" for entry in findings):
+        count = len(evidence.processes)
+        message = f"{count} GPU process(es), all live" if count else "no GPU process"
+        findings.append(finding("cuda_zombie.none", node, "pass", message, measured=count, source=SOURCE))
+    worst = max(findings, key=lambda entry: VERDICTS.index(entry["verdict"]))
+    acted = [one for one in evidence.ended if one["outcome"] in ACTION_OF_END]
+    result = shown(evidence)
+    return {
+        "changed": bool(acted),
+        "actions": [f"{ACTION_OF_END[one['outcome']]} process {one['pid']} ({one['name']})" for one in acted],
+        "diff": diff(evidence.ended),
+        "verdict": worst["verdict"],
+        "msg": "; ".join(entry["message"] for entry in findings),
+        "remedy": worst["remedy"],
+        "reason": worst["id"],
+        **result,
+        "needs_reboot": bool(
+            result["classes"]["ghost"]
+            or any(one["outcome"] == "remains" for one in evidence.ended)
+            or (evidence.table is not None and evidence.table["leak"] == "proven")
+        ),
+        "findings": findings,
+    }
+
+
+def diff(ended: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the orphans before and after, nothing when there was none to end."""
+    before = [f"{one['pid']} {one['name']} ({amount(one)})" for one in ended]
+    after = [text for text, one in zip(before, ended) if one["outcome"] == "remains"]
+    return {"before": {"orphans": before}, "after": {"orphans": after}} if ended else {}
+
+
+def not_known(error: UnknownState, node: str) -> dict[str, t.Any]:
+    """Return the module's result when there is no usable answer."""
+    return {
+        "verdict": error.verdict,
+        "msg": str(error),
+        "remedy": error.remedy,
+        "reason": error.reason,
+        **shown(NOTHING._replace(table_error=str(error))),
+        "needs_reboot": False,
+        "findings": [finding("cuda_zombie.unknown", node, error.verdict, str(error), remedy=error.remedy, source=SOURCE)],
+        **error.details,
+    }
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+
+
+def tells_environment(one: launcher.Process, proc_root: str) -> bool:
+    """Say whether a process that carries no mark of ours could be asked for it."""
+    if one.state in "DZX":
+        return False
+    try:
+        with open(os.path.join(proc_root, str(one.pid), "environ"), "rb"):
+            return True
+    except OSError:
+        return False
+
+
+class Containers:
+    """Our containers on this node, asked for when they are needed first."""
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+        self._entries: list[dict[str, t.Any]] | None = None
+        self._asked = False
+
+    def entries(self) -> list[dict[str, t.Any]] | None:
+        """Return the engine's entries of our containers, None when it does not tell."""
+        if not self._asked:
+            self._asked = True
+            try:
+                self._entries = EngineApi(self._params["docker_socket"], self._params["docker_timeout"]).containers({LABEL_OWNER: OWNER})
+            except ClusterError:
+                self._entries = None  # told as an owner, or a number of containers, that is not known
+        return self._entries
+
+    def running(self) -> int | None:
+        """Return how many run, None when nobody tells."""
+        entries = self.entries()
+        return None if entries is None else sum(entry.get("State") == "running" for entry in entries)
+
+    def owner(self, process: t.Mapping[str, t.Any]) -> str | None:
+        """Return whose a process is."""
+        proc_root = self._params["proc_root"]
+        one = launcher.process(process["pid"], proc_root)
+        if one is None:
+            return None
+        if launcher.marked(one, RUN_TARGET, proc_root):
+            return "ours"
+        if not process["container"]:
+            return "foreign" if tells_environment(one, proc_root) else None
+        entries = self.entries()
+        if entries is None:
+            return None
+        return "ours" if process["container"] in {entry.get("Id") for entry in entries} else "foreign"
+
+
+class Readers(t.NamedTuple):
+    """How driver, kernel and its log are asked; each raises :class:`UnknownState` or OSError. Who has asked already hands on what was answered."""
+
+    cards: t.Callable[[], list[dict[str, t.Any]]]
+    scan: t.Callable[[], t.Any]
+    log: t.Callable[[], dict[str, t.Any]]
+
+
+def asking(params: Params) -> Readers:
+    """Return readers that ask anew each time."""
+    return Readers(
+        lambda: driver_xml.gpus(params["nvidia_smi"], params["tool_timeout"]),
+        lambda: process_table.scan(params["proc_root"]),
+        lambda: kernel_log(source=params["kernel_log"], proc_root=params["proc_root"], timeout=params["tool_timeout"]),
+    )
+
+
+def look(params: Params, readers: Readers | None = None) -> zombies.Look:
+    readers = readers or asking(params)
+    return zombies.look(readers.cards, readers.scan, params["proc_root"])
+
+
+def again(params: Params) -> bool:
+    """Say whether an earlier call looked already, and this one goes on with waiting for memory."""
+    return "samples_mb" in params["earlier"]
+
+
+def look_until_settled(params: Params, readers: Readers | None = None) -> tuple[zombies.Look, bool]:
+    """Look until no process that has ended and no orphan is there, at most for the time that such are given, but never once only.
+
+    Returns the last look, and whether any look showed a process that has ended. The driver lists a process for a moment after it was killed, and
+    one that ends between the driver's answer and the look at /proc seems to be a ghost; an engine's core may outlive its server for a moment.
+    The second look clears all of these. In a later call they had their time. ``readers`` are asked by the first look alone.
+    """
+    found = look(params, readers)
+    ended = bool(found.of("defunct", "ghost"))
+    if found.of("defunct", "ghost", "orphan"):
+        for _waited in clock(params["wait_timeout"] if params["wait"] and not again(params) else 0, params["wait_sleep"]):
+            found = look(params)
+            ended = ended or bool(found.of("defunct", "ghost"))
+            if not found.of("defunct", "ghost", "orphan"):
+                break
+    return found, ended
+
+
+def end_orphans(params: Params, found: zombies.Look, check_mode: bool) -> list[dict[str, t.Any]]:
+    """End the orphans of a look, or tell that they would be; returns them with how each ended."""
+    orphans = found.of("orphan")
+    if not orphans:
+        return []
+    if not zombies.own_processes(params["proc_root"]):
+        raise ClusterError(
+            f"{params['proc_root']} does not show this module's own pid namespace: a signal would reach another process",
+            remedy="Run the check with kill_orphans on the machine itself.",
+            reason="foreign pid namespace",
+        )
+    outcomes = {} if check_mode else zombies.end(orphans, params["proc_root"], params["kill_grace"])
+    return [{**orphan, "outcome": outcomes.get(orphan["pid"], "would end")} for orphan in orphans]
+
+
+def sample(params: Params) -> dict[str, int]:
+    return node_memory.read_meminfo(params["proc_root"], params["meminfo"])
+
+
+def stopped_lately(params: Params, available: int) -> bool:
+    """Say whether an engine of ours ended a short time ago and memory is not back to what was noted before its start."""
+    seconds, noted = accounting.last_stop(params["state_dir"])
+    if seconds is None or seconds > params["settle_timeout"]:
+        return False
+    return noted is None or available < noted - params["leak_threshold_mb"]
+
+
+def watch(params: Params, samples: list[int], meminfo: dict[str, int]) -> dict[str, int]:
+    """Take samples until two agree, at most for the time that memory is given; returns the last meminfo.
+
+    The clock's last look may come early, and two samples that are closer than asked for agree too easily: it is left out then.
+    """
+    seconds, last = min(params["settle_timeout"], params["earlier"].get("seconds", params["settle_timeout"])), 0.0
+    for waited in clock(seconds, params["settle_sleep"]):
+        if waited - last >= params["settle_sleep"]:
+            last = waited
+            meminfo = sample(params)
+            samples.append(accounting.available_mb(meminfo))
+            if accounting.settled(samples, params["settle_mb"]):
+                break
+    return meminfo
+
+
+def account(params: Params, found: zombies.Look, containers: Containers, ended: list[str]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Return (the account with what it says about a leak, how memory moved). ``ended`` says in words why memory may be coming back.
+
+    Raises :class:`UnknownState` when meminfo cannot be read.
+    """
+    boot = accounting.boot_id(params["proc_root"])
+    baseline, no_baseline = accounting.baseline_of(params["baseline"] or accounting.baseline_path(params["state_dir"]), boot)
+    living = found.of("live", "orphan", "unknown")
+    held_mib = zombies.sum_mib(process for process in living if process["listed"])
+    compute = sum(process["listed"] and "C" in (process["type"] or "C") for process in living)
+
+    def table_of(meminfo: dict[str, int], movement: str) -> dict[str, t.Any]:
+        table = accounting.account(meminfo, held_mib, found.unified, baseline["unexplained_mb"] if baseline else None)
+        suspicious = table["unified"] and table["unexplained_mb"] is not None and table["unexplained_mb"] >= params["leak_threshold_mb"]
+        managed = containers.running() if suspicious else 0
+        leak, doubts = accounting.judge_leak(
+            table, params["leak_threshold_mb"], accounting.Circumstances(managed, compute, movement, no_baseline)
+        )
+        return {**table, "threshold_mb": params["leak_threshold_mb"], "leak": leak, "doubts": doubts}
+
+    samples: list[int] = list(params["earlier"].get("samples_mb", []))
+    meminfo = sample(params)
+    if not samples:
+        samples.append(accounting.available_mb(meminfo))
+    why = list(params["earlier"].get("why", ended))
+    if not again(params):
+        if stopped_lately(params, samples[-1]):
+            why.append("an engine was stopped a short time ago")
+        if table_of(meminfo, "settled")["leak"] in ("proven", "suspected"):
+            why.append("memory is used that nothing explains")
+    if params["wait"] and why:
+        meminfo = watch(params, samples, meminfo)
+    movement = accounting.movement(samples, params["settle_mb"])
+    return table_of(meminfo, movement), {"state": movement, "why": why, "samples_mb": samples, "risen_mb": max(0, samples[-1] - min(samples))}
+
+
+def read_log(params: Params, readers: Readers) -> dict[str, t.Any]:
+    """Return what the kernel's log says about allocations of the driver; what cannot be read is told in it."""
+    if params["kernel_log"] == "none":
+        return NO_LOG
+    try:
+        section = readers.log()
+    except UnknownState as error:
+        return {**NO_LOG, "error": str(error)}
+    except OSError as error:
+        return {**NO_LOG, "error": f"{error.filename or params['kernel_log']}: {error.strerror}"}
+    events = [event for event in section["events"] if event["kind"] == "nv_no_memory"]
+    return {
+        "source": section["source"],
+        "since_boot": section["since_boot"],
+        "failures": sum(event["count"] for event in events),
+        "events": events,
+        "error": "",
+    }
+
+
+def gather(params: Params, check_mode: bool, readers: Readers | None = None) -> Evidence:
+    """Find out everything. Raises :class:`UnknownState` when the driver or the kernel gives no readable answer."""
+    earlier, containers = params["earlier"], Containers(params)
+    found, some_ended = look_until_settled(params, readers)
+    why = ["a GPU process has ended"] if some_ended else []
+    ended = list(earlier.get("ended", []))
+    if params["kill_orphans"] and not again(params):
+        ended = end_orphans(params, found, check_mode)
+        if ended and not check_mode:
+            why.append("an engine process was ended")
+            found, _some = look_until_settled(params)
+    for process in found.processes:
+        process["owner"] = containers.owner(process) if process["title"] else None
+    try:
+        (table, reclaim), error = account(params, found, containers, why), ""
+    except UnknownState as problem:
+        table, reclaim, error = None, NOTHING.reclaim, str(problem)
+    return Evidence(found.processes, ended, table, error, reclaim, read_log(params, readers or asking(params)))
+
+
+def namespace(params: Params) -> dict[str, t.Any]:
+    """Return which pid namespace is looked at, and who says that its numbers are the driver's."""
+    try:
+        name: str | None = os.readlink(os.path.join(params["proc_root"], "self", "ns", "pid"))
+    except OSError:
+        name = None
+    return {"namespace": name, "asserted": params["pid_namespace"] == "host" and name != f"pid:[{driver.HOST_PID_NAMESPACE}]"}
+
+
+#: Options of a first glance: nothing is waited for, and nothing is ended.
+GLANCE: Params = {
+    "wait": False,
+    "wait_timeout": 0,
+    "wait_sleep": 0,
+    "settle_mb": 256,
+    "settle_sleep": 5,
+    "settle_timeout": 240,
+    "leak_threshold_mb": 4096,
+    "baseline": None,
+    "kill_orphans": False,
+    "kill_grace": 120,
+    "earlier": {},
+}
+
+
+def check(params: Params, check_mode: bool, readers: Readers | None = None) -> dict[str, t.Any]:
+    """Find out and judge everything, and return the module's result. ``params`` are its options, all of them.
+
+    With ``readers`` the first look takes what somebody has read already. Raises :class:`ClusterError` for an option that is too small.
+    What cannot be told is the verdict ``unknown``.
+    """
+    for name, least in LEAST.items():
+        if params[name] < least:
+            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
+    node = platform.node()
+    seen = namespace(params)
+    try:
+        driver.require_host_processes(params["proc_root"], asserted=params["pid_namespace"] == "host")
+        result = outcome(gather(params, check_mode, readers), node)
+    except UnknownState as error:
+        result = not_known(error, node)
+    if seen["asserted"]:
+        result["msg"] += f" (in pid namespace {seen['namespace'] or 'unknown'}, whose numbers pid_namespace: host asserts to be the driver's)"
+    result["pid_namespace"] = seen
+    return result

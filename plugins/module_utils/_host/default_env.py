@@ -1,0 +1,293 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Variables of engine, Ray, NCCL and their kin that a node sets for everybody. This module util is PRIVATE to the collection.
+
+A variable in ``/etc/environment``, in a unit of systemd or in a login script reaches processes whose starter never heard of it. Reported
+by seed 000: engine variables left in ``/etc/environment`` changed what a later start did.
+
+Read are ``/etc/environment`` (the form of pam_env(8)), ``environment.d``, ``profile``, ``profile.d`` and the shells' own files, and of
+systemd what an administrator can set: ``DefaultEnvironment=`` of ``system.conf`` and ``user.conf`` with their drop-ins, ``Environment=`` and
+``EnvironmentFile=`` of units and drop-ins below ``/etc/systemd`` (systemd.exec(5)).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_value
+
+#: Names that change what an engine, Ray, NCCL, UCX, Gloo, CUDA or the hub's client do. The prefixes are those that vLLM hands on to its
+#: workers (vllm/ray/ray_env.py), those of the libraries below it, and the single names that launchers of the field set.
+ENGINE_NAME = re.compile(
+    r"^(?:(?:VLLM|RAY|NCCL|UCX|GLOO|TP|OMPI|CUDA|CUBLAS|CUDNN|NVIDIA|HF|HUGGING_?FACE|HUGGINGFACE_HUB|TRANSFORMERS|LMCACHE|FLASHINFER|TORCH|TORCHINDUCTOR"
+    r"|PYTORCH|TRITON|SAFETENSORS|SGLANG|TRTLLM)_\w+|MASTER_ADDR|MASTER_PORT|MN_IF_NAME|WORLD_SIZE|RANK|LOCAL_RANK|PYTHONHASHSEED|OMP_NUM_THREADS)$"
+)
+
+#: A larger file is no list of variables.
+FILE_LIMIT = 1024 * 1024
+
+#: Login scripts beside those in ``profile.d``: file below the root, and what to call it.
+SHELL_FILES = ("profile", "bash.bashrc", "zsh/zshenv", "zsh/zprofile", "zshenv")
+
+_SYSTEMD_CONFIGS = ("system", "user")
+_UNIT_DIRECTORIES = ("system", "user")
+
+#: An assignment in a shell script, at the start of a word: ``export NAME=VALUE``, ``NAME=VALUE command``, ``alias x='NAME=VALUE command'``.
+_ASSIGNMENT = re.compile(r"(?:^|[\s;&|('\"])(?P<name>[A-Za-z_]\w*)=")
+_NAME = re.compile(r"^[A-Za-z_]\w*$")
+
+Pair = t.Tuple[str, str]
+
+
+def is_engine_name(name: str) -> bool:
+    """Tell whether a variable is one of those that change what an engine or its libraries do."""
+    return bool(ENGINE_NAME.match(name))
+
+
+def parse_pam(text: str) -> list[Pair]:
+    """Return the variables of an ``/etc/environment`` text, in order.
+
+    As pam_env(8) reads it: one ``NAME=VALUE`` a line, an ``export`` before it and quotes around the value are taken off, what follows a
+    ``#`` is a comment, and lines of another shape are passed over.
+    """
+    found = []
+    for line in text.splitlines():
+        line = line.split("#", 1)[0].strip()
+        name, equals, value = re.sub(r"^export\s+", "", line).partition("=")
+        if equals and _NAME.match(name):
+            found.append((name, _unquoted(value)))
+    return found
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    return value[1:-1] if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'" else value
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a value of systemd: separated by blanks, quoted in whole or in part with ``"`` or ``'``, ``\\`` takes the next sign as it is.
+
+    Raises :class:`UnknownState` when a quote is not closed.
+    """
+    found: list[str] = []
+    word: list[str] | None = None
+    quote = ""
+    signs = iter(text)
+    for sign in signs:
+        if quote:
+            if sign == quote:
+                quote = ""
+            else:
+                word = [*(word or []), next(signs, "") if sign == "\\" else sign]
+        elif sign.isspace():
+            if word is not None:
+                found.append("".join(word))
+            word = None
+        elif sign in "\"'":
+            quote, word = sign, word or []
+        else:
+            word = word if word is not None else []
+            word.append(next(signs, "") if sign == "\\" else sign)
+    if quote:
+        # Not a word of the text: it may be a secret, and nothing tells where one begins.
+        raise UnknownState("a quote is not closed")
+    return found + (["".join(word)] if word is not None else [])
+
+
+def logical_lines(text: str) -> t.Iterator[str]:
+    """Give the lines of a file of systemd: continued ones joined, comments (also between continued lines) and empty ones left out."""
+    joined = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith(("#", ";")):
+            continue
+        if line.endswith("\\"):
+            joined += line[:-1] + " "
+            continue
+        if (joined + line).strip():
+            yield (joined + line).strip()
+        joined = ""
+    if joined.strip():
+        yield joined.strip()
+
+
+def parse_unit(text: str, keys: t.Collection[str]) -> list[Pair]:
+    """Return (key, value) of each line of a file of systemd that sets one of ``keys``, in order, whatever the section."""
+    found = []
+    for line in logical_lines(text):
+        key, equals, value = line.partition("=")
+        if equals and key.strip() in keys:
+            found.append((key.strip(), value.strip()))
+    return found
+
+
+def pairs(value: str) -> list[Pair]:
+    """Return the variables of a value of ``Environment=``. Words that are no assignment are passed over, as systemd does with a warning."""
+    found = []
+    for word in words(value):
+        name, equals, content = word.partition("=")
+        if equals and _NAME.match(name):
+            found.append((name, content))
+    return found
+
+
+def set_by(lines: t.Iterable[Pair]) -> list[Pair]:
+    """Return the variables that the assignments of one file set; an empty one takes back what the file set before (systemd.exec(5))."""
+    found: list[Pair] = []
+    for _key, value in lines:
+        found = found + pairs(value) if value else []
+    return found
+
+
+def parse_environment_file(text: str) -> list[Pair]:
+    """Return the variables of an ``EnvironmentFile=`` or ``environment.d`` text: one a line, comments begin a line, quotes around a value go."""
+    found = []
+    for line in logical_lines(text):
+        name, equals, value = re.sub(r"^export\s+", "", line).partition("=")
+        if equals and _NAME.match(name.strip()):
+            found.append((name.strip(), _unquoted(value)))
+    return found
+
+
+def parse_shell(text: str) -> list[Pair]:
+    """Return the assignments in a shell script that name an engine variable, in order, whether or not the shell would come to them.
+
+    A shell script cannot be known without running it; this errs on the side of telling. A value is told as it is written, up to the end of
+    its word, without what it would expand to.
+    """
+    found = []
+    for line in text.splitlines():
+        if line.lstrip().startswith("#"):
+            continue
+        for match in _ASSIGNMENT.finditer(line):
+            if is_engine_name(match["name"]):
+                found.append((match["name"], _shell_word(line[match.end():])))
+    return found
+
+
+def _shell_word(rest: str) -> str:
+    """Return what is written up to the end of a shell word, without its quotes; all of it when a quote goes on in the next line."""
+    value, quote = [], ""
+    signs = iter(rest)
+    for sign in signs:
+        if quote:
+            if sign == quote:
+                quote = ""
+            else:
+                value.append(sign)
+        elif sign in "\"'":
+            quote = sign
+        elif sign.isspace() or sign in ";&|)":
+            break
+        else:
+            value.append(next(signs, "") if sign == "\\" else sign)
+    return "".join(value)
+
+
+def read_text(path: str) -> str | None:
+    """Return a file as text, None when it is absent, no plain file (a masked unit is a link to ``/dev/null``) or a link that leads nowhere.
+
+    Raises OSError when it may not be read, :class:`UnknownState` when it is larger than :data:`FILE_LIMIT`.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        with open(path, "rb") as stream:
+            raw = stream.read(FILE_LIMIT + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if len(raw) > FILE_LIMIT:
+        raise UnknownState(f"{path} is too large for a list of variables ({FILE_LIMIT} bytes are read)")
+    return raw.decode("utf-8", "replace")
+
+
+class _Reader:
+    """Gathers variables file by file; a file that cannot be read or parsed is noted by ``part``, and the others are read all the same."""
+
+    def __init__(self, root: str, part: Part) -> None:
+        self.root = root
+        self.part = part
+        self.found: list[dict[str, str]] = []
+
+    def path(self, *parts: str) -> str:
+        return os.path.join(self.root, *parts)
+
+    def names(self, *parts: str, suffix: str) -> list[str]:
+        """Return the entries of a directory below the root that end in ``suffix``."""
+        return [name for name in self.part(lambda: names(self.path(*parts)), []) if name.endswith(suffix)]
+
+    def read(self, where: str, path: str, parse: t.Callable[[str], list[Pair]]) -> None:
+        """Add the variables of one file."""
+        self.found += [
+            {"where": where, "name": name, "value": shown_value(name, value), "path": path}
+            for name, value in self.part(lambda: _variables(path, parse), [])
+            if is_engine_name(name)
+        ]
+
+    def config(self, name: str) -> None:
+        """Add what ``system.conf`` or ``user.conf`` and their drop-ins set for every unit."""
+        files = [self.path("systemd", f"{name}.conf")]
+        files += [self.path("systemd", f"{name}.conf.d", drop_in) for drop_in in self.names("systemd", f"{name}.conf.d", suffix=".conf")]
+        for path in files:
+            self.read(f"systemd:{name}.conf", path, lambda text: set_by(parse_unit(text, ("DefaultEnvironment",))))
+
+    def units(self, directory: str) -> None:
+        """Add what the units below one directory of systemd, and their drop-ins, set for their processes."""
+        for name in self.names("systemd", directory, suffix=".service"):
+            self.unit(name, self.path("systemd", directory, name))
+        for name in self.names("systemd", directory, suffix=".service.d"):
+            for drop_in in self.names("systemd", directory, name, suffix=".conf"):
+                self.unit(name.removesuffix(".d"), self.path("systemd", directory, name, drop_in))
+
+    def unit(self, name: str, path: str) -> None:
+        """Add what one unit or drop-in sets, and what the files set that it names."""
+        files: list[str] = []
+
+        def parse(text: str) -> list[Pair]:
+            lines = parse_unit(text, ("Environment", "EnvironmentFile"))
+            files.extend(value.removeprefix("-") for key, value in lines if key == "EnvironmentFile")
+            return set_by(line for line in lines if line[0] == "Environment")
+
+        self.read(f"systemd:{name}", path, parse)
+        for named in files:
+            # Elsewhere it is the unit's own, and may lie on another file system; a pattern or a specifier of systemd is not resolved.
+            if named.startswith("/etc/") and not set("*?[%$") & set(named):
+                self.read(f"systemd:{name}", self.path(named[len("/etc/"):]), parse_environment_file)
+
+
+def _variables(path: str, parse: t.Callable[[str], list[Pair]]) -> list[Pair]:
+    """Return the variables of one file, none when it is absent. Raises OSError, and :class:`UnknownState` that names the file."""
+    text = read_text(path)
+    try:
+        return parse(text) if text is not None else []
+    except UnknownState as error:
+        raise UnknownState(f"{path}: {error}", remedy="Correct the file, or remove it.", **error.details) from error
+
+
+def environment(etc_root: str, part: Part = strict) -> list[dict[str, str]]:
+    """Return the section ``environment`` of ``node_info``: the engine's variables that this node sets for everybody, as ``{where, name, value, path}``.
+
+    ``where`` is ``/etc/environment``, ``environment.d:FILE``, ``profile.d:FILE``, ``shell:FILE``, ``systemd:UNIT``, ``systemd:system.conf`` or
+    ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not told. ``etc_root`` stands for ``/etc``. Files
+    that cannot be read or parsed are noted by ``part``. Raises OSError when ``etc_root`` itself cannot be listed.
+    """
+    os.listdir(etc_root)
+    reader = _Reader(etc_root, part)
+    reader.read("/etc/environment", reader.path("environment"), parse_pam)
+    for name in reader.names("environment.d", suffix=".conf"):
+        reader.read(f"environment.d:{name}", reader.path("environment.d", name), parse_environment_file)
+    for name in SHELL_FILES:
+        reader.read(f"shell:{name}", reader.path(name), parse_shell)
+    for name in reader.names("profile.d", suffix="sh"):
+        reader.read(f"profile.d:{name}", reader.path("profile.d", name), parse_shell)
+    for name in _SYSTEMD_CONFIGS:
+        reader.config(name)
+    for directory in _UNIT_DIRECTORIES:
+        reader.units(directory)
+    return reader.found

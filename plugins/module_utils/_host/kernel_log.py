@@ -1,0 +1,358 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the kernel logged about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
+
+Lines are told apart by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
+``journalctl -k`` and ``journalctl -k -o json``. Only what the kernel itself said counts: a record of another facility was written into
+the log by a program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import re
+import time
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+
+#: Bytes of a log file that are read, from its end.
+FILE_LIMIT = 16 * 1024 * 1024
+#: Bytes that one read of /dev/kmsg is given; a record that does not fit makes the read fail (EINVAL).
+_RECORD_SIZE = 64 * 1024
+#: Records of /dev/kmsg that are read.
+RECORD_LIMIT = 50_000
+#: Lines of the journal that are read, the newest; as JSON they stay below what is read of a tool's output.
+JOURNAL_LIMIT = 12_000
+#: Different events that are told; the same one again only raises its count.
+EVENT_LIMIT = 200
+_TEXT_LIMIT = 400
+
+BY_HAND = "Look by hand: sudo journalctl -k -b | grep -E 'NVRM|Xid|AER|oom|mlx5'"
+
+_WARNING = 4
+
+#: The first line of every boot.
+_BANNER = re.compile(r"^(Linux version \d|Booting Linux on physical CPU )")
+
+_KMSG = re.compile(r"^(?P<prefix>\d{1,10}),(?P<sequence>\d{1,20}),(?P<us>\d{1,20}),[^;]*;(?P<text>.*)$", re.ASCII)
+_DMESG = re.compile(r"^(?:<(?P<prefix>\d{1,3})>)?\[ *(?P<seconds>\d{1,12})\.(?P<micro>\d{6})\](?:\[ *[TC]\d+\])? (?P<text>.*)$", re.ASCII)
+_STAMP = r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:?\d\d)"
+_ISO = re.compile(rf"^{_STAMP} (?:\S+ kernel: )?(?P<program>\S+ [\w.@-]+\[\d+\]: )?(?P<text>.*)$", re.ASCII)
+_WALL = re.compile(r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] (?P<text>.*)$", re.ASCII)
+_SHORT = re.compile(r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII)
+
+#: What is worth telling, by kind; the first that matches names the kind.
+_KINDS = (
+    ("nv_no_memory", re.compile(r"NV_ERR_NO_MEMORY")),
+    ("xid", re.compile(r"NVRM: Xid \(")),
+    ("nvrm", re.compile(r"\bNVRM:? ")),
+    ("aer", re.compile(r"\bAER: |PCIe Bus Error: |\baerdrv\b.*soft lockup|soft lockup.*\baerdrv\b|mlx5_pci_(?:err_detected|slot_reset)")),
+    ("oom", re.compile(r"\binvoked oom-killer:|\boom-kill:|\bOut of memory: Kill|\bMemory cgroup out of memory: Kill|\boom_reaper: ")),
+    ("mlx5", re.compile(r"\bmlx5_(?:core|ib)\b")),
+)
+
+#: What a healthy machine says at every boot.
+_HARMLESS = re.compile(
+    r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated"
+    r"|AER: enabled with IRQ"
+    # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
+    r"|insufficient power on the PCIe slot"
+)
+
+#: By what a line of mlx5 is worth telling where the log has no priorities; the driver's chatter at boot has none of these words.
+_TROUBLE = re.compile(r"\berr(?:or)?s?\b|fail|timeout|timed out|unplugged|fatal|syndrome|health|reset|\blost\b|\bbad\b|\bhigh temp", re.IGNORECASE)
+_MLX5_LINK = re.compile(r"\bmlx5_core \S+ (?P<netdev>[^\s:]+): Link (?P<way>up|down)$")
+
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not tell it.
+
+    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log does not tell.
+    """
+
+    text: str
+    priority: int | None = None
+    boot_us: int | None = None
+    wall_us: int | None = None
+
+
+def _iso(match: re.Match[str]) -> int | None:
+    zone = match["zone"].replace("Z", "+00:00")
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    try:
+        moment = datetime.datetime.fromisoformat(match["stamp"] + zone)
+        seconds = int(moment.timestamp())
+    except (ValueError, OverflowError):
+        return None
+    return seconds * 1_000_000 + int((match["fraction"] or "0").ljust(6, "0"))
+
+
+def _whole(value: t.Any) -> int | None:
+    """Return a number that the journal writes as a string of digits."""
+    text = value if isinstance(value, str) else ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
+
+
+def parse_journal_entry(text: str) -> Line | None:
+    """Return the kernel's message of one ``journalctl -o json`` line, None for one that is not the kernel's own.
+
+    Raises ValueError when it is no JSON object. A message with bytes that are no text is a list of numbers there.
+    """
+    entry = json.loads(text)
+    if not isinstance(entry, dict):
+        raise ValueError("no object")
+    message = entry.get("MESSAGE")
+    if isinstance(message, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in message):
+        message = bytes(message).decode("utf-8", errors="replace")
+    if not isinstance(message, str) or entry.get("_TRANSPORT", "kernel") != "kernel" or entry.get("SYSLOG_FACILITY", "0") != "0":
+        return None
+    return Line(message, _whole(entry.get("PRIORITY")), _whole(entry.get("_SOURCE_MONOTONIC_TIMESTAMP")), _whole(entry.get("__REALTIME_TIMESTAMP")))
+
+
+def parse_line(text: str) -> Line | None:
+    """Return the kernel's message in one line of a log, None for a line that holds none.
+
+    That is an empty one, the key of a ``/dev/kmsg`` record, a program's message, or a boot mark of the journal. A line of no known shape
+    is taken as a message without a time: what it says still counts.
+    """
+    if not text.strip() or text.startswith((" ", "-- ")):
+        return None
+    if text.startswith("{"):
+        try:
+            return parse_journal_entry(text)
+        except (ValueError, RecursionError):
+            return Line(text)
+    match = _KMSG.match(text)
+    if match:
+        facility, priority = divmod(int(match["prefix"]), 8)
+        return None if facility else Line(match["text"], priority, int(match["us"]))
+    match = _DMESG.match(text)
+    if match:
+        facility, priority = divmod(int(match["prefix"] or "0"), 8)
+        return None if facility else Line(match["text"], priority if match["prefix"] else None, int(match["seconds"]) * 1_000_000 + int(match["micro"]))
+    match = _ISO.match(text)
+    if match:
+        return None if match["program"] else Line(match["text"], None, None, _iso(match))
+    match = _SHORT.match(text)
+    if match:
+        # "Nov 26 22:38:10" has neither a year nor a zone: no time is better than a guessed one.
+        return Line(match["text"]) if match["sender"] == "kernel" else None
+    match = _WALL.match(text)
+    return Line(match["text"] if match else text)
+
+
+class Collector:
+    """Gathers the events of one log, line by line. A boot's first line forgets what an earlier boot left before it."""
+
+    def __init__(self, boot_time: int | None = None) -> None:
+        """``boot_time``: when this boot began, in seconds since 1970, to turn times since boot into times of day."""
+        self.boot_time = boot_time
+        self.since_boot = False
+        self.truncated = False
+        self.lines = 0
+        self._found: dict[tuple[str, str], dict[str, t.Any]] = {}
+        self._links_up: set[str] = set()
+
+    def add(self, line: Line | None) -> None:
+        """Count one line; None is a line that is not the kernel's."""
+        if line is None:
+            return
+        self.lines += 1
+        if _BANNER.match(line.text):
+            if not (self.since_boot and self.lines == 2):  # aarch64 says "Booting Linux" and then "Linux version"
+                self._found.clear()
+                self._links_up.clear()
+                self.truncated = False
+            self.since_boot, self.lines = True, 1
+        kind = self._kind(line)
+        if kind is None:
+            return
+        text = _printable(line.text)
+        key = (kind, _VARYING.sub("#", text))
+        moment = self._time(line)
+        known = self._found.get(key)
+        if known is not None:
+            known["count"] += 1
+            known["last"] = moment or known["last"]
+        elif len(self._found) < EVENT_LIMIT:
+            self._found[key] = {"time": moment, "last": moment, "kind": kind, "text": text, "count": 1}
+        else:
+            self.truncated = True
+
+    def events(self) -> list[dict[str, t.Any]]:
+        """Return what was found, in the order of the log."""
+        return list(self._found.values())
+
+    def _kind(self, line: Line) -> str | None:
+        kind = next((name for name, pattern in _KINDS if pattern.search(line.text)), None)
+        if kind is None or _HARMLESS.search(line.text):
+            return None
+        if kind == "mlx5" and not self._mlx5_trouble(line):
+            return None
+        return kind
+
+    def _mlx5_trouble(self, line: Line) -> bool:
+        link = _MLX5_LINK.search(line.text)
+        if link:
+            # A cage without a cable is down from the start. One that was up and went down is an event.
+            if link["way"] == "up":
+                self._links_up.add(link["netdev"])
+                return False
+            return link["netdev"] in self._links_up
+        return line.priority <= _WARNING if line.priority is not None else bool(_TROUBLE.search(line.text))
+
+    def _time(self, line: Line) -> str | None:
+        # The journal's own time of a kernel message is when it was read from the kernel, which may be long after.
+        if line.boot_us is not None and self.boot_time is not None:
+            return _utc(self.boot_time + line.boot_us // 1_000_000)
+        return None if line.wall_us is None else _utc(line.wall_us // 1_000_000)
+
+
+def _utc(seconds: int) -> str | None:
+    try:
+        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _printable(text: str) -> str:
+    """Return a message as one line without anything that a terminal would obey."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_TEXT_LIMIT]).rstrip()
+
+
+def parse_log(text: str, boot_time: int | None = None) -> Collector:
+    """Return the events of a log's text. Never raises: there is no text that is no log."""
+    collector = Collector(boot_time)
+    for line in text.split("\n"):
+        collector.add(parse_line(line.rstrip("\r")))
+    return collector
+
+
+def parse_boot_time(stat: str) -> int:
+    """Return when the machine booted, in seconds since 1970, of a ``/proc/stat`` text. Raises :class:`UnknownState` when it does not tell."""
+    match = re.search(r"^btime ([0-9]{1,12})$", stat, re.MULTILINE)
+    if not match:
+        raise UnknownState("the kernel does not tell when it booted", raw=stat[:2000])
+    return int(match[1])
+
+
+def read_boot_time(proc_root: str) -> int:
+    """Return when the machine booted, in seconds since 1970. Raises OSError or :class:`UnknownState`."""
+    with open(os.path.join(proc_root, "stat"), encoding="ascii", errors="replace") as stream:
+        return parse_boot_time(stream.read())
+
+
+def _section(source: str, collector: Collector, *, since_boot: bool, truncated: bool) -> dict[str, t.Any]:
+    return {"since_boot": since_boot, "source": source, "events": collector.events(), "truncated": truncated or collector.truncated}
+
+
+def from_file(path: str, boot_time: int | None) -> dict[str, t.Any]:
+    """Return the section from a file, of which at most the last :data:`FILE_LIMIT` bytes are read. Raises OSError."""
+    with open(path, "rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - FILE_LIMIT, 0))
+        text = stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
+    collector = parse_log(text, boot_time)
+    return _section(path, collector, since_boot=collector.since_boot, truncated=size > FILE_LIMIT and not collector.since_boot)
+
+
+def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
+    """Return the section from the kernel's own buffer, without waiting for new messages. Raises OSError.
+
+    ``since_boot`` is False when the buffer has begun to overwrite what the boot began with: it then starts at a later sequence number.
+    """
+    collector = Collector(boot_time)
+    first: str | None = None
+    deadline = time.monotonic() + timeout
+    cut = False
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        for _count in range(RECORD_LIMIT):
+            try:
+                record = os.read(descriptor, _RECORD_SIZE)
+            except BlockingIOError:  # that was the last one
+                break
+            except BrokenPipeError:  # overwritten while we read; the next read goes on with the oldest that is left
+                cut = True
+                continue
+            if not record:
+                break
+            text = record.decode("utf-8", errors="replace").split("\n", 1)[0]
+            if first is None:
+                match = _KMSG.match(text)
+                first = match["sequence"] if match else ""
+            collector.add(parse_line(text))
+            if time.monotonic() > deadline:
+                cut = True
+                break
+        else:
+            cut = True
+    finally:
+        os.close(descriptor)
+    if first is None:
+        raise UnknownState(f"{path} holds no message", remedy=BY_HAND, reason="no kernel log")
+    return _section(path, collector, since_boot=first == "0" and not cut, truncated=cut)
+
+
+def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
+    """Return the section from the journal of this boot. Raises :class:`UnknownState` when it does not answer, or says nothing.
+
+    A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
+    """
+    fields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_FACILITY,_TRANSPORT,_SOURCE_MONOTONIC_TIMESTAMP"
+    result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(JOURNAL_LIMIT)], timeout)
+    if result.rc != 0:
+        raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
+    collector = parse_log(result.stdout, boot_time)
+    if not collector.lines:
+        raise UnknownState(
+            "the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.raw[:4000]
+        )
+    return _section("journalctl", collector, since_boot=collector.since_boot, truncated=not collector.since_boot)
+
+
+def kernel_log(
+    source: str = "auto",
+    proc_root: str = "/proc",
+    timeout: float = 20.0,
+    part: Part = strict,
+    kmsg: str = "/dev/kmsg",
+    journalctl: str = "journalctl",
+) -> dict[str, t.Any]:
+    """Return the section ``kernel_log`` of ``node_info``.
+
+    ``{since_boot, source, events: [{time, last, kind, text, count}], truncated}``. ``source``: a file, or ``auto`` for the kernel's
+    buffer, and where that is not readable or no longer reaches back to the boot, the journal. ``timeout`` is in seconds. ``time`` and
+    ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log does not tell); messages that differ in
+    numbers alone are one event, told in the words of the first. ``since_boot``: whether the boot's first line is among what was read.
+    ``truncated``: whether something was left out. Without the time of the boot, which ``part`` notes, events count without their times.
+    Raises OSError or :class:`UnknownState` when no source can be read.
+    """
+    boot_time = part(lambda: read_boot_time(proc_root))
+    if source != "auto":
+        return from_file(source, boot_time)
+    buffer, failure = None, ""
+    try:
+        buffer = from_kmsg(kmsg, boot_time, timeout)
+    except (OSError, UnknownState) as error:
+        failure = f"{kmsg}: {error.strerror if isinstance(error, OSError) else error}"
+    if buffer is not None and buffer["since_boot"]:
+        return buffer
+    try:
+        journal = from_journal(journalctl, boot_time, timeout)
+    except UnknownState as error:
+        if buffer is not None:
+            return buffer
+        raise UnknownState(f"{failure}; {error}", remedy="Run the task with become: true.", reason="no kernel log", **error.details) from error
+    return journal if journal["since_boot"] or buffer is None else buffer

@@ -1,0 +1,196 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node's memory holds, read from meminfo. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, optional_number, optional_text, required_text, strict
+
+KIB_PER_MIB = 1024
+
+#: Result key → meminfo name, for the figures that a person wants to see beside each other.
+FIGURES = {
+    "total_mb": "MemTotal",
+    "free_mb": "MemFree",
+    "available_mb": "MemAvailable",
+    "cached_mb": "Cached",
+    "buffers_mb": "Buffers",
+    "slab_reclaimable_mb": "SReclaimable",
+    "dirty_mb": "Dirty",
+    "writeback_mb": "Writeback",
+    "mapped_mb": "Mapped",
+    "shmem_mb": "Shmem",
+    "swap_total_mb": "SwapTotal",
+    "swap_free_mb": "SwapFree",
+}
+
+#: The same for what memory is accounted to beyond the page cache; ``node_info`` shows them as well.
+MORE_FIGURES = {
+    "anon_mb": "AnonPages",
+    "sunreclaim_mb": "SUnreclaim",
+    "kernel_stack_mb": "KernelStack",
+    "page_tables_mb": "PageTables",
+    "hugetlb_mb": "Hugetlb",
+    "committed_as_mb": "Committed_AS",
+}
+
+_LINE = re.compile(r"^(?P<name>[A-Za-z0-9_()]+):\s+(?P<value>[0-9]{1,20})(?: kB)?\s*$")
+
+_VMSTAT = re.compile(r"^(?P<name>[A-Za-z0-9_]+) (?P<value>-?[0-9]{1,20})$")
+
+#: One line of a pressure file: percent of the time, then microseconds since boot (the kernel's ``Documentation/accounting/psi.rst``).
+_PRESSURE = re.compile(
+    r"^(?P<kind>some|full) avg10=(?P<avg10>[0-9]{1,3}\.[0-9]{2}) avg60=(?P<avg60>[0-9]{1,3}\.[0-9]{2}) avg300=(?P<avg300>[0-9]{1,3}\.[0-9]{2})"
+    r" total=(?P<total_us>[0-9]{1,20})$"
+)
+
+_BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>[0-9]{1,20}(?: +[0-9]{1,20})*)\s*$")
+
+#: Without these nothing can be judged, so their absence is an unreadable answer and not a zero.
+_REQUIRED = ("MemTotal", "MemAvailable", "Cached", "Buffers")
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Return the numbers of a meminfo text by name; sizes are KiB, as the kernel prints them.
+
+    Raises :class:`UnknownState` for a line of another shape, or when a field is missing that no judgement can do without.
+    """
+    found: dict[str, int] = {}
+    for line in filter(str.strip, text.splitlines()):
+        match = _LINE.match(line)
+        if not match:
+            raise UnknownState(f"meminfo has a line that cannot be read: {line!r}", raw=text)
+        found[match["name"]] = int(match["value"])
+    missing = [name for name in _REQUIRED if name not in found]
+    if missing:
+        raise UnknownState(f"meminfo does not tell {', '.join(missing)}", raw=text)
+    return found
+
+
+def read_meminfo(proc_root: str = "/proc", path: str | None = None) -> dict[str, int]:
+    """Return the meminfo of this node, in KiB, from ``path`` where one is given. Raises :class:`UnknownState` when it cannot be read."""
+    path = path or os.path.join(proc_root, "meminfo")
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            return parse_meminfo(stream.read())
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", raw=str(error)) from error
+
+
+def figures(meminfo: dict[str, int]) -> dict[str, int]:
+    """Return the figures of :data:`FIGURES` in MiB (rounded down); a field this kernel does not have is 0."""
+    return {key: meminfo.get(name, 0) // KIB_PER_MIB for key, name in FIGURES.items()}
+
+
+def reclaimable_mb(meminfo: dict[str, int], level: int) -> int:
+    """Predict how many MiB a cache drop of ``level`` (1, 2 or 3) gives back; never below 0.
+
+    Level 1 drops clean pages of files: ``Cached`` and ``Buffers``, less what is counted there and stays. The kernel passes over
+    pages that are dirty, under writeback or mapped (``invalidate_mapping_pages``, and ``drop_caches`` in its admin-guide
+    ``sysctl/vm.rst``), and ``Shmem`` has no file behind it although ``Cached`` counts it. Mapped shared memory is subtracted twice
+    and pages locked in memory are not known, so the prediction errs on the low side for the first and on the high side for the second.
+    Level 2 drops ``SReclaimable``, of which some is in use and stays; level 3 both.
+    """
+    stays = sum(meminfo.get(name, 0) for name in ("Shmem", "Dirty", "Writeback", "Mapped"))
+    pages = meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - stays
+    slab = meminfo.get("SReclaimable", 0)
+    return (max(pages, 0) * (level & 1) + slab * (level >> 1 & 1)) // KIB_PER_MIB
+
+
+def parse_buddyinfo(text: str) -> list[list[int]]:
+    """Return the free blocks of each zone by order: entry ``n`` counts blocks of ``2 ** n`` pages.
+
+    Raises :class:`UnknownState` for a line of another shape, or when there is none.
+    """
+    zones = []
+    for line in filter(str.strip, text.splitlines()):
+        match = _BUDDY.match(line)
+        if not match:
+            raise UnknownState(f"buddyinfo has a line that cannot be read: {line!r}", raw=text)
+        zones.append([int(count) for count in match["counts"].split()])
+    if not zones:
+        raise UnknownState("buddyinfo names no zone", raw=text)
+    return zones
+
+
+def read_buddyinfo(proc_root: str = "/proc") -> list[list[int]]:
+    """Return the buddyinfo of this node. Raises :class:`UnknownState` when it cannot be read."""
+    path = os.path.join(proc_root, "buddyinfo")
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            return parse_buddyinfo(stream.read())
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", raw=str(error)) from error
+
+
+def huge_free_mb(zones: list[list[int]], huge_kib: int, page_kib: int) -> int:
+    """Return how many MiB are free in blocks that hold at least one huge page of ``huge_kib`` KiB; pages have ``page_kib``."""
+    order = max(huge_kib // page_kib, 1).bit_length() - 1
+    pages = sum(count << n for counts in zones for n, count in enumerate(counts) if n >= order)
+    return pages * page_kib // KIB_PER_MIB
+
+
+def parse_vmstat(text: str) -> dict[str, int]:
+    """Return the counters of a ``/proc/vmstat`` text by name. Raises :class:`UnknownState` for a line of another shape, or when there is none."""
+    found = {}
+    for line in filter(str.strip, text.splitlines()):
+        match = _VMSTAT.match(line)
+        if not match:
+            raise UnknownState(f"vmstat has a line that cannot be read: {line[:200]!r}", raw=text[:4000])
+        found[match["name"]] = int(match["value"])
+    if not found:
+        raise UnknownState("vmstat counts nothing", raw=text[:4000])
+    return found
+
+
+def parse_pressure(text: str) -> dict[str, dict[str, float | int]]:
+    """Return a pressure file as ``{some|full: {avg10, avg60, avg300, total_us}}``: percent of the last seconds, and microseconds since boot.
+
+    Raises :class:`UnknownState` for a line of another shape, or when ``some`` is missing. ``full`` is not there for every resource.
+    """
+    found: dict[str, dict[str, float | int]] = {}
+    for line in filter(str.strip, text.splitlines()):
+        match = _PRESSURE.match(line)
+        if not match:
+            raise UnknownState(f"the kernel tells pressure in a shape that cannot be read: {line[:200]!r}", raw=text[:4000])
+        found[match["kind"]] = {**{name: float(match[name]) for name in ("avg10", "avg60", "avg300")}, "total_us": int(match["total_us"])}
+    if "some" not in found:
+        raise UnknownState("the kernel tells no pressure", raw=text[:4000])
+    return found
+
+
+def _swap_activity(proc_root: str) -> dict[str, int]:
+    counters = parse_vmstat(required_text(os.path.join(proc_root, "vmstat")))
+    # A kernel built without swap counts neither, and has moved nothing.
+    return {"swap_in_pages": counters.get("pswpin", 0), "swap_out_pages": counters.get("pswpout", 0)}
+
+
+def _pressure(proc_root: str) -> dict[str, dict[str, float | int]] | None:
+    text = optional_text(os.path.join(proc_root, "pressure", "memory"))
+    return None if text is None else parse_pressure(text)
+
+
+def memory(proc_root: str = "/proc", meminfo: str | None = None, part: Part = strict) -> dict[str, t.Any]:
+    """Return the section ``memory`` of ``node_info``.
+
+    :data:`FIGURES` and :data:`MORE_FIGURES` in MiB from meminfo; ``swap_in_pages`` and ``swap_out_pages``, pages since boot, from
+    ``vmstat``; ``swappiness`` (0 to 200); ``pressure`` as :func:`parse_pressure`, None where the kernel has no PSI. Raises
+    :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``part``.
+    """
+    known = read_meminfo(proc_root, meminfo)
+    more = {key: known.get(name, 0) // KIB_PER_MIB for key, name in MORE_FIGURES.items()}
+    swap = part(lambda: _swap_activity(proc_root), {"swap_in_pages": None, "swap_out_pages": None})
+    return {
+        **figures(known),
+        **more,
+        **swap,
+        "swappiness": part(lambda: optional_number(os.path.join(proc_root, "sys", "vm", "swappiness"))),
+        "pressure": part(lambda: _pressure(proc_root)),
+    }

@@ -1,0 +1,165 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which models lie in a node's hub caches, and which of them are complete. This module util is PRIVATE to the collection.
+
+Reported by seed 003: the right weights lay on a node's disk for 27 days and nobody knew. Nothing here reads weights: names, sizes and the headers of
+safetensors files tell (see ``_models``).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+
+_REPO = re.compile(r"^models--(?P<repo>[^/]+)$")
+#: One of several files of weights, which take an index to be read.
+_PART = re.compile(r"^model-\d+-of-\d+\.safetensors$")
+_COMMIT = re.compile(r"^[0-9a-f]{40}$")
+
+_PATTERN = re.compile(r"[*?[]")
+
+#: How files of weights end that this collection does not judge: whether they are complete cannot be told from names.
+_OTHER_WEIGHTS = (".gguf", ".bin", ".pt", ".pth", ".onnx", ".safetensors", ".nemo", ".engine")
+
+
+def repo_name(directory: str) -> str | None:
+    """Return the repository (``org/name``) of a hub cache's directory name, None for one of something else."""
+    match = _REPO.match(directory)
+    return match["repo"].replace("--", "/", 1) if match else None
+
+
+def _entries(path: str) -> list[str]:
+    """Return the names in a directory, sorted; none when it is absent. Raises :class:`UnknownState` when it may not be read."""
+    try:
+        return sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise model_files.unreadable(path, error) from error
+
+
+def _there(path: str) -> bool:
+    """Return whether a path exists. Raises :class:`UnknownState` when that may not be seen."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise model_files.unreadable(path, error) from error
+    return True
+
+
+def expanded(root: str, part: Part = strict) -> list[str]:
+    """Return the directories that an absolute path with the patterns ``*``, ``?`` and ``[`` means; a path without any means itself.
+
+    Unlike the shell's expansion it tells, through ``part``, of what may not be looked into.
+    """
+    if not _PATTERN.search(root) or os.path.exists(root):
+        return [root]
+    found = ["/"]
+    for word in filter(None, root.split("/")):
+        if _PATTERN.search(word):
+            inside = [(base, name) for base in found for name in part(functools.partial(_entries, base), [])]
+            found = [os.path.join(base, name) for base, name in inside if fnmatch.fnmatchcase(name, word) and (word[0] == "." or name[0] != ".")]
+        else:
+            found = [path for path in (os.path.join(base, word) for base in found) if part(functools.partial(_there, path), False)]
+    return found
+
+
+def repositories(root: str) -> list[str]:
+    """Return the directories of model repositories below a cache root: the hub's own directory, or the one that holds ``hub``.
+
+    Raises :class:`UnknownState` when the root may not be read; one that does not exist holds none.
+    """
+    found = []
+    for base in (root, os.path.join(root, "hub")):
+        found += [os.path.join(base, name) for name in _entries(base) if repo_name(name)]
+    return found
+
+
+def _unless_absent(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise model_files.unreadable(error.filename, error) from error
+
+
+def refs(repo_path: str) -> dict[str, list[str]]:
+    """Return the names of refs (``main``, ``pr/1``) by the commit they point to. Raises :class:`UnknownState` when one may not be read."""
+    found: dict[str, list[str]] = {}
+    base = os.path.join(repo_path, "refs")
+    for directory, _directories, names in sorted(os.walk(base, onerror=_unless_absent)):
+        for name in sorted(names):
+            path = os.path.join(directory, name)
+            try:
+                with open(path, encoding="ascii", errors="replace") as stream:
+                    commit = stream.read(128).strip()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise model_files.unreadable(path, error) from error
+            found.setdefault(commit, []).append(os.path.relpath(path, base))
+    return found
+
+
+def judged(snapshot: str) -> tuple[bool | None, list[str]]:
+    """Return (complete, what is missing or cannot be used) of one revision.
+
+    Complete is None for what is no checkpoint in safetensors as engines read them (GGUF files, parts of a pipeline, adapters): that cannot be told
+    without reading it. Raises :class:`ClusterError` when a file may not be read.
+    """
+    problems, shards, _facts = model_files.examine(snapshot, [])
+    ids = {(problem.id, problem.file) for problem in problems}
+    if shards == [model_files.SINGLE] and ("missing", model_files.SINGLE) in ids:
+        if any(map(_PART.match, _entries(snapshot))):
+            return False, sorted({model_files.INDEX} | {problem.file for problem in problems} - {model_files.SINGLE})
+        if _holds_other_weights(snapshot):
+            return None, []
+    return not problems, sorted({problem.file for problem in problems})
+
+
+def _holds_other_weights(snapshot: str) -> bool:
+    return any(name.lower().endswith(_OTHER_WEIGHTS) for _directory, _directories, names in os.walk(snapshot) for name in names)
+
+
+def models(roots: t.Iterable[str], part: Part = strict) -> list[dict[str, t.Any]]:
+    """Return the section ``models`` of ``node_info``: every revision of every model in these caches, which may be patterns.
+
+    ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``, by repository.
+    ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
+    repository that holds only such is told with revision None. What may not be read is noted by ``part``.
+    """
+    found: list[dict[str, t.Any]] = []
+    seen: set[str] = set()
+    for root in [place for root in roots for place in expanded(root, part)]:
+        for repo_path in part(functools.partial(repositories, root), []):
+            real = os.path.realpath(repo_path)
+            if real not in seen:
+                seen.add(real)
+                found += part(functools.partial(revisions, repo_path, part), [])
+    return sorted(found, key=lambda model: (model["repo"], model["revision"] or "", model["path"]))
+
+
+def revisions(repo_path: str, part: Part = strict) -> list[dict[str, t.Any]]:
+    """Return the revisions of one repository in a cache. Raises :class:`UnknownState` when its directories may not be read."""
+    unfinished = len(model_files.incomplete_blobs(repo_path))
+    names = refs(repo_path)
+    snapshots = os.path.join(repo_path, "snapshots")
+    common = {"repo": repo_name(os.path.basename(repo_path)), "unfinished": unfinished}
+    found = []
+    for commit in _entries(snapshots):
+        path = os.path.join(snapshots, commit)
+        if not _COMMIT.match(commit) or not os.path.isdir(path):
+            continue
+        complete, missing = part(functools.partial(judged, path), (None, []))
+        told = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "path": path}
+        found.append({**common, "revision": commit, "refs": names.get(commit, []), **told})
+    if not found and unfinished:
+        found.append({**common, "revision": None, "refs": [], "complete": False, "missing": [], "bytes": model_files.size_bytes(repo_path), "path": repo_path})
+    return found

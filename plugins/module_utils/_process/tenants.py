@@ -1,0 +1,209 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who else uses the memory that CPU and GPU share. This module util is PRIVATE to the collection.
+
+Every process of a GB10 draws on one pool. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis beside an engine held
+about 16 GB, and their latency spikes were followed by crashes. A tenant is a process outside our containers that holds CUDA memory (the driver
+lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context) or that is known to take some as soon as it is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import CMDLINE_SHOWN, Process, Scan, open_files, read_whole, user_name
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+#: CUDA opens it as soon as it is initialised, before there is a context (seen on an H100 with driver 580); programs that only ask or draw do not.
+CUDA_DEVICE = "/dev/nvidia-uvm"
+
+#: Maps are read this far when a process's open files cannot be listed.
+MAPS_LIMIT = 4 * 1024 * 1024
+
+#: Processes that are told by name when they may not be asked.
+NAMED = 5
+
+#: Program → kind, by the last part of its path.
+PROGRAMS = {
+    "ollama": "ollama",
+    "ollama_llama_server": "ollama",
+    "vllm": "vllm",
+    "raylet": "ray",
+    "gcs_server": "ray",
+    "Xorg": "desktop",
+    "Xwayland": "desktop",
+    "gnome-shell": "desktop",
+    "gnome-remote-desktop-daemon": "desktop",
+    "kwin_wayland": "desktop",
+    "kwin_x11": "desktop",
+    "plasmashell": "desktop",
+    "llama-server": "other",
+    "trtllm-serve": "other",
+    "tritonserver": "other",
+    "sglang": "other",
+}
+
+#: What a process calls itself in place of its command line → kind.
+TITLES = (("VLLM::", "vllm"), ("ray::", "ray"), ("sglang::", "other"))
+
+#: What stands in a path or in the name of a Python module → kind. The first that fits counts.
+_WORDS = (
+    ("ray", re.compile(r"(?:site|dist)-packages/ray/|^ray(?:\.|$)")),
+    ("vllm", re.compile(r"(?:site|dist)-packages/vllm/|^vllm(?:\.|$)")),
+    ("other", re.compile(r"(?:site|dist)-packages/sglang/|^sglang(?:\.|$)")),
+    ("comfyui", re.compile(r"(?:^|[/_.:-])comfy(?:ui)?(?:$|[/_.:-])", re.IGNORECASE)),
+    (
+        "tts",
+        re.compile(
+            r"(?:^|[/_.:-])(?:[a-z0-9]*tts(?:v?\d+)?|kokoro|chatterbox|piper|orpheus|parler|coqui|fish[-_]speech|openedai[-_]speech|cosyvoice)(?:$|[/_.:-])",
+            re.IGNORECASE,
+        ),
+    ),
+    ("asr", re.compile(r"(?:^|[/_.:-])(?:asr|stt|(?:faster[-_]?)?whisper(?:x|live)?|parakeet|riva|vosk|speaches)(?:$|[/_.:-])", re.IGNORECASE)),
+)
+
+_INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*t?$")
+#: Programs that run what their first argument names.
+_RUNNERS = ("uvicorn", "gunicorn", "hypercorn", "fastapi", "torchrun", "accelerate", "flask")
+
+
+def spoken(argv: t.Sequence[str]) -> list[str]:
+    """Return what a command line runs: its program and, where that is an interpreter or a runner, the script or module that it was given."""
+    found = list(argv[:1])
+    rest = list(argv[1:])
+    while found and rest and (_INTERPRETER.match(os.path.basename(found[-1])) or os.path.basename(found[-1]) in _RUNNERS):
+        word = rest.pop(0)
+        if word == "-c":
+            break
+        if word == "-m" and rest:
+            found.append(rest.pop(0))
+            if found[-1] not in _RUNNERS:
+                break
+        elif not word.startswith("-"):
+            found.append(word)
+    return found
+
+
+def kind_of(argv: t.Sequence[str], name: str = "", directory: str = "") -> str | None:
+    """Return what kind of user of the GPU a process is known to be, None when it is none that is known.
+
+    ``name`` is the kernel's short name, for a process without a command line; ``directory`` is where it runs, which counts last and only when given.
+    """
+    for title, kind in TITLES:
+        if argv and argv[0].startswith(title):
+            return kind
+    said = spoken(argv) or ([name] if name else [])
+    for word in said:
+        # A title may follow the program within one argument, as with "ollama: runner".
+        base = os.path.basename(word.split(" ", 1)[0]).rstrip(":")
+        if base in PROGRAMS:
+            return PROGRAMS[base]
+    for kind, pattern in _WORDS:
+        if any(pattern.search(word) for word in [*said, directory]):
+            return kind
+    return None
+
+
+def holds_cuda(pid: int, root: str) -> bool | None:
+    """Tell whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
+
+    Raises FileNotFoundError or ProcessLookupError when it is gone.
+    """
+    try:
+        return CUDA_DEVICE in open_files(pid, root)
+    except PermissionError:
+        pass
+    try:
+        return CUDA_DEVICE.encode() + b"\n" in read_whole(f"{root}/{pid}/maps", MAPS_LIMIT)
+    except PermissionError:
+        return None
+
+
+def working_directory(pid: int, root: str) -> str:
+    """Return where a process runs, empty when that may not be seen or it is gone."""
+    try:
+        return os.readlink(f"{root}/{pid}/cwd")
+    except OSError:
+        return ""
+
+
+def gpu_memory(processes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[int, int | None]:
+    """Return MiB by pid of the driver's list (``{pid, used_mib}`` and, where known, ``gpu``); None where the driver does not tell.
+
+    A process that is listed twice for one GPU, as one that computes (C) and one that draws (G), counts once, with the larger figure.
+    """
+    by_gpu: dict[tuple[int, t.Any], int | None] = {}
+    for process in processes:
+        key = (process["pid"], process.get("gpu"))
+        known = [figure for figure in (by_gpu.get(key), process["used_mib"]) if figure is not None]
+        by_gpu[key] = max(known) if known else None
+    found: dict[int, int | None] = {}
+    for (pid, _gpu), figure in by_gpu.items():
+        earlier = found.get(pid)
+        found[pid] = figure if earlier is None else earlier + (figure or 0)
+    return found
+
+
+def tenants(
+    seen: Scan,
+    gpu_processes: t.Iterable[t.Mapping[str, t.Any]],
+    own: t.Collection[str],
+    names: t.Mapping[str, str],
+    root: str,
+    part: Part = strict,
+) -> list[dict[str, t.Any]]:
+    """Return the section ``tenants`` of ``node_info``: ``{pid, name, cmdline, user, kind, container, cuda, gpu_mib, rss_mb}``, those with most memory first.
+
+    ``gpu_processes`` is what the driver lists; ``own`` the ids of our containers, whose processes are left out; ``names`` the container names by
+    id. ``cuda`` is None, which ``part`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
+    business.
+    """
+    listed = gpu_memory(gpu_processes)
+    found: list[dict[str, t.Any]] = []
+    unasked: list[str] = []
+    for process in seen.processes.values():
+        if process.container in own or process.ended or not (process.argv or process.rss_kib):
+            continue  # ours, gone, or a thread of the kernel
+        try:
+            cuda = True if process.pid in listed else holds_cuda(process.pid, root)
+        except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+            continue
+        kind = kind_of(process.argv, process.name)
+        if cuda and kind is None:
+            kind = kind_of(process.argv, process.name, working_directory(process.pid, root)) or "other"
+        if cuda is None:
+            unasked.append(f"{process.name} ({process.pid})")
+        if kind is not None:
+            found.append(_tenant(process, kind, cuda, listed.get(process.pid), names))
+    part(lambda: require_all_asked(seen.hidden, unasked))
+    return sorted(found, key=lambda tenant: (-(tenant["gpu_mib"] or 0), -tenant["rss_mb"], tenant["pid"]))
+
+
+def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None, names: t.Mapping[str, str]) -> dict[str, t.Any]:
+    return {
+        "pid": process.pid,
+        "name": os.path.basename(process.argv[0].split(" ", 1)[0]) if process.argv else process.name,
+        "cmdline": redacted(process.command, {})[:CMDLINE_SHOWN],
+        "user": user_name(process.uid),
+        "kind": kind,
+        "container": names.get(process.container, process.container),
+        "cuda": cuda,
+        "gpu_mib": gpu_mib,
+        "rss_mb": process.rss_kib // 1024,
+    }
+
+
+def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:
+    """Raise :class:`UnknownState` when processes could not be seen, or not be asked what they hold: a tenant among them would be missed."""
+    if hidden is None:
+        raise UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME)
+    if hidden or unasked:
+        some = f": {', '.join(unasked[:NAMED])}{', …' if hidden or len(unasked) > NAMED else ''}" if unasked else ""
+        raise UnknownState(f"{hidden + len(unasked)} processes may not be asked whether they hold GPU memory{some}", remedy=BECOME)

@@ -1,0 +1,685 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what nodes answered to an inventory for them: the link, the head, the profile, and the texts. This plugin util is PRIVATE to the collection.
+
+Nothing here contacts a node or writes a file. Addresses that nodes have are taken as they are; where some are missing, the text of a
+configuration is made as advice, for a person to apply.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import ipaddress
+import re
+import typing as t
+from pathlib import Path
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+
+Answer = dict[str, t.Any]
+Finding = dict[str, t.Any]
+Findings = t.Iterator[Finding]
+
+#: Stands where a finding concerns the whole cluster.
+CLUSTER = "cluster"
+#: Stands where a finding concerns the files.
+CONTROLLER = "controller"
+
+MIB_IN_GIB = 1024
+#: Sizes of Spark, in GB, the largest first.
+CLASSES_GB = (128, 64)
+#: What an MTU is set to in advice where no link of the cluster has one to follow.
+MTU = 9000
+
+#: Names from a node that may become part of an inventory. All else could be read as YAML, or as a template, by whoever loads it.
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,254}\Z")
+_PATH = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
+#: Interfaces that no cable ends in.
+_VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|cni|flannel|cali|tailscale|wg|tun|tap|zt|podman|lxc|incus)")
+#: The second PCIe half of a cage has a domain in its name: ``enP2p1s0f0np0``.
+_SECOND_HALF = re.compile(r"enP\d+p")
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """What a node has at its end of a link: one half of a cage, or a bond of several.
+
+    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not tell; ``addresses`` are IPv4 and meant to last,
+    ``link_local`` those that change at every boot.
+    """
+
+    name: str
+    devices: tuple[str, ...] = ()
+    twin: str | None = None
+    cage: str = ""
+    bond: bool = False
+    carrier: bool = False
+    speed: int | None = None
+    mtu: int | None = None
+    addresses: tuple[ipaddress.IPv4Interface, ...] = ()
+    link_local: tuple[ipaddress.IPv4Interface, ...] = ()
+
+    @property
+    def order(self) -> tuple[str, bool, str]:
+        """By cage, its first half before its second."""
+        return (self.cage, bool(_SECOND_HALF.match(self.name)), self.name)
+
+    def held(self) -> str:
+        """Its addresses as text."""
+        return ", ".join(map(str, (*self.addresses, *self.link_local))) or "no address"
+
+    def told(self) -> str:
+        """Devices, speed and MTU as text."""
+        speed = f"{self.speed / 1000:g} Gb/s" if self.speed else "speed not told"
+        return ", ".join((*(self.devices or ("no RDMA device",)), speed, f"MTU {self.mtu}" if self.mtu else "MTU not told"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rail:
+    """One subnet that all nodes share over a link: the end and the address of each node in it."""
+
+    network: ipaddress.IPv4Network
+    ends: dict[str, tuple[End, ipaddress.IPv4Interface]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """An address that an end should get."""
+
+    end: End
+    address: ipaddress.IPv4Interface
+    mtu: int
+
+
+def row(id: str, node: str, verdict: str, message: str, remedy: str = "", **more: t.Any) -> Finding:
+    """One line of the table."""
+    return finding(f"init.{id}", node, verdict, message, remedy=remedy, **more)
+
+
+def limit(rule: str, name: str) -> t.Any:
+    """A limit of one of the preflight's rules, so that both judge alike."""
+    return next(one.limits[name] for one in judging.shipped() if one.id == rule)
+
+
+def listed(values: t.Mapping[str, t.Any]) -> str:
+    """``spark-1 A; spark-2 B``."""
+    return "; ".join(f"{name} {value}" for name, value in values.items())
+
+
+# --- the ends of the links ----------------------------------------------------------------------------------------------------
+
+
+def ends(info: Answer, tcp: bool = False) -> list[End]:
+    """The ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other interfaces that a cable can end in, too."""
+    known = {interface["name"]: interface for interface in info["interfaces"]}
+    members: dict[str, list[Answer]] = collections.defaultdict(list)
+    for link in info["fabric"]:
+        if link["bond"] or link["netdev"]:
+            members[link["bond"] or link["netdev"]].append(link)
+    if tcp:
+        taken = {link["netdev"] for link in info["fabric"]}
+        for name in known:
+            if name not in taken and not _VIRTUAL.match(name):
+                members.setdefault(name, [])
+    return sorted((_end(name, links, known.get(name)) for name, links in members.items() if _NAME.match(name)), key=lambda end: end.order)
+
+
+def _end(name: str, links: list[Answer], interface: Answer | None) -> End:
+    first = links[0] if links else {}
+    # The addresses and the state of a bond are its own, and in `interfaces` alone.
+    bond = any(link["bond"] == name for link in links)
+    own = interface or ({} if bond else first)
+    networks = [network for network in own.get("networks") or [] if network["family"] == "ipv4"]
+    held = [ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}") for network in networks]
+    return End(
+        name=name,
+        devices=tuple(sorted({link["device"] for link in links if link["device"] and _NAME.match(link["device"])}, key=lambda one: ("P" in one, one))),
+        twin=None if bond else first.get("twin"),
+        cage=str(first.get("cage") or ""),
+        bond=bond,
+        carrier=bool(own.get("carrier")),
+        speed=own.get("speed") or first.get("speed_mbps"),
+        mtu=own.get("mtu"),
+        addresses=tuple(address for address in held if not address.is_link_local and not address.is_loopback),
+        link_local=tuple(address for address in held if address.is_link_local),
+    )
+
+
+def rails(nodes: t.Mapping[str, list[End]], reached: str = "") -> list[Rail]:
+    """The subnets in which every node has an end with carrier, the best one first.
+
+    Best is: RDMA on every node, not the subnet over which Ansible came (``reached``, the head's address), the highest speed of the slowest
+    end, and the order of the head's ends. An end is used once. Where no subnet has RDMA on every node, those without stay.
+    """
+    head = next(iter(nodes))
+    by_network: dict[ipaddress.IPv4Network, dict[str, tuple[End, ipaddress.IPv4Interface]]] = {}
+    for node, found in nodes.items():
+        for end in found:
+            for address in end.addresses:
+                if end.carrier and address.network.prefixlen < 32:
+                    by_network.setdefault(address.network, {}).setdefault(node, (end, address))
+    whole = [Rail(network, held) for network, held in by_network.items() if set(held) == set(nodes)]
+
+    def order(rail: Rail) -> tuple[t.Any, ...]:
+        devices = all(end.devices for end, _address in rail.ends.values())
+        slowest = min(end.speed or 0 for end, _address in rail.ends.values())
+        came = bool(reached) and str(rail.ends[head][1].ip) == reached
+        return (not devices, came, -slowest, rail.ends[head][0].order, rail.network)
+
+    chosen: list[Rail] = []
+    for rail in sorted(whole, key=order):
+        used = {(node, one.ends[node][0].name) for one in chosen for node in nodes}
+        if not any((node, end.name) in used for node, (end, _address) in rail.ends.items()):
+            chosen.append(rail)
+    return chosen
+
+
+def twins_together(found: list[End]) -> list[tuple[End, End, ipaddress.IPv4Network]]:
+    """The pairs of ends with carrier that share a subnet on one node."""
+    live = [end for end in found if end.carrier]
+    pairs = [(one, other) for index, one in enumerate(live) for other in live[index + 1:]]
+    shared = [(one, other, {held.network for held in one.addresses} & {held.network for held in other.addresses}) for one, other in pairs]
+    return [(one, other, min(networks)) for one, other, networks in shared if networks]
+
+
+# --- addresses as advice --------------------------------------------------------------------------------------------------------
+
+
+def wanted_addresses(nodes: t.Mapping[str, list[End]], chosen: t.Sequence[Rail], others: t.Iterable[ipaddress.IPv4Network] = ()) -> dict[str, list[Wanted]]:
+    """The addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
+
+    An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
+    each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.
+    """
+    free = {node: _free_ends(found, [rail.ends[node][0] for rail in chosen]) for node, found in nodes.items()}
+    held = [address.network for found in nodes.values() for end in found for address in end.addresses]
+    taken = [*others, *held]
+    mtu = max((end.mtu or 0 for rail in chosen for end, _address in rail.ends.values()), default=0) or MTU
+    wanted: dict[str, list[Wanted]] = collections.defaultdict(list)
+    used = {rail.network for rail in chosen}
+    for number in range(min(map(len, free.values()))):
+        pair = {node: left[number] for node, left in free.items()}
+        own = [address for end in pair.values() for address in end.addresses if address.network not in used and address.network.num_addresses - 2 >= len(nodes)]
+        network = own[0].network if own else _fresh_network(taken)
+        if network is None:
+            break
+        used.add(network)
+        taken.append(network)
+        gone = {address.ip for end in pair.values() for address in end.addresses if address.network == network}
+        for position, (node, end) in enumerate(pair.items()):
+            if any(address.network == network for address in end.addresses):
+                continue
+            address = _fresh_address(network, _same_ending(node, chosen, position), gone)
+            gone.add(address.ip)
+            wanted[node].append(Wanted(end, address, mtu))
+    return dict(wanted)
+
+
+def _free_ends(found: list[End], used: list[End]) -> list[End]:
+    """The ends with carrier that are not used, the twins of used ones first. Ends with a subnet of their own are another's, once a link is found."""
+    names = [end.name for end in used]
+    taken = {address.network for end in used for address in end.addresses}
+    left = [end for end in found if end.carrier and end.name not in names]
+    if used:
+        left = [end for end in left if not end.addresses or any(address.network in taken for address in end.addresses)]
+    return sorted(left, key=lambda end: (names.index(end.twin) if end.twin in names else len(names), end.order))
+
+
+def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
+    """A private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
+    known = list(taken)
+    for block in ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"):
+        space = ipaddress.IPv4Network(block)
+        if not any(one.supernet_of(space) for one in known):
+            free = (network for network in space.subnets(new_prefix=24) if not any(network.overlaps(one) for one in known))
+            network = next(free, None)
+            if network:
+                return network
+    return None
+
+
+def _same_ending(node: str, chosen: t.Sequence[Rail], position: int) -> int:
+    """The number of a node in a new subnet: the one that it has on the first link, else 11 and up."""
+    if chosen and chosen[0].network.prefixlen == 24:
+        return int(chosen[0].ends[node][1].ip) % 256
+    return 11 + position
+
+
+def _fresh_address(network: ipaddress.IPv4Network, number: int, gone: t.Collection[t.Any]) -> ipaddress.IPv4Interface:
+    first, last = int(network.network_address) + 1, int(network.broadcast_address) - 1
+    preferred = int(network.network_address) + number
+    places = [preferred, *range(first, min(last, first + 1024) + 1)]
+    host = next(place for place in places if first <= place <= last and ipaddress.IPv4Address(place) not in gone)
+    return ipaddress.IPv4Interface((host, network.prefixlen))
+
+
+# --- what is found --------------------------------------------------------------------------------------------------------------
+
+
+def memory_class(total_mb: int) -> int | None:
+    """The size of Spark, in GB, that shows so many MiB; None for less than the smallest."""
+    return next((size for size in CLASSES_GB if total_mb / MIB_IN_GIB >= size * limit("memory.class", "shown")), None)
+
+
+def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[str, str, bool] | None:
+    """Return (address, interface, whether Ansible came over it) for the API; None where the node has no address but those of its ``fabric`` interfaces.
+
+    It is the one that Ansible reached. Where that is not known, or not the node's, it is the first that lies on no link of the fabric.
+    """
+    for interface in info["interfaces"]:
+        held = [network for network in interface["networks"] if network["address"] == reached]
+        if held and interface["name"] != "lo":
+            best = next((network for network in interface["networks"] if network["family"] == "ipv4"), held[0])
+            address = reached if held[0]["family"] == "ipv4" else best["address"]
+            if not ipaddress.ip_address(address.partition("%")[0]).is_link_local:
+                return address, interface["name"], address == reached
+    for interface in info["interfaces"]:
+        if interface["carrier"] and interface["name"] not in fabric and not _VIRTUAL.match(interface["name"]):
+            for network in interface["networks"]:
+                if network["family"] == "ipv4" and not ipaddress.ip_address(network["address"]).is_link_local:
+                    return network["address"], interface["name"], False
+    return None
+
+
+def cache_of(path: str) -> str | None:
+    """The hub cache (``HF_HOME``) that a model's path lies in; None where it is none, or a place that an inventory can't name."""
+    cache, hub, _rest = path.partition("/hub/models--")
+    return cache if hub and _PATH.match(cache) and ".." not in cache.split("/") else None
+
+
+def on_disk(profile: Answer, info: Answer) -> str | None:
+    """Where a node has a profile's model, whole and in its revision: the cache. None where it does not."""
+    repo, revision = profile["model"]["repo"], profile["model"]["revision"]
+    for model in info["models"] or []:
+        if model["repo"] == repo and model["complete"] and revision in (None, model["revision"]) and cache_of(model["path"]):
+            return cache_of(model["path"])
+    return None
+
+
+def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
+    """Return (hub cache, why) of a node: the one with the profile's model, else the one with most bytes of models, else what HF_HOME says."""
+    if profile and on_disk(profile, info):
+        return t.cast(str, on_disk(profile, info)), "the profile's model is there"
+    sizes: dict[str, int] = collections.defaultdict(int)
+    for model in info["models"] or []:
+        cache = cache_of(model["path"])
+        if cache:
+            sizes[cache] += model["bytes"] or 0
+    if sizes:
+        return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
+    told = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and _PATH.match(entry["value"])]
+    return (told[-1]["value"], f"HF_HOME in {texts.one_line(told[-1]['where'])}") if told else None
+
+
+class Cluster:
+    """The nodes, the head first, and what follows from their answers."""
+
+    def __init__(self, answers: dict[str, Answer], run: Answer) -> None:
+        self.run = run
+        head = run["head"] or next(iter(answers))
+        self.nodes = {name: answers[name] for name in sorted(answers, key=lambda name: name != head)}
+        self.head = head
+        self.tcp = run["fallback"] == "tcp" or len(answers) == 1
+        self.ends = {name: ends(answer["info"], self.tcp) for name, answer in self.nodes.items()}
+        found = rails(self.ends, answers[head]["reached"] if self.tcp else "") if head in answers else []
+        rdma = [rail for rail in found if all(end.devices for end, _address in rail.ends.values())]
+        self.rails = (rdma or found[:1]) if self.tcp else found
+        self.gpus = {name: len(answer["info"]["gpus"] or []) for name, answer in self.nodes.items()}
+        self.totals = {name: answer["info"]["memory"]["total_mb"] for name, answer in self.nodes.items() if answer["info"]["memory"]}
+        self.missing: dict[str, list[Wanted]] = {}
+
+    def info(self, node: str) -> Answer:
+        """What ``node_info`` answered."""
+        return t.cast(Answer, self.nodes[node]["info"])
+
+    # --- whether the nodes could be seen ------------------------------------------------------------------------------------
+
+    def seen(self) -> Findings:
+        """Nodes that were lost, names that can't be written, and what the others could not tell."""
+        for name in self.run["lost"]:
+            remedy = f"make `ansible -i {name}, all -m ansible.builtin.ping` work, then run init again"
+            yield row("reach", name, "block", "could not be looked at; see above.", remedy)
+        for name, answer in self.nodes.items():
+            if not _HOST.match(name):
+                yield row("name", CLUSTER, "block", f"{name!r} can't be a host's name in an inventory.", "name the host by its name or address alone")
+            yield from self._sight(name, answer)
+        choices = inputs.settings()["gb10_fabric_fallback"]["choices"]
+        if self.run["fallback"] not in choices:
+            message = f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}."
+            yield row("fallback", CLUSTER, "block", message, f"set gb10_fabric_fallback to {' or '.join(choices)}")
+        if self.head not in self.nodes:
+            yield row("head", CLUSTER, "block", f"gb10_head_host: {self.head} is none of {', '.join(self.nodes)}.", "name one of them")
+
+    @staticmethod
+    def _sight(name: str, answer: Answer) -> Findings:
+        info, refused = answer["info"], answer["refused"]
+        errors = info["errors"]
+        for section in ("memory", "interfaces", "fabric"):
+            error = next((one for one in errors if one["section"] == section), None)
+            if error and not info[section]:
+                yield row("seen", name, "unknown", f"{section} could not be read: {error['error']}", error.get("remedy", ""))
+        if refused:
+            why = texts.one_line(refused.strip().splitlines()[-1])[:160]
+            remedy = "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo"
+            yield row("sudo", name, "warn", f"looked without sudo, which was refused ({why}).", remedy)
+        if errors:
+            blind = ", ".join(sorted({error["section"] for error in errors}))
+            told = "; ".join(dict.fromkeys(texts.one_line(error["error"]) for error in errors))
+            yield row("seen", name, "warn", f"could not see {blind}: {told[:300]}", next((error["remedy"] for error in errors if error.get("remedy")), ""))
+
+    # --- memory and GPUs ------------------------------------------------------------------------------------------------------
+
+    def machines(self) -> Findings:
+        """Memory and GPUs of each node, and whether they are alike."""
+        for name, total in self.totals.items():
+            size, gib = memory_class(total), round(total / MIB_IN_GIB, 1)
+            kinds = ", ".join(sorted({texts.one_line(gpu["name"]) for gpu in self.info(name)["gpus"] or []}))
+            told = f"{gib} GiB of memory{f', a Spark of {size} GB' if size else ''}; {self.gpus[name]} GPU(s){f': {kinds}' if kinds else ''}."
+            yield row("machine", name, "pass", told, measured={"total_gib": gib, "class_gb": size, "gpus": self.gpus[name]})
+            if size is None:
+                yield row("memory", name, "warn", f"{gib} GiB is less than the smallest Spark shows.", "see whether the kernel was told to use less (mem=)")
+            if not self.gpus[name] and not any(error["section"] == "gpus" for error in self.info(name)["errors"]):
+                yield row("gpu", name, "warn", "the driver lists no GPU; one is assumed.", "look at nvidia-smi on the node")
+        sizes = {name: f"{round(total / MIB_IN_GIB, 1)} GiB" for name, total in self.totals.items()}
+        if self.totals and max(self.totals.values()) - min(self.totals.values()) > limit("memory.alike", "part") * max(self.totals.values()):
+            yield row("memory", CLUSTER, "block", f"the nodes differ in memory: {listed(sizes)}; the smallest would fill up first.", "name nodes of one size")
+        counted = {name: count for name, count in self.gpus.items() if count}
+        if len(set(counted.values())) > 1:
+            yield row("gpu", CLUSTER, "block", f"the nodes differ in GPUs: {listed(counted)}.", "name nodes that are alike")
+
+    @property
+    def gpus_each(self) -> int:
+        """GPUs of a node; one where none could be seen."""
+        return max(self.gpus.values(), default=0) or 1
+
+    # --- the link -------------------------------------------------------------------------------------------------------------
+
+    def link(self) -> Findings:
+        """What carries the cluster, or the one reason why nothing does."""
+        if not self.rails:
+            yield from self._no_link()
+            return
+        if len(self.nodes) > 1:
+            yield from self._same_addresses()
+        for name in self.nodes:
+            mine = [rail.ends[name] for rail in self.rails]
+            told = "; ".join(f"{end.name} {address} ({end.told()})" for end, address in mine)
+            yield row("link", name, "pass", f"{told}{self._left_out(name)}", measured=[end.name for end, _address in mine])
+        if len(self.nodes) > 1:
+            yield from self._halves()
+
+    def _same_addresses(self) -> Findings:
+        for rail in self.rails:
+            owners: dict[str, list[str]] = collections.defaultdict(list)
+            for name, (_end, address) in rail.ends.items():
+                owners[str(address.ip)].append(name)
+            for address, names in owners.items():
+                if len(names) > 1:
+                    yield row(
+                        "same_address", CLUSTER, "block", f"{' and '.join(names)} have the same address, {address}: one machine under two names, or a mistake.",
+                        "name every machine once, and give each an address of its own",
+                    )
+
+    def _left_out(self, node: str) -> str:
+        used = [rail.ends[node][0].name for rail in self.rails]
+        left = [f"{end.name} ({end.held()})" for end in self.ends[node] if end.carrier and end.addresses and end.name not in used]
+        return f". Left alone: {', '.join(left)}" if left else ""
+
+    def _halves(self) -> Findings:
+        """Halves of a cage that could carry more, or that stand in each other's way."""
+        self.missing = {} if self.tcp else wanted_addresses(self.ends, self.rails, self._networks())
+        advice = f"give it an address of a subnet of its own on every node, as {self.run['directory']}/netplan.md shows"
+        for name, found in self.ends.items():
+            used = {rail.ends[name][0].name for rail in self.rails}
+            together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
+            for one, other, network in together:
+                message = f"{one.name} and {other.name} are both in {network}: answers leave through the wrong one, and the preflight will refuse that."
+                yield row("twins_apart", name, "warn", message, advice.replace("it", other.name, 1))
+            crowded = {end.name for pair in together for end in pair[:2]}
+            for end in found:
+                if end.carrier and not end.addresses and end.name not in crowded and not self.tcp:
+                    half = f", the twin of {end.twin}," if end.twin in used else ""
+                    message = f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused."
+                    yield row("twin", name, "warn", message, f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
+            for rail in self.rails:
+                end = rail.ends[name][0]
+                if not end.devices and not self.tcp:
+                    remedy = "sudo modprobe mlx5_ib; where TCP is enough: -e gb10_fabric_fallback=tcp"
+                    yield row("rdma", name, "warn", f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.", remedy)
+
+    def _networks(self) -> list[ipaddress.IPv4Network]:
+        """All subnets that a node has an address in, whatever the interface."""
+        return [
+            ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}").network
+            for name in self.nodes
+            for interface in self.info(name)["interfaces"]
+            for network in interface["networks"]
+            if network["family"] == "ipv4"
+        ]
+
+    def _no_link(self) -> Findings:
+        dark = False
+        for name, found in self.ends.items():
+            tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
+            if not found:
+                dark = True
+                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"see whether mlx5_core is loaded (lspci, dmesg); {tcp}")
+            elif not any(end.carrier for end in found):
+                dark = True
+                names = ", ".join(end.name for end in found)
+                remedy = f"plug the cable in on both sides and bring it up: sudo ip link set {found[0].name} up; {tcp}"
+                yield row("link", name, "block", f"no interface of the fabric has carrier: {names}.", remedy)
+        if dark:
+            return
+        live = {name: [end for end in found if end.carrier] for name, found in self.ends.items()}
+        held = listed({name: ", ".join(f"{end.name} {end.held()}" for end in found) for name, found in live.items()})
+        ring = self._ring(live)
+        again = f"run init again: ansible-playbook gb10.cluster.init -i {','.join(self.nodes)},"
+        if ring:
+            remedy = "connect all nodes through a switch, in one subnet; rings are beyond this collection"
+            yield row("address", CLUSTER, "block", f"no subnet is common to all nodes, though each shares one with some ({ring}): {held}.", remedy)
+            return
+        self.missing = {} if self.tcp else wanted_addresses(live, [], self._networks())
+        what = "no subnet is common to all nodes"
+        if not any(end.addresses for found in live.values() for end in found):
+            changing = any(end.link_local for found in live.values() for end in found)
+            what = "the link has only addresses that change at every boot (169.254.x.x)" if changing else "the link has carrier but no addresses"
+        start = f"give the nodes addresses that last, as {self.run['directory']}/netplan.md shows" if self.missing else "correct the addresses"
+        yield row("address", CLUSTER, "block", f"{what}: {held}.", f"{start}, then {again}")
+
+    @staticmethod
+    def _ring(live: t.Mapping[str, list[End]]) -> str:
+        """The subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
+        members: dict[ipaddress.IPv4Network, set[str]] = collections.defaultdict(set)
+        for name, found in live.items():
+            for end in found:
+                for address in end.addresses:
+                    members[address.network].add(name)
+        shared = {network: names for network, names in members.items() if len(names) > 1}
+        if len(live) < 3 or set().union(*shared.values()) != set(live):
+            return ""
+        return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items()))
+
+    # --- profiles and models -----------------------------------------------------------------------------------------------------
+
+    def fits(self, profile: Answer) -> str:
+        """Why a profile does not fit these nodes; nothing when it does."""
+        parallel, size = profile["parallel"], profile["memory"]["class_gb"]
+        ranks, gpus = parallel["tensor"] * parallel["pipeline"] * parallel["data"], len(self.nodes) * self.gpus_each
+        if ranks != gpus:
+            return f"it is for {ranks} GPU(s), and there are {gpus}"
+        least = min(self.totals.values(), default=0) / MIB_IN_GIB
+        if size and least < size * limit("memory.class", "shown"):
+            return f"it is for nodes of {size} GB, and the smallest shows {least:.1f} GiB"
+        return ""
+
+    def fitting(self) -> list[Answer]:
+        """The entries of the catalogue that fit, the best first: whose model most nodes have, then the collection's default, then by name."""
+        default = inputs.settings()["gb10_profile"]["default"]
+        usable = [entry for entry in self.run["catalogue"] if not entry["problems"] and not self.fits(entry["profile"])]
+        return sorted(usable, key=lambda entry: (-len(self.holders(entry["profile"])), entry["id"] != default, entry["id"]))
+
+    def holders(self, profile: Answer) -> dict[str, str]:
+        """The nodes that have a profile's model, with the caches it is in."""
+        found = {name: on_disk(profile, self.info(name)) for name in self.nodes}
+        return {name: cache for name, cache in found.items() if cache}
+
+    def chosen(self) -> Answer | None:
+        """The entry of the profile that the inventory names."""
+        if self.run["chosen"]:
+            return t.cast(Answer, self.run["chosen"][0])
+        return next(iter(self.fitting()), None)
+
+    def profiles(self) -> Findings:
+        """The profile, and models that lie on disk already."""
+        entry = self.chosen()
+        if self.run["chosen"] and entry:
+            why = "; ".join(entry["problems"]) or self.fits(entry["profile"])
+            if why:
+                remedy = "choose another with -e gb10_profile=ID, or name other hosts"
+                yield row("profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", remedy)
+                return
+        others = [one["id"] for one in self.fitting() if not entry or one["id"] != entry["id"]]
+        if entry:
+            also = f"; also fit: {', '.join(others)}" if others else ""
+            yield row("profile", CLUSTER, "pass", f"{entry['id']}{also}.", measured=[entry["id"], *others])
+        else:
+            least = min(self.totals.values(), default=0) / MIB_IN_GIB
+            these = f"{len(self.nodes)} node(s) with {self.gpus_each} GPU(s) and {least:.1f} GiB of memory each"
+            message = f"no profile fits {these}; the inventory is written without one."
+            remedy = "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own"
+            yield row("profile", CLUSTER, "warn", message, remedy)
+        for name in self.nodes:
+            yield from self._models(name)
+
+    def _models(self, name: str) -> Findings:
+        info = self.info(name)
+        whole = {}
+        for entry in self.run["catalogue"]:
+            if not entry["problems"] and on_disk(entry["profile"], info):
+                whole[entry["id"]] = on_disk(entry["profile"], info)
+        if whole:
+            message = f"has the model of {', '.join(f'{id} (whole, in {cache})' for id, cache in whole.items())}."
+            yield row("model", name, "pass", message, measured=whole)
+        elif info["models"]:
+            yield row("model", name, "pass", f"has {len(info['models'])} model(s) on disk, none of them whole and of a profile in its revision.")
+
+    # --- where things are --------------------------------------------------------------------------------------------------------
+
+    def api(self) -> tuple[str, str, bool] | None:
+        """Where the API shall listen; None to leave it on the head's fabric address."""
+        used = [rail.ends[self.head][0].name for rail in self.rails]
+        found = api_address(self.info(self.head), self.nodes[self.head]["reached"], used)
+        return None if found and found[0] == str(self.rails[0].ends[self.head][1].ip) else found
+
+    def places(self) -> Findings:
+        """The address of the API."""
+        found = self.api()
+        if found:
+            yield row("api", self.head, "pass", f"the API would listen on {found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''}).")
+        else:
+            yield row("api", self.head, "pass", f"the API would listen on the fabric address {self.rails[0].ends[self.head][1].ip}; no other was found.")
+
+    def found(self) -> Answer:
+        """What goes into the inventory, as the texts take it."""
+        entry = self.chosen()
+        profile = entry["profile"] if entry else None
+        own = entry and Path(entry["path"]).parent != profiles.SHIPPED
+        hosts = {}
+        for name, answer in self.nodes.items():
+            mine = [rail.ends[name] for rail in self.rails]
+            cache = hub_cache(profile, answer["info"])
+            hosts[name] = {
+                "login": answer["login"],
+                "gb10_fabric_address": str(mine[0][1].ip),
+                "settings": {
+                    "gb10_fabric_interfaces": [end.name for end, _address in mine],
+                    "gb10_control_interface": mine[0][0].name,
+                    "gb10_rdma_devices": list(dict.fromkeys(device for end, _address in mine for device in end.devices)),
+                    "gb10_hf_home": cache[0] if cache else None,
+                },
+                "link": "; ".join(f"{end.name} {address} ({end.told()})" for end, address in mine),
+                "cache": cache[1] if cache else "",
+            }
+        fitting = [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()]
+        return {
+            "head": self.head,
+            "hosts": hosts,
+            "profile": (entry["path"] if own else entry["id"]) if entry else None,
+            "fitting": fitting,
+            "class_gb": memory_class(min(self.totals.values())) if self.totals else None,
+            "gpus": self.gpus_each,
+            "api": self.api(),
+            "fallback": self.run["fallback"],
+            "directory": self.run["directory"],
+        }
+
+
+def plan(answers: dict[str, Answer], run: Answer) -> Answer:
+    """What nodes answered, as findings and as the files of an inventory. No node is asked and nothing is written.
+
+    ``answers`` holds for each node, in the order of the play, ``info`` (what ``node_info`` answered), ``reached`` (its address that Ansible came
+    to, empty when not known), ``refused`` (what sudo said, empty when it worked) and ``login`` (connection variables to write, by name).
+    ``run`` has ``lost`` (hosts that could not be looked at), ``head`` (a name, or empty for the first host), ``catalogue`` (the profiles, as
+    :func:`_catalogue.catalogue` returns them), ``chosen`` (the same of the profile that was asked for, or empty), ``fallback`` (``none`` or
+    ``tcp``) and ``directory``.
+
+    Returns ``findings``; ``files``, each with ``path`` below the directory, ``mode`` and ``content``, empty when a finding stops; ``advice`` in
+    the same shape, the addresses that are missing; ``found``, what the files say as data; ``note``, what to do next.
+    """
+    cluster = Cluster(answers, run)
+    found = list(cluster.seen())
+    if table.worst(found) not in table.STOPPING:
+        found += [*cluster.machines(), *cluster.link()]
+        if cluster.rails:
+            found += [*cluster.profiles(), *cluster.places()]
+    data = {} if table.worst(found) in table.STOPPING else cluster.found()
+    asks = " --ask-become-pass" if any(answer["refused"] for answer in answers.values()) else ""
+    notes = [texts.advice_note(cluster.missing)] if cluster.missing else []
+    notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.preflight{asks}"] if data else []
+    return {
+        "findings": found,
+        "files": texts.files(data) if data else [],
+        "advice": [texts.advice(cluster.missing)] if cluster.missing else [],
+        "found": data,
+        "note": "\n".join(notes),
+    }
+
+
+def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
+    """What of a plan gets written, given the files that are there: path to SHA-1.
+
+    A file that is there with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
+    an old inventory and half of a new one would be neither. Returns ``findings`` and ``files``.
+    """
+    found = list(planned["findings"])
+    absent = [file for file in planned["files"] if not there.get(file["path"])]
+    other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
+    if other:
+        message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
+        remedy = "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY"
+        return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
+    for file in planned["advice"]:
+        if not there.get(file["path"]):
+            absent.append(file)
+        elif there[file["path"]] != _sha1(file):
+            message = f"{file['path']} is there already, with another text; it is kept, and what this run would write is below."
+            found.append(row("files", CONTROLLER, "warn", message, f"remove {file['path']} if it is old"))
+    if planned["files"]:
+        names = ", ".join(file["path"] for file in absent)
+        found.append(row("files", CONTROLLER, "pass", f"new: {names}." if names else "all is there already, as this run would write it."))
+    return {"findings": found, "files": absent}
+
+
+def _sha1(file: Answer) -> str:
+    return hashlib.sha1(file["content"].encode(), usedforsecurity=False).hexdigest()

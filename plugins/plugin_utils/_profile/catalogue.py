@@ -1,0 +1,93 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All profiles at once: which are valid, and what each needs, in words. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import UNTESTED, files, find, read
+
+#: Stands where a finding names its node: profiles lie on the controller.
+CONTROLLER = "controller"
+
+Entry = dict[str, t.Any]
+
+
+def catalogue(names: t.Sequence[str] = (), directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> list[Entry]:
+    """One entry a profile, sorted by id: ``id``, ``path``, ``problems``, ``needs`` and ``profile`` (both empty when there are problems).
+
+    ``names`` (ids or paths) choose profiles; without any it is every one that :func:`_profile.find` would accept. A file that is no
+    valid profile is an entry like the others. Raises :class:`_profile.ProfileError` for a name or directory that does not exist.
+    """
+    paths = [find(name, directories, roots) for name in names] or list(files(directories, roots).values())
+    return [entry(path) for path in paths]
+
+
+def entry(path: Path) -> Entry:
+    """Read and judge one file."""
+    profile, problems = read(path)
+    valid = not problems
+    return {"id": path.stem, "path": str(path), "problems": problems, "needs": needs(profile) if valid else {}, "profile": profile if valid else {}}
+
+
+def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a profile needs and offers, as short texts for people."""
+    parallel, memory, image = profile["parallel"], profile["memory"], profile["image"]
+    nodes = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
+    return {
+        "model": profile["model"]["repo"],
+        "nodes": f"{nodes}" + (f", of {memory['class_gb']} GB or more, all alike" if memory["class_gb"] else ", of a size that the profile does not state"),
+        "weights": f"{memory['weights_gb']:g} GB on each node" if memory["weights_gb"] else "not stated",
+        "image": image["base"] + (f" with {', '.join(image['layers'])} added, as {image['tag']}" if image["layers"] else ", as it is"),
+        "versions": "; ".join(f"{name} {wanted}" for name, wanted in profile["requires"].items()) or "not stated",
+        "executor": profile["executor"],
+        "context": _context(profile),
+        "switches": {name: _switch(overlay) for name, overlay in profile["switches"].items()},
+        "evidence": _evidence(profile["evidence"]),
+    }
+
+
+def _context(profile: dict[str, t.Any]) -> str:
+    """The context length served, and the steps in which it may grow."""
+    length = profile["serve"].get("max_model_len")
+    steps = f"; in steps: {', '.join(map(str, profile['ladder']))}" if profile["ladder"] else ""
+    return (f"{length} tokens" if length else "what the model's config says") + steps
+
+
+def _switch(overlay: dict[str, t.Any]) -> str:
+    """A switch's description, with the versions it narrows to, and whether anyone measured it."""
+    versions = "".join(f" Needs {name} {wanted}." for name, wanted in overlay["requires"].items())
+    return overlay["description"] + versions + (" Untested." if overlay["evidence"] == UNTESTED else "")
+
+
+def _evidence(evidence: list[dict[str, t.Any]] | str) -> list[str]:
+    """Who measured what, one line each."""
+    if isinstance(evidence, str):
+        return [evidence]
+    return [f"{item['who']}, on {item['image']}: {item['figures']}" for item in evidence]
+
+
+def findings(entries: t.Sequence[Entry]) -> list[dict[str, t.Any]]:
+    """The entries as a table's rows: a valid profile passes and says what it needs, another one stops and says what is wrong."""
+    return [
+        finding(item["id"], CONTROLLER, "pass", _short(item), source=item["path"])
+        if not item["problems"]
+        else finding(item["id"], CONTROLLER, "block", "; ".join(item["problems"]), remedy=f"correct {item['path']}", source=item["path"])
+        for item in entries
+    ]
+
+
+def _short(item: Entry) -> str:
+    """A profile's needs on one line."""
+    profile, words = item["profile"], item["needs"]
+    nodes = words["nodes"].split(",")[0]
+    size = f" of {profile['memory']['class_gb']} GB" if profile["memory"]["class_gb"] else ""
+    switches = f", switches {', '.join(profile['switches'])}" if profile["switches"] else ""
+    versions = words["versions"] if profile["requires"] else "versions not stated"
+    tested = ", untested" if profile["evidence"] == UNTESTED else ""
+    return f"{nodes} nodes{size}, weights {words['weights']}, {versions}, executor {profile['executor']}{switches}{tested}"

@@ -1,0 +1,70 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What spreads an engine's ranks over the nodes: Ray, or the engine itself. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+try:
+    from packaging.version import InvalidVersion, Version
+except ImportError:
+    # ansible-core requires packaging; only ansible-test's import check runs without it.
+    HAS_PACKAGING = False
+else:
+    HAS_PACKAGING = True
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
+
+#: The first release of vLLM with --nnodes, --node-rank, --master-addr and --master-port.
+FIRST_NATIVE = "0.11.2"
+
+
+def is_asked(profile: dict[str, t.Any]) -> bool:
+    """Say whether the image has to be asked: the profile leaves the choice open, and adds no Ray to it."""
+    return profile["executor"] == "auto" and "ray" not in profile["image"]["layers"]
+
+
+def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, predict: bool = False) -> dict[str, str]:
+    """Return ``executor`` (``ray`` or ``native``) and ``reason``.
+
+    ``image`` is what ``image_contract_info`` answered about the profile's image, only needed when :func:`is_asked`. With
+    ``predict`` an image that is not there yet is taken to hold no Ray. Raises :class:`ProfileError` when neither executor fits.
+    """
+    if profile["executor"] != "auto":
+        return {"executor": profile["executor"], "reason": "the profile says so"}
+    if not is_asked(profile):
+        return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
+    tag = profile["image"]["tag"]
+    if not image or not image["exists"]:
+        if predict:
+            return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
+        raise ProfileError(f"executor auto: image {tag} is not on the head, so it cannot be asked; bring it there: run with --tags image")
+    contract = image["contract"]
+    if contract["versions"].get("ray") and contract["programs"].get("ray"):
+        return {"executor": "ray", "reason": f"auto: {tag} holds Ray {contract['versions']['ray']}"}
+    engine = contract["versions"].get("vllm")
+    if profile["parallel"]["data"] > 1:
+        raise ProfileError(
+            f"executor auto: image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread, "
+            f"but parallel.data is {profile['parallel']['data']}; add `ray` to the profile's image.layers"
+        )
+    if engine and spreads_ranks(engine):
+        return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
+    raise ProfileError(
+        f"executor auto: image {tag} holds no Ray, and {f'vLLM {engine}' if engine else 'no vLLM'}, which spreads its ranks by itself from {FIRST_NATIVE} on; "
+        "add `ray` to the profile's image.layers, or choose another image.base"
+    )
+
+
+def spreads_ranks(version: str) -> bool:
+    """Say whether this version of vLLM has --nnodes. Raises :class:`ProfileError` when the version cannot be read."""
+    if not HAS_PACKAGING:
+        raise ProfileError("executor auto: the Python package packaging is missing on the controller; pip install packaging")
+    try:
+        # What stands behind the numbers (a build, a release candidate) takes nothing away.
+        return Version(Version(version).base_version) >= Version(FIRST_NATIVE)
+    except InvalidVersion:
+        raise ProfileError(f"executor auto: the version of vLLM in the image cannot be read: '{version}'; set executor in the profile") from None

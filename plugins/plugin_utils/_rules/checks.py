@@ -1,0 +1,872 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The checks that rules.yml names. Each looks and says what is wrong; what that means stands in the rule. This plugin util is PRIVATE to the collection.
+
+A check of one node is called with the node, the rule's arguments (``with``) and its limits; a check between nodes with all nodes
+that have the evidence, and the same. Both yield one :class:`Fault` for each thing that is wrong, and raise :class:`Unseen` when
+that can't be told.
+"""
+
+from __future__ import annotations
+
+import collections
+import fnmatch
+import ipaddress
+import itertools
+import operator
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
+
+Arguments = dict[str, t.Any]
+Faults = t.Iterator[Fault]
+OfNode = t.Callable[[Node, Arguments, Arguments], Faults]
+BetweenNodes = t.Callable[[list[Node], Arguments, Arguments], Faults]
+
+GIB = 1024**3
+MIB_IN_GIB = 1024
+GB = 10**9
+
+#: Stands where a finding concerns the whole cluster.
+CLUSTER = "cluster"
+
+#: Ray's program that holds the head's port.
+GCS_PROGRAM = "gcs_server"
+
+#: How Docker calls the machines that the kernel calls otherwise.
+ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
+
+#: ``NVRM: Xid (PCI:000f:01:00): 79, ...``
+_XID = re.compile(r"Xid \([^)]*\): (\d+)")
+
+#: What may stand between a field and an operand in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
+#: entry of the list does.
+RELATIONS: dict[str, t.Callable[[t.Any, t.Any], bool]] = {
+    "is": operator.eq,
+    "is_not": operator.ne,
+    "above": operator.gt,
+    "below": operator.lt,
+    "at_least": operator.ge,
+    "at_most": operator.le,
+    "one_of": lambda have, wanted: have in wanted,
+    "none_of": lambda have, wanted: have not in wanted,
+    "has": lambda have, wanted: any(one in have for one in wanted),
+    "mentions": lambda have, wanted: any(one in item for item in have for one in wanted),
+}
+
+CHECKS: dict[str, OfNode] = {}
+COMPARISONS: dict[str, BetweenNodes] = {}
+
+
+def check(function: OfNode) -> OfNode:
+    """Make a function known to rules under its name, as a check of one node."""
+    CHECKS[function.__name__] = function
+    return function
+
+
+def comparison(function: BetweenNodes) -> BetweenNodes:
+    """Make a function known to rules under its name, as a check between nodes."""
+    COMPARISONS[function.__name__] = function
+    return function
+
+
+def operand(value: t.Any, node: Node, limits: Arguments) -> t.Any:
+    """Return what stands on the right of a relation: ``{limit: NAME}``, ``{need: NAME}``, or the value itself."""
+    if isinstance(value, dict):
+        return limits[value["limit"]] if "limit" in value else node.needs[value["need"]]
+    return value
+
+
+def holds(entry: Entry, where: t.Iterable[list[t.Any]], node: Node, limits: Arguments, name: str) -> bool:
+    """Say whether all conditions hold for an entry. Raises :class:`Unseen` when none fails, but one can't be told for a null."""
+    missing: Unseen | None = None
+    for field, relation, wanted in where:
+        try:
+            have = of_entry(entry, field, name)
+        except Unseen as unseen:
+            missing = missing or unseen
+            continue
+        if not RELATIONS[relation](have, operand(wanted, node, limits)):
+            return False
+    if missing:
+        raise missing
+    return True
+
+
+def gib(mib: float) -> float:
+    """MiB as GiB, to one decimal."""
+    return round(mib / MIB_IN_GIB, 1)
+
+
+def listed(values: t.Mapping[str, t.Any], unit: str = "") -> str:
+    """``spark-1 121.7 GiB, spark-2 60.1 GiB``."""
+    return ", ".join(f"{name} {value}{unit}" for name, value in values.items())
+
+
+def _named_like(name: str, patterns: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# --- of any value -----------------------------------------------------------------------------------------------------------
+
+
+@check
+def value_is(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The value at ``of`` is ``value``."""
+    have, wanted = node.get(arguments["of"]), operand(arguments["value"], node, limits)
+    if have != wanted:
+        yield Fault(have, wanted)
+
+
+@check
+def value_is_not(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The value at ``of`` is anything but ``value``; where the machine has none, that is fine."""
+    have, avoided = node.optional(arguments["of"]), operand(arguments["value"], node, limits)
+    if have == avoided:
+        yield Fault(have, f"not {avoided}")
+
+
+@check
+def at_most(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The number at ``of`` is at most ``limit``; with ``absolute`` its sign does not count."""
+    have, most = node.get(arguments["of"]), operand(arguments["limit"], node, limits)
+    if (abs(have) if arguments.get("absolute") else have) > most:
+        yield Fault(have, most)
+
+
+@check
+def no_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No entry of the list ``of`` fulfils ``where``. The entry's fields are words, ``name`` is the field that it is called by."""
+    missing: Unseen | None = None
+    for entry in node.get(arguments["of"]):
+        name = f"{arguments['of']}[{entry.get(arguments['name'])}]"
+        try:
+            if holds(entry, arguments["where"], node, limits, name):
+                yield Fault(entry.get(arguments.get("measures", arguments["name"])), words=entry)
+        except Unseen as unseen:
+            missing = missing or unseen
+    if missing:
+        raise missing
+
+
+@check
+def some_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """At least one entry of the list ``of`` fulfils ``where``."""
+    entries = node.get(arguments["of"])
+    names = [entry.get(arguments["name"]) for entry in entries]
+    if not any(holds(entry, arguments["where"], node, limits, f"{arguments['of']}[{name}]") for entry, name in zip(entries, names)):
+        yield Fault(names, words={"found": ", ".join(str(name) for name in names) or "none"})
+
+
+@check
+def not_known_bad(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The version at ``of``, or in each entry of the list ``in``, matches no pattern of the list ``bad``."""
+    if "in" in arguments:
+        versions = [of_entry(entry, arguments["field"], f"{arguments['in']}[{index}]") for index, entry in enumerate(node.get(arguments["in"]))]
+    else:
+        versions = [node.get(arguments["of"])]
+    for version, bad in itertools.product(dict.fromkeys(versions), limits["bad"]):
+        if fnmatch.fnmatchcase(version, bad["match"]):
+            yield Fault(version, f"not {bad['match']}", {"why": bad["why"]})
+
+
+@check
+def names_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Every name that the inventory gives in ``names`` is the ``field`` of an entry of the list ``of``."""
+    there = [entry[arguments["field"]] for entry in node.get(arguments["of"])]
+    for name in node.needs[arguments["names"]]:
+        if name not in there:
+            yield Fault([name for name in there if name], name, {"name": name, "found": ", ".join(str(one) for one in there if one) or "none"})
+
+
+@check
+def reported(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The module whose result is ``in`` reported nothing under the id ``id``. Its findings keep their own verdict and words."""
+    for found in node.get(arguments["in"]):
+        if found["id"] == arguments["id"] and found["verdict"] != "pass":
+            words = {"message": found["message"].rstrip("."), "remedy": found.get("remedy") or "look at the node"}
+            yield Fault(found.get("measured"), found.get("needed"), words, verdict=found["verdict"])
+
+
+# --- Docker, images, models -------------------------------------------------------------------------------------------------
+
+
+@check
+def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The Docker engine answers."""
+    if not node.get("docker.reachable"):
+        error = node.error("docker") or {}
+        remedy = error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket"
+        yield Fault(False, True, {"why": error.get("error", "no answer"), "remedy": remedy})
+
+
+@check
+def sdk_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The node's Python would find the Docker SDK."""
+    if not node.get("docker").get("python_docker"):
+        yield Fault(None, "any version")
+
+
+@check
+def devices_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Every device that the containers get is there."""
+    there = node.get("devices")
+    for path in node.needs["devices"]:
+        if there.get(path) is None:
+            raise Unseen(f"devices.{path}")
+        if not there[path]:
+            yield Fault(False, path, {"path": path})
+
+
+@check
+def daemon_memlock(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The Docker daemon may lock what an ordinary daemon may; a tighter one can't give its containers more."""
+    have, asked = node.get("limits.docker_memlock_bytes"), node.needs["memlock"]
+    floor = limits["least_bytes"] if asked == -1 else min(asked, limits["least_bytes"])
+    if have != -1 and have < floor:
+        yield Fault(have, floor, {"asked": "unlimited" if asked == -1 else f"{asked} bytes"})
+
+
+@check
+def container_memlock(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The containers are asked to have unlimited locked memory, which RDMA registration needs."""
+    if node.needs["memlock"] != -1:
+        yield Fault(node.needs["memlock"], -1)
+
+
+@check
+def space(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """There is space where images and models lie: the floor that the inventory asks for."""
+    floor = node.needs["disk_gib"]
+    places = {node.get("docker.root_dir"): node.get("docker.root_free_bytes")} if node.get("docker.reachable") else {}
+    for path, disk in node.get("disk").items():
+        if disk is None:
+            raise Unseen(f"disk.{path}", f"the free space under {path} could not be read", f"look at {path}")
+        places[path] = disk["free_bytes"]
+    for path, free_bytes in places.items():
+        if free_bytes < floor * GIB:
+            free = round(free_bytes / GIB, 1)
+            yield Fault(free, floor, {"path": path, "free": free})
+
+
+@check
+def space_for_image(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A node without the image has space for it."""
+    if _image(node) is None:
+        free = node.get("docker.root_free_bytes") / GIB
+        if free < limits["image_gib"]:
+            yield Fault(round(free, 1), limits["image_gib"], {"path": node.get("docker.root_dir"), "image": node.needs["image"]["tag"]})
+
+
+@check
+def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A node without the whole model has space for what is missing of it."""
+    path, size = node.needs["model_root"], node.needs["model"]["gib"]
+    entries = _revisions(node)
+    if _ready(node, entries):
+        return
+    disk = node.get("disk").get(path)
+    if disk is None:
+        raise Unseen(f"disk.{path}")
+    there = max((entry["bytes"] / GIB for entry in entries if _wanted(node, entry)), default=0.0)
+    needed = round(max(size - there, 0), 1)
+    if disk["free_bytes"] < needed * GIB:
+        yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": node.needs["model"]["repo"]})
+
+
+def _image(node: Node) -> Entry | None:
+    """The profile's image on the node, None when it is absent."""
+    name = node.needs["image"]["tag"]
+    images = node.get("images")
+    if name not in images:
+        raise Unseen(f"images.{name}")
+    return images[name]
+
+
+@check
+def image_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The profile's image is on the node."""
+    image = node.needs["image"]
+    if _image(node) is None:
+        pulled = image["base"] if node.get("images").get(image["base"]) is None else ""
+        cannot = f"gb10_offline is true, and {pulled} is not on this node either" if node.needs["offline"] and pulled else ""
+        yield Fault(None, image["tag"], {"image": image["tag"]}, cannot=cannot)
+
+
+@check
+def image_architecture(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The profile's images on the node were built for its processor."""
+    arch = node.get("kernel.arch")
+    wanted = ARCHITECTURES.get(arch, arch)
+    for name in dict.fromkeys((node.needs["image"]["base"], node.needs["image"]["tag"])):
+        image = node.get("images").get(name)
+        if image and of_entry(image, "architecture", f"images.{name}") != wanted:
+            yield Fault(image["architecture"], wanted, {"image": name})
+
+
+def _revisions(node: Node) -> list[Entry]:
+    """What the node has of the profile's model, in any revision."""
+    return [entry for entry in node.get("models") if entry["repo"] == node.needs["model"]["repo"]]
+
+
+def _wanted(node: Node, entry: Entry) -> bool:
+    """Say whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
+    pinned = node.needs["model"]["revision"]
+    return entry["revision"] == pinned if pinned else "main" in entry["refs"] or entry["revision"] is None
+
+
+def _ready(node: Node, entries: t.Iterable[Entry]) -> bool:
+    return any(_wanted(node, entry) and entry["complete"] for entry in entries)
+
+
+@check
+def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The profile's model is on the node, whole and in its revision. Other revisions that are there are named."""
+    entries, model = _revisions(node), node.needs["model"]
+    if _ready(node, entries):
+        return
+    begun = [entry for entry in entries if _wanted(node, entry)]
+    others = ", ".join(f"{str(entry['revision'])[:12]}{'' if entry['complete'] else ' (not whole)'}" for entry in entries if not _wanted(node, entry))
+    missing = [name for entry in begun for name in entry["missing"]]
+    what = f"lacks {len(missing)} file(s), such as {missing[0]}" if missing else "is not whole" if begun else "is not on this node"
+    what += f"; other revisions are: {others}" if others else ""
+    cannot = "gb10_offline is true" if node.needs["offline"] else ""
+    yield Fault(missing or None, model["revision"] or "whole", {"repo": model["repo"], "what": what}, cannot=cannot)
+
+
+# --- the kernel, its log, the driver ----------------------------------------------------------------------------------------
+
+
+@check
+def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The NVIDIA modules that are loaded are the installed ones."""
+    modules = node.get("kernel.modules")
+    for name in arguments["modules"]:
+        module = modules.get(name)
+        loaded, installed = (module or {}).get("loaded"), (module or {}).get("installed")
+        if loaded and installed and loaded != installed:
+            yield Fault(loaded, installed, {"module": name, "loaded": loaded, "installed": installed})
+        elif module is None and name in arguments["always"]:
+            raise Unseen(f"kernel.modules.{name}")
+        elif loaded and not installed:
+            raise Unseen(f"kernel.modules.{name}.installed")
+
+
+@check
+def modeset_on(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """nvidia-drm.modeset is not switched off: as the loaded module says, or else on the kernel's command line."""
+    cmdline = node.get("kernel.cmdline")
+    told = (node.optional("kernel.parameters") or {}).get("nvidia_drm.modeset")
+    off = told in ("N", "0") if told is not None else bool(re.search(r"\bnvidia[-_]drm\.modeset=(0|n|N)\b", cmdline))
+    if off:
+        yield Fault("0", "1")
+
+
+@check
+def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel's log of this boot has no Xid; with ``fatal`` those of the limit ``codes`` count, without it all others do."""
+    for event in node.get("kernel_log.events"):
+        if event["kind"] != "xid":
+            continue
+        code = _XID.search(event["text"])
+        if code is None:
+            raise Unseen(f"the code of the Xid in {event['text'][:120]!r}")
+        if (int(code[1]) in limits["codes"]) is arguments["fatal"]:
+            yield Fault(int(code[1]), None, {**event, "code": code[1]})
+
+
+# --- the fabric -------------------------------------------------------------------------------------------------------------
+
+
+def _ipv4(link: Entry) -> list[Entry]:
+    """The global IPv4 networks of an interface."""
+    return [network for network in link["networks"] or [] if network["family"] == "ipv4"]
+
+
+def _found(interfaces: list[Entry]) -> tuple[Entry, str]:
+    """The interfaces with their addresses, as data and as text."""
+    held = {interface["name"]: interface["addresses"] for interface in interfaces}
+    return held, ", ".join(f"{name} {'/'.join(addresses) or 'none'}" for name, addresses in held.items())
+
+
+def _holder_of(node: Node, address: str) -> Entry | None:
+    return next((interface for interface in node.get("interfaces") if address in interface["addresses"]), None)
+
+
+@check
+def address_held(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The fabric address is on an interface of the node."""
+    address = node.needs["address"]
+    if _holder_of(node, address) is None:
+        held, found = _found(node.get("interfaces"))
+        yield Fault(held, address, {"address": address, "found": found})
+
+
+@check
+def address_has_carrier(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The interface that has the fabric address has carrier; whether one has it is another rule's."""
+    holder = _holder_of(node, node.needs["address"])
+    if holder is not None and not holder["carrier"]:
+        yield Fault(holder["name"], "carrier", {"address": node.needs["address"], "interface": holder["name"]})
+
+
+@check
+def api_address_held(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The API can only listen on an address that the head has."""
+    address, held = node.needs["api_address"], node.get("interfaces")
+    try:
+        wanted = ipaddress.ip_address(address)
+    except ValueError:
+        wanted = None
+    # A link-local address of IPv6 comes with its interface's name.
+    here = wanted is not None and any(ipaddress.ip_address(one.partition("%")[0]) == wanted for interface in held for one in interface["addresses"])
+    if not here and (wanted is None or not (wanted.is_unspecified or wanted.is_loopback)):
+        addresses, found = _found([interface for interface in held if interface["addresses"]])
+        yield Fault(addresses, address, {"address": address, "found": found})
+
+
+@check
+def named_carrier(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Every interface that the inventory names has carrier; the one with the fabric address is another rule's."""
+    for interface in node.get("interfaces"):
+        if interface["name"] in node.needs["fabric_interfaces"] and not interface["carrier"] and node.needs["address"] not in interface["addresses"]:
+            yield Fault(interface["carrier"], True, {"interface": interface["name"]})
+
+
+@check
+def rdma_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """There is at least one RDMA device. Interfaces of the card without one have null there."""
+    fabric = node.get("fabric")
+    if not any(link["device"] for link in fabric):
+        yield Fault([], "an RDMA device", {"found": ", ".join(link["netdev"] for link in fabric) or "none"})
+
+
+@check
+def rdma_named(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Every RDMA device whose link is up is named in the inventory, once it names any."""
+    devices = node.needs["rdma_devices"]
+    for link in node.get("fabric"):
+        if devices and link["device"] and link["carrier"] and link["device"] not in devices:
+            yield Fault(link["device"], devices, {"device": link["device"], "netdev": link["netdev"]})
+
+
+@check
+def links_where(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No link that the cluster uses fulfils ``where``; with ``rdma`` only links with an RDMA device count."""
+    for link in node.links():
+        if arguments.get("rdma") and not link["device"]:
+            continue
+        name = link["netdev"] or link["device"]
+        if holds(link, arguments["where"], node, limits, f"fabric[{name}]"):
+            yield Fault(link[arguments["measures"]], words={**link, "link": name})
+
+
+@check
+def twins_apart(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No two interfaces of the fabric share an IPv4 subnet. Members of one bond are one interface."""
+    ends = {link["netdev"]: link for link in node.get("fabric") if link["netdev"] and not link["bond"]}
+    for one, other in itertools.combinations(ends.values(), 2):
+        shared = sorted({network["network"] for network in _ipv4(one)} & {network["network"] for network in _ipv4(other)})
+        if shared:
+            yield Fault(shared, "a subnet each", {"one": one["netdev"], "other": other["netdev"], "subnet": ", ".join(shared)})
+
+
+@check
+def twins_addressed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The twin of an interface with an address has one, too, when its link is up. A bond has one address for both."""
+    ends = {link["netdev"]: link for link in node.get("fabric") if link["netdev"]}
+    for link in node.links():
+        twin = ends.get(link["twin"])
+        if twin and _ipv4(link) and not link["bond"] and not twin["bond"] and twin["carrier"] and not _ipv4(twin):
+            yield Fault(None, "an IPv4 address", {"twin": twin["netdev"], "interface": link["netdev"]})
+
+
+@check
+def pcie_full(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The PCIe link below each link is as wide and as fast as it can be: of the device's own maximum, what this machine wires."""
+    for link in node.links():
+        if not link["driver"] and not link["pcie"]:
+            continue
+        pcie, name = of_entry(link, "pcie", f"fabric[{link['netdev']}]"), link["netdev"]
+        width = min(limits["width"], of_entry(pcie, "width_max", f"fabric[{name}].pcie"))
+        speed = min(limits["speed_gts"], of_entry(pcie, "speed_max_gts", f"fabric[{name}].pcie"))
+        have = of_entry(pcie, "width", f"fabric[{name}].pcie"), of_entry(pcie, "speed_gts", f"fabric[{name}].pcie")
+        if have[0] < width or have[1] < speed:
+            words = {"link": name, "address": pcie["address"], "have": f"x{have[0]} at {have[1]:g} GT/s", "can": f"x{width} at {speed:g} GT/s"}
+            yield Fault(words["have"], words["can"], words)
+
+
+@check
+def gid_usable(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Each RDMA device on an interface with IPv4 has a RoCE v2 GID for one of its addresses."""
+    for link in node.links():
+        addresses = {network["address"] for network in _ipv4(link)}
+        if not link["device"] or not addresses:
+            continue
+        gids = of_entry(link, "gids", f"fabric[{link['device']}]")
+        if not any("v2" in str(gid["type"]).lower() and gid["address"] in addresses for gid in gids):
+            found = ", ".join(f"{gid['index']} {gid['type']} {gid['address'] or gid['gid']}" for gid in gids) or "none"
+            yield Fault(found, "RoCE v2 with IPv4", {"device": link["device"], "found": found, "addresses": ", ".join(sorted(addresses))})
+
+
+@check
+def counters_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No error counter of a link is above ``most``."""
+    for link in node.links():
+        if link["device"]:
+            counters = of_entry(link, "counters", f"fabric[{link['device']}]")
+            high = {name: counters[name] for name in limits["counters"] if (counters.get(name) or 0) > limits["most"]}
+            if high:
+                yield Fault(high, limits["most"], {"device": link["device"], "counts": listed(high)})
+
+
+@check
+def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A firewall that refuses by default lets the fabric through: by its interface, or by a network that holds the other nodes."""
+    firewall = node.get("firewall")
+    if not of_entry(firewall, "default_deny", "firewall"):
+        return
+    holder = _holder_of(node, node.needs["address"])
+    if holder is not None and _named_like(holder["name"], of_entry(firewall, "interfaces", "firewall")):
+        return
+    trusted = [ipaddress.ip_network(network, strict=False) for network in of_entry(firewall, "networks", "firewall")]
+    closed = [peer for peer in node.needs["peers"] if not any(ipaddress.ip_address(peer) in network for network in trusted)]
+    if closed:
+        yield Fault(firewall["source"], closed, {"source": firewall["source"], "peers": ", ".join(closed), "interface": holder["name"] if holder else "?"})
+
+
+# --- ports ------------------------------------------------------------------------------------------------------------------
+
+
+def _foreign_holders(node: Node) -> t.Iterator[tuple[str, int, list[Entry]]]:
+    """(variable, port, listeners) of every port that others hold. Processes that may not be seen are no evidence; ``errors`` tells of them."""
+    ours = {container["name"] for container in node.our_containers()}
+    for name, port in node.needs["ports"].items():
+        holders = [listener for listener in node.get("listeners") if listener["port"] == port and listener["pid"] is not None]
+        foreign = [listener for listener in holders if listener["container"] not in ours]
+        if foreign:
+            yield name, port, foreign
+
+
+def holder(listener: Entry) -> str:
+    """Who listens, as far as it could be seen."""
+    where = f" in container {listener['container']}" if listener["container"] else ""
+    since = f" since {listener['since']}" if listener["since"] else ""
+    return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){where}{since}"
+
+
+@check
+def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without all others do."""
+    for name, port, foreign in _foreign_holders(node):
+        stale = all(listener["process"] == GCS_PROGRAM and listener["container"] for listener in foreign)
+        if stale is arguments["stale_heads"]:
+            who = "; ".join(holder(listener) for listener in foreign)
+            cannot = "gb10_replace_stale is not true" if stale and not node.needs["replace_stale"] else ""
+            yield Fault(who, f"port {port} free", {"port": port, "variable": name, "who": who}, cannot=cannot)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------------
+
+
+@check
+def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The node has the memory of the Sparks that the profile was made for, or more."""
+    class_gb = node.needs["memory_class_gb"]
+    total, floor = gib(node.get("memory.total_mb")), round(class_gb * limits["shown"], 1)
+    if total < floor:
+        yield Fault(total, floor, {"total": total, "class_gb": class_gb, "floor": floor})
+
+
+def size_bytes(value: t.Any) -> int | None:
+    """Bytes that an engine's argument means: a number, or one with k, m, g, t (thousands) or K, M, G, T (1024s). None when it is neither."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", str(value))
+    if found is None:
+        return None
+    power = " kmgt".index(found[2].lower()) if found[2] else 0
+    return int(float(found[1]) * (1024 if found[2].isupper() else 1000) ** power)
+
+
+@check
+def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the engine will take is available: its fraction of the whole, or weights, KV cache in bytes and a reserve.
+
+    Memory that an engine of this very cluster holds counts as available.
+    """
+    if node.engine_live:
+        return
+    memory, total, available = node.needs["memory"], node.get("memory.total_mb"), node.get("memory.available_mb")
+    kv_bytes, fraction = memory["kv_cache_bytes"], memory["utilization"]
+    if kv_bytes is not None:
+        kv, weights = size_bytes(kv_bytes), memory["weights_gb"]
+        if kv is None or weights is None:
+            raise Unseen("memory.weights_gb of the profile" if kv is not None else f"kv_cache_memory_bytes ({kv_bytes})")
+        needed = (weights * GB + kv) / GIB + limits["reserve_gib"]
+        why = f"{weights} GB of weights, {round(kv / GIB, 1)} GiB of KV cache and {limits['reserve_gib']} GiB of reserve"
+    else:
+        needed, why = fraction * total / MIB_IN_GIB, f"{fraction} of {gib(total)} GiB, as gpu_memory_utilization asks"
+    if available / MIB_IN_GIB < needed:
+        yield Fault(gib(available), round(needed, 1), {"available": gib(available), "missing": round(needed - available / MIB_IN_GIB, 1), "why": why})
+
+
+@check
+def swap_unused(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Hardly anything lies in swap."""
+    used = node.get("memory.swap_total_mb") - node.get("memory.swap_free_mb")
+    if used > limits["most_mb"]:
+        yield Fault(used, limits["most_mb"], {"used": used})
+
+
+@check
+def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Processes hardly wait for memory. A kernel that does not count that is not judged by it."""
+    pressure = node.optional("memory.pressure")
+    if pressure and pressure["full"]["avg60"] > limits["most_percent"]:
+        yield Fault(pressure["full"]["avg60"], limits["most_percent"])
+
+
+# --- who else is here -------------------------------------------------------------------------------------------------------
+
+
+def _tenants(node: Node) -> list[Entry]:
+    """The tenants, without the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
+    classes = node.optional("zombies.classes") or {}
+    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())}
+    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
+
+
+@check
+def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Nobody else holds more GPU memory than ``held_mib``."""
+    for tenant in _tenants(node):
+        if (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
+            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": _inside(tenant)})
+
+
+@check
+def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are told together."""
+    idle: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
+    for tenant in _tenants(node):
+        if (tenant["gpu_mib"] or 0) < limits["held_mib"]:
+            idle[tenant["container"], tenant["kind"]].append(tenant)
+    for (_container, kind), members in idle.items():
+        first, others = members[0], len(members) - 1
+        held = sum(tenant["gpu_mib"] or 0 for tenant in members)
+        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {others} more' if others else ''}{_inside(first)}"
+        yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
+
+
+def _inside(tenant: Entry) -> str:
+    return f" in container {tenant['container']}" if tenant["container"] else ""
+
+
+@check
+def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No container of others runs with the GPU. One that holds memory is named as a tenant already."""
+    named = {tenant["container"] for tenant in node.get("tenants")}
+    for container in node.get("foreign_containers"):
+        if container["gpu"] and container["state"] == "running" and container["name"] not in named:
+            yield Fault(container["name"], "none", container)
+
+
+@check
+def other_clusters(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No container of another cluster of this collection runs. One of no cluster is asking an image what it holds, and ends."""
+    for container in node.get("containers"):
+        if container["cluster"] not in (None, node.needs["cluster"]) and container["state"] == "running":
+            yield Fault(container["name"], node.needs["cluster"], container)
+
+
+@check
+def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No variable of the engine, Ray or NCCL is set for the whole machine, apart from the harmless ones."""
+    left: dict[str, list[str]] = collections.defaultdict(list)
+    for entry in node.get("environment"):
+        if not _named_like(entry["name"], limits["harmless"]):
+            left[entry["where"]].append(f"{entry['name']}={entry['value']}")
+    for where, variables in left.items():
+        yield Fault(variables, [], {"where": where, "variables": ", ".join(variables)})
+
+
+@check
+def no_mps(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """CUDA MPS neither runs nor is asked for."""
+    asked = [f"{entry['name']} in {entry['where']}" for entry in node.get("environment") if _named_like(entry["name"], limits["variables"])]
+    running = [f"{process['name']} (pid {process['pid']})" for gpu in node.get("gpus") for process in gpu["processes"] or []]
+    running += [f"{tenant['name']} (pid {tenant['pid']})" for tenant in node.get("tenants")]
+    seen = dict.fromkeys([*asked, *(one for one in running if limits["program"] in one)])
+    if seen:
+        yield Fault(list(seen), [], {"seen": ", ".join(seen)})
+
+
+@check
+def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel ends sshd last when memory is short."""
+    sshd = node.get("limits.sshd")
+    if sshd["pid"] is None and node.error("limits.sshd") is None:
+        # None runs: whoever reached this node came another way.
+        return
+    score = of_entry(sshd, "oom_score_adj", "limits.sshd")
+    if score > limits["most"]:
+        yield Fault(score, limits["most"], {"pid": sshd["pid"], "score": score})
+
+
+@check
+def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """An earlyoom that runs can act before the machine is full. One that does not run is nobody's fault."""
+    guard = node.get("limits.earlyoom")
+    if of_entry(guard, "running", "limits.earlyoom") and not of_entry(guard, "effective", "limits.earlyoom"):
+        yield Fault(guard["args"], "effective", {"why": guard["why"] or "its thresholds are never reached"})
+
+
+# --- what was probed --------------------------------------------------------------------------------------------------------
+
+
+@check
+def probe_whole(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """All that was to be measured with the node's peers could be."""
+    for error in node.get("probe.errors"):
+        yield Fault(error["error"], "measured", error, verdict="unknown")
+
+
+@check
+def probe_carries(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the node sent, one link alone or several at once (``several``), by ``method``, was at least ``least_gbits`` fast.
+
+    What was not measured is told by :func:`probe_whole`.
+    """
+    for sent in node.get("probe.sent"):
+        if sent["method"] == arguments["method"] and (sent["links"] > 1) is arguments["several"] and sent["gbits"] is not None:
+            if sent["gbits"] < limits["least_gbits"]:
+                yield Fault(sent["gbits"], limits["least_gbits"], sent)
+
+
+@check
+def probe_mtu(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Packets as large as the links' MTU come through undivided."""
+    for ping in node.get("probe.pings"):
+        if ping["passes"] is False:
+            yield Fault("lost", f"{ping['mtu']} bytes", {**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""})
+
+
+@check
+def probe_by_rdma(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Bytes were moved by RDMA, as the engine's ranks move them."""
+    for method in node.get("probe.methods"):
+        if method["method"] != "rdma":
+            yield Fault(method["method"], "rdma", method)
+
+
+# --- between nodes ----------------------------------------------------------------------------------------------------------
+
+
+def _odd_ones(values: dict[str, t.Any]) -> list[str]:
+    """Whom a difference concerns: those that differ from what more than half of the nodes have, else the whole cluster."""
+    common, count = collections.Counter(map(str, values.values())).most_common(1)[0]
+    return [name for name, value in values.items() if str(value) != common] if count * 2 > len(values) else [CLUSTER]
+
+
+def differing(values: dict[str, t.Any], unit: str = "", **words: t.Any) -> Faults:
+    """Yield one fault for each node whose value differs from what most have, one for the cluster where there is no such majority."""
+    if len(set(map(str, values.values()))) > 1:
+        for node in _odd_ones(values):
+            yield Fault(values, "the same on every node", {"listed": listed(values, unit), **words}, node=node)
+
+
+@comparison
+def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The value at ``of`` is the same on all nodes."""
+    yield from differing({node.name: node.get(arguments["of"]) for node in nodes})
+
+
+@comparison
+def same_of_gpus(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The GPUs of all nodes have the same ``field``. With ``if_told`` a node whose driver does not tell it is left out."""
+    values = {}
+    for node in nodes:
+        told = {gpu["index"]: gpu[arguments["field"]] for gpu in node.get("gpus")}
+        if None in told.values():
+            if arguments.get("if_told"):
+                continue
+            raise Unseen(f"gpus.{arguments['field']} of {node.name}")
+        values[node.name] = "/".join(sorted(set(map(str, told.values()))))
+    yield from differing(values)
+
+
+@comparison
+def same_of_links(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The links that the cluster uses have the same ``field`` on all nodes."""
+    values = {}
+    for node in nodes:
+        of_links = {of_entry(link, arguments["field"], f"fabric[{link['netdev']}]") for link in node.links()}
+        if of_links:
+            values[node.name] = "/".join(map(str, sorted(of_links)))
+    yield from differing(values)
+
+
+@comparison
+def within(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The figures (MiB) at ``of`` differ by at most ``part`` of the largest, or by ``most_gib``."""
+    figures = {node.name: node.get(arguments["of"]) for node in nodes if not (arguments.get("unless_live") and node.engine_live)}
+    if len(figures) > 1:
+        allowed = limits["part"] * max(figures.values()) if "part" in limits else limits["most_gib"] * MIB_IN_GIB
+        spread = max(figures.values()) - min(figures.values())
+        if spread > allowed:
+            shown = {name: gib(figure) for name, figure in figures.items()}
+            words = {"listed": listed(shown, " GiB"), "spread": gib(spread)}
+            yield Fault(shown, "the same on every node", words, node=CLUSTER)
+
+
+@comparison
+def one_network(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The fabric addresses of all nodes are in one subnet."""
+    values = {}
+    for node in nodes:
+        interface = _holder_of(node, node.needs["address"])
+        values[node.name] = next((one["network"] for one in (interface or {"networks": []})["networks"] if one["address"] == node.needs["address"]), None)
+    yield from differing({name: network for name, network in values.items() if network is not None})
+
+
+@comparison
+def heads_alive(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """Where containers of this cluster run on the workers, the head's runs, too."""
+    running = {node.name: [one["name"] for one in node.our_containers() if one["state"] == "running"] for node in nodes}
+    heads = [node.name for node in nodes if node.needs["head"]]
+    if heads and not any(running[head] for head in heads):
+        for name, containers in running.items():
+            if containers:
+                yield Fault(containers, f"a head on {heads[0]}", {"containers": ", ".join(containers), "head": heads[0]}, node=name)
+
+
+@comparison
+def images_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The images of all nodes were built on the same base by the same recipe; images that nobody built here have one id."""
+    there = {node.name: image for node in nodes if (image := _image(node)) is not None}
+    for what, read in (
+        ("base image", lambda image: (image["labels"] or {}).get("io.gb10.base") or image["id"]),
+        ("recipe", lambda image: (image["labels"] or {}).get("io.gb10.recipe")),
+    ):
+        yield from differing({name: read(image) for name, image in there.items()} if there else {}, what=what)
+
+
+@comparison
+def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """All nodes that have the whole model have the same one: its revision and its size."""
+    values = {}
+    for node in nodes:
+        whole = [entry for entry in _revisions(node) if _wanted(node, entry) and entry["complete"]]
+        if whole:
+            values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in whole))
+    yield from differing(values, repo=nodes[0].needs["model"]["repo"])
+
+
+@comparison
+def revision_pinned(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """A model that brings code of its own is pinned to a commit."""
+    model = nodes[0].needs["model"]
+    if model["remote_code"] and not model["revision"]:
+        yield Fault(None, "a commit", {"repo": model["repo"]}, node=CLUSTER)

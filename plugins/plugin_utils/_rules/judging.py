@@ -1,0 +1,522 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what all nodes answered to one verdict, by the rules of rules.yml. This plugin util is PRIVATE to the collection.
+
+A rule passes on whole evidence alone. Evidence that is missing makes it ``unknown``, with what is missing and why; one that asks
+for nothing here (another rule stands in the way, the profile does not say) is not judged, and that is told, too.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import pathlib
+import typing as t
+
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
+
+Finding = dict[str, t.Any]
+Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
+
+TABLE = pathlib.Path(__file__).with_name("rules.yml")
+DOCTOR_TABLE = pathlib.Path(__file__).with_name("doctor.yml")
+
+#: Tag of the rules that ask for no profile and no settings: the doctor judges by them.
+DOCTOR_TAG = "doctor"
+#: The doctor's rule about the node itself. Where it does not pass, no other is judged.
+ANSWERS = "node.answers"
+
+#: Version of what :func:`judge` returns, described by preflight.schema.json.
+RECORD_SCHEMA = 1
+
+#: Where the evidence of an active probe of the fabric stands.
+PROBE = "probe"
+
+#: What a rule can compare a node with.
+COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
+
+#: What a tuned rule's findings can become at most.
+LOWERED = ("warn", "silenced")
+
+#: Words of a tuned rule that are no limits.
+TUNING_WORDS = ("verdict", "why")
+
+#: Stages after preflight that repair what some rules look for.
+STAGES = ("image", "model", "memory", "ray", "native", "serve")
+
+#: Tags that choose preflight alone: the question is then whether the whole play may run.
+ONLY_PREFLIGHT = {"preflight", "always"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """The later stage of the same play that repairs what a rule looks for, and what it does then."""
+
+    stage: str
+    does: str = "fix this"
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A rule is only judged where ``relation`` holds between what is asked of the node under ``need`` and ``value``; else ``why`` not."""
+
+    need: str
+    relation: str
+    value: t.Any
+    why: str
+
+    def holds(self, node: Node) -> bool:
+        return RELATIONS[self.relation](node.needs[self.need], self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One row of the table; rules.yml says what each field means."""
+
+    id: str
+    title: str
+    compares: str
+    evidence: tuple[str, ...]
+    check: str
+    verdict: str
+    message: str
+    remedy: str
+    source: str
+    tags: tuple[str, ...]
+    arguments: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    limits: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    only_if: tuple[Condition, ...] = ()
+    after: tuple[str, ...] = ()
+    repair: Repair | None = None
+
+    @classmethod
+    def from_row(cls, row: dict[str, t.Any]) -> Rule:
+        """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is not complete."""
+        fields = {**row, "arguments": row.get("with", {})}
+        fields.pop("with", None)
+        for name in ("evidence", "tags", "after"):
+            fields[name] = tuple(row.get(name, ()))
+        fields["only_if"] = tuple(Condition(*condition) for condition in row.get("only_if", ()))
+        fields["repair"] = Repair(**row["repair"]) if "repair" in row else None
+        rule = cls(**fields)
+        if rule.compares not in COMPARES or (rule.check not in CHECKS and rule.check not in COMPARISONS):
+            raise ValueError(f"{rule.id}: compares {rule.compares} by {rule.check}")
+        return rule
+
+    @property
+    def between(self) -> bool:
+        """Whether all nodes are looked at together."""
+        return self.check in COMPARISONS
+
+    @property
+    def probes(self) -> bool:
+        """Whether only an active probe of the fabric gives the evidence."""
+        return any(path.split(".", 1)[0] == PROBE for path in self.evidence)
+
+
+def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules of a table; ``beside`` are ids of others that they may come after.
+
+    Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
+    """
+    rules = tuple(Rule.from_row(row) for row in yaml_load(text)["rules"])
+    known: set[str] = set(beside)
+    for rule in rules:
+        if rule.id in known or not set(rule.after) <= known:
+            raise ValueError(f"{rule.id} is there twice, or comes after a rule that is not above it")
+        known.add(rule.id)
+    return rules
+
+
+@functools.cache
+def of_table() -> tuple[Rule, ...]:
+    """Return the rules of rules.yml, those of the preflight and those of the fabric probe, in the order in which they are judged."""
+    return parsed(TABLE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def shipped() -> tuple[Rule, ...]:
+    """Return the rules of the preflight."""
+    return tuple(rule for rule in of_table() if not rule.probes)
+
+
+@functools.cache
+def probing() -> tuple[Rule, ...]:
+    """Return the rules of the fabric probe. The preflight loads no network and does not judge by them."""
+    return tuple(rule for rule in of_table() if rule.probes)
+
+
+@functools.cache
+def of_doctor() -> tuple[Rule, ...]:
+    """Return the rules of the doctor: its own, then those of the preflight that ask for no profile and no settings."""
+    own = parsed(DOCTOR_TABLE.read_text(encoding="utf-8"), beside=frozenset(rule.id for rule in shipped()))
+    taken = [rule for rule in shipped() if DOCTOR_TAG in rule.tags]
+    # A rule that another one stands behind comes before it.
+    early = {id for rule in own for id in rule.after}
+    ordered = [*(rule for rule in taken if rule.id in early), *own, *(rule for rule in taken if rule.id not in early)]
+    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in sorted(ordered, key=_answers_first))
+
+
+def _answers_first(rule: Rule) -> bool:
+    return rule.id != ANSWERS
+
+
+@functools.cache
+def every() -> tuple[Rule, ...]:
+    """Return all rules, of the preflight, of the fabric probe and of the doctor, each once."""
+    return tuple({rule.id: rule for rule in (*of_doctor(), *of_table())}.values())
+
+
+@functools.cache
+def known_ids() -> frozenset[str]:
+    """Return the ids of all rules."""
+    return frozenset(rule.id for rule in every())
+
+
+# --- tuning -----------------------------------------------------------------------------------------------------------------
+
+
+def tuning_problems(tuning: t.Any, where: str, rules: t.Sequence[Rule] | None = None) -> list[str]:
+    """Return what is wrong with rules that a profile or an inventory tunes, each problem with its path."""
+    known = {rule.id: rule for rule in (every() if rules is None else rules)}
+    problems = []
+    for id, changes in tuning.items():
+        if id not in known:
+            problems.append(f"{where}.{id}: no rule has this id")
+        elif not isinstance(changes, dict):
+            problems.append(f"{where}.{id}: expected a mapping, such as {{verdict: warn, why: TEXT}}")
+        else:
+            problems += _changes_problems(known[id], changes, f"{where}.{id}")
+    return problems
+
+
+def _changes_problems(rule: Rule, changes: dict[str, t.Any], where: str) -> list[str]:
+    problems = []
+    for name, value in changes.items():
+        if name == "verdict" and value not in LOWERED:
+            problems.append(f"{where}.verdict: is {value!r}; expected {' or '.join(LOWERED)}")
+        elif name == "why" and not isinstance(value, str):
+            problems.append(f"{where}.why: expected text")
+        elif name not in (*TUNING_WORDS, *rule.limits):
+            problems.append(f"{where}.{name}: is no limit of this rule; it has {', '.join(rule.limits) or 'none'}, and {' and '.join(TUNING_WORDS)}")
+        elif name in rule.limits and not _alike(value, rule.limits[name]):
+            problems.append(f"{where}.{name}: is {value!r}; expected something like {rule.limits[name]!r}")
+    return problems
+
+
+def _alike(value: t.Any, default: t.Any) -> bool:
+    """Say whether a value may take the place of a limit's default."""
+    if isinstance(default, (int, float)):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not isinstance(default, list):
+        return isinstance(value, type(default))
+    return isinstance(value, list) and all(isinstance(one, type(default[0])) and (not isinstance(one, dict) or set(one) == set(default[0])) for one in value)
+
+
+def tuned(rule: Rule, tunings: t.Iterable[tuple[str, Tuning]]) -> dict[str, t.Any]:
+    """Return ``limits``, ``verdict`` (what findings become at most, None when they stay) and ``by`` of a rule, the last of ``tunings`` winning."""
+    limits, verdict, by = dict(rule.limits), None, []
+    for who, tuning in tunings:
+        changes = tuning.get(rule.id, {})
+        if changes:
+            by.append(who)
+        limits.update({name: value for name, value in changes.items() if name not in TUNING_WORDS})
+        verdict = changes.get("verdict", verdict)
+    return {"limits": limits, "verdict": verdict, "by": by}
+
+
+def lowered(found: Finding, verdict: str | None) -> Finding:
+    """Return a finding as a tuned rule lets it count; ``was`` is the verdict it would have had, null when that did not change."""
+    if verdict is None or table.ORDER.index(found["verdict"]) <= table.ORDER.index(verdict):
+        return {**found, "was": None}
+    return {**found, "verdict": verdict, "was": found["verdict"]}
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------------
+
+
+def stages_of_run(run_tags: t.Collection[str], skip_tags: t.Collection[str]) -> list[str]:
+    """Return the stages after preflight that a run with these tags has. Preflight alone asks for the whole play."""
+    everything = "all" in run_tags or set(run_tags) <= ONLY_PREFLIGHT
+    return [stage for stage in STAGES if (everything or stage in run_tags) and stage not in skip_tags]
+
+
+class Judge:
+    """Judges all nodes by all rules, once."""
+
+    def __init__(self, nodes: t.Sequence[Node], rules: t.Sequence[Rule]) -> None:
+        self.nodes = list(nodes)
+        self.rules = rules
+        self.findings: list[Finding] = []
+        self.not_judged: list[dict[str, str]] = []
+        self.tuned: list[dict[str, t.Any]] = []
+        self.matrix: dict[str, dict[str, str]] = {}
+        # By rule, whom it did not pass for.
+        self._stopped: dict[str, set[str]] = collections.defaultdict(set)
+
+    def run(self) -> None:
+        """Fill ``findings``, ``matrix``, ``not_judged`` and ``tuned``."""
+        live = any(node.serves() for node in self.nodes)
+        for node in self.nodes:
+            node.engine_live = live
+        for rule in self.rules:
+            settings = {node.name: self._tuned(rule, node) for node in self.nodes}
+            applicable = [node for node in self.nodes if self._applies(rule, node)]
+            self.matrix[rule.id] = {node.name: "pass" if node in applicable else "not_judged" for node in self.nodes}
+            whole = [node for node in applicable if self._has_evidence(rule, node, settings)]
+            if rule.between:
+                self._compare(rule, whole, settings)
+            else:
+                for node in whole:
+                    self._look(rule, node, settings)
+
+    def _tuned(self, rule: Rule, node: Node) -> dict[str, t.Any]:
+        needs = node.needs
+        silenced = {id: {"verdict": "silenced"} for id in needs["silenced"]}
+        found = tuned(rule, (("profile", needs["profile_rules"]), ("gb10_rules", needs["rules"]), ("gb10_silenced", silenced)))
+        if found["by"]:
+            whys = [tuning[rule.id].get("why", "") for tuning in (needs["profile_rules"], needs["rules"]) if rule.id in tuning]
+            limits = {name: value for name, value in found["limits"].items() if value != rule.limits[name]}
+            row = {"id": rule.id, "by": found["by"], "verdict": found["verdict"], "limits": limits, "why": "; ".join(filter(None, whys)), "nodes": []}
+            same = next((entry for entry in self.tuned if {**entry, "nodes": []} == row), None)
+            if same is None:
+                self.tuned.append(same := row)
+            same["nodes"].append(node.name)
+        return found
+
+    def _applies(self, rule: Rule, node: Node) -> bool:
+        why = next((condition.why for condition in rule.only_if if not condition.holds(node)), "")
+        before = next((id for id in rule.after if self._stopped[id] & {node.name, CLUSTER}), "")
+        if before:
+            # What hangs on this rule hangs on the one before it, too.
+            self._stopped[rule.id].add(node.name)
+            why = f"{before} comes first"
+        if why:
+            self.not_judged.append({"id": rule.id, "node": node.name, "why": why})
+        return not why
+
+    def _has_evidence(self, rule: Rule, node: Node, settings: dict[str, t.Any]) -> bool:
+        for path in rule.evidence:
+            try:
+                node.get(path)
+            except Unseen as unseen:
+                self._unknown(rule, node.name, unseen, settings)
+                return False
+        return True
+
+    def _look(self, rule: Rule, node: Node, settings: dict[str, t.Any]) -> None:
+        found = False
+        try:
+            for fault in CHECKS[rule.check](node, rule.arguments, settings[node.name]["limits"]):
+                found = True
+                self._fault(rule, node, fault, settings)
+            if not found:
+                for path in rule.evidence:
+                    node.require_whole(path)
+        except Unseen as unseen:
+            self._unknown(rule, node.name, unseen, settings)
+
+    def _compare(self, rule: Rule, nodes: list[Node], settings: dict[str, t.Any]) -> None:
+        if not nodes:
+            return
+        limits = settings[nodes[0].name]["limits"]
+        try:
+            for fault in COMPARISONS[rule.check](nodes, rule.arguments, limits):
+                self._fault(rule, nodes[0], fault, settings)
+        except Unseen as unseen:
+            self._unknown(rule, CLUSTER, unseen, settings)
+
+    def _fault(self, rule: Rule, node: Node, fault: Fault, settings: dict[str, t.Any]) -> None:
+        name = fault.node or node.name
+        limits = settings.get(name, settings[node.name])["limits"]
+        words = {**limits, "measured": fault.measured, "needed": fault.needed, "node": name, **fault.words}
+        verdict, remedy = fault.verdict or rule.verdict, rule.remedy.format_map(words)
+        if rule.repair:
+            stage = rule.repair.stage
+            cannot = fault.cannot or ("" if stage in node.needs["stages"] else f"stage {stage} is not part of this run")
+            if not cannot:
+                verdict, remedy = "warn", f"stage {stage} will {rule.repair.does}"
+            elif fault.cannot or verdict == "block":
+                remedy += f" (stage {stage} does not: {cannot})"
+        message = " ".join(rule.message.format_map(words).split())
+        self._add(rule, finding(rule.id, name, verdict, message, measured=fault.measured, needed=fault.needed, remedy=remedy, source=rule.source), settings)
+
+    def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
+        # A word such as CUDA stays as it is.
+        title = rule.title if rule.title[1:2].isupper() else f"{rule.title[0].lower()}{rule.title[1:]}"
+        message = f"whether {title} can't be told, for {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
+        remedy = unseen.remedy or "look at the node; a rule that can't be judged there is silenced with gb10_silenced"
+        self._add(rule, finding(rule.id, name, "unknown", message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
+
+    def _add(self, rule: Rule, found: Finding, settings: dict[str, t.Any]) -> None:
+        name = found["node"]
+        limit = settings[name]["verdict"] if name in settings else next(iter(settings.values()))["verdict"]
+        self._stopped[rule.id].add(name)
+        found = {**lowered(found, limit), "compares": rule.compares, "tags": list(rule.tags)}
+        self.findings.append(found)
+        cells = self.matrix[rule.id]
+        cells[name] = max(cells.get(name, "pass"), found["verdict"], key=table.ORDER.index)
+
+
+def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
+    """Return what a profile, with a node's settings over it, asks of that node, in the words that rules use (``only_if``, checks)."""
+    over = {name.replace("-", "_"): value for name, value in settings["serve_arguments"].items()}
+    serve = {name: value for name, value in {**profile["serve"], **over}.items() if value is not None}
+    memory = {
+        "utilization": serve.get("gpu_memory_utilization"),
+        "kv_cache_bytes": serve.get("kv_cache_memory_bytes"),
+        "weights_gb": profile["memory"]["weights_gb"],
+    }
+    weights = memory["weights_gb"]
+    return {
+        **settings,
+        "image": {name: profile["image"][name] for name in ("base", "tag")},
+        "memory": memory,
+        "memory_class_gb": profile["memory"]["class_gb"],
+        "memory_stated": memory["utilization"] is not None or memory["kv_cache_bytes"] is not None,
+        "model": {
+            "repo": profile["model"]["repo"],
+            "revision": profile["model"]["revision"],
+            "remote_code": bool(serve.get("trust_remote_code")),
+            # The profile says what one node loads; on disk every node has the whole.
+            "gib": None if weights is None else round(weights * nodes * GB / GIB, 1),
+        },
+        "model_size_known": weights is not None,
+        "gpus_asked": settings["container_gpus"] not in ("none", []),
+        "profile_rules": profile["rules"],
+    }
+
+
+def strays(name: str, zombies: dict[str, t.Any]) -> list[Finding]:
+    """Return what the module for GPU processes found that no rule knows: it is passed on as it is."""
+    return [
+        {**found, "node": name, "remedy": found["remedy"] or "look at the node", "was": None, "compares": "requirement", "tags": ["memory"]}
+        for found in zombies["findings"]
+        if found["id"] not in known_ids() and found["verdict"] != "pass"
+    ]
+
+
+def judge(
+    asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None, kind: str = "preflight"
+) -> dict[str, t.Any]:
+    """Judge all nodes and return the record that preflight.schema.json describes.
+
+    ``asked`` maps a node to ``info`` (what ``node_info`` answered), ``zombies`` (what ``cuda_zombie_check`` answered) and ``settings``
+    (see preflight_rules.yml). ``run`` has ``cluster``, ``tags``, ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
+    """
+    stages = stages_of_run(run["tags"], run["skip_tags"])
+    nodes = [
+        Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages}) for name, one in asked.items()
+    ]
+    judgement = Judge(nodes, shipped() if rules is None else rules)
+    judgement.run()
+    beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]
+    return _record(kind, judgement, beside, run, profile["id"])
+
+
+def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:
+    """Return the record of a judgement, with what was found ``beside`` it."""
+    findings = [*judgement.findings, *beside]
+    findings.sort(key=lambda found: (-table.ORDER.index(found["verdict"]), found["id"], found["node"]))
+    return {
+        "schema": RECORD_SCHEMA,
+        "kind": f"gb10.cluster.{kind}",
+        "cluster": run["cluster"],
+        "profile": profile,
+        "time": run["time"],
+        "verdict": table.worst(findings),
+        "counts": table.tally(findings, judgement.matrix),
+        "nodes": [node.name for node in judgement.nodes],
+        "matrix": judgement.matrix,
+        "findings": findings,
+        "not_judged": judgement.not_judged,
+        "tuned": judgement.tuned,
+    }
+
+
+# --- the fabric probe -------------------------------------------------------------------------------------------------------
+
+
+def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Judge what the links between the nodes carried, and return a record as :func:`judge` does, with the measurements under ``probe``.
+
+    ``asked`` maps a node to ``info`` and ``settings``, ``results`` are what ``fabric_probe`` measured, as :func:`_probe.evidence` takes it.
+    """
+    seen = probe_evidence.evidence(asked, results)
+    if not results:
+        for one in seen.values():
+            one["errors"].append({"to": "another node", "error": "it takes two nodes"})
+    with_probe = {name: {"info": {**one["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": one["settings"]} for name, one in asked.items()}
+    return {**judge(with_probe, profile, run, probing(), "fabric"), PROBE: seen}
+
+
+# --- the doctor -------------------------------------------------------------------------------------------------------------
+
+#: What is asked of a node that nobody says anything about: nothing but what every stack needs.
+NO_WISHES: dict[str, t.Any] = {
+    "address": "",
+    "cluster": "",
+    "devices": [],
+    "disk_gib": 0,
+    "fabric_fallback": "none",
+    "fabric_interfaces": [],
+    "gpus_asked": True,
+    "head": False,
+    "peers": [],
+    "ports": {},
+    "profile_rules": {},
+    "rdma_devices": [],
+    "rules": {},
+    "silenced": [],
+    "stages": [],
+}
+
+
+def failure_of(answer: t.Mapping[str, t.Any]) -> str:
+    """Return why a task did not answer, empty when it did. One that is missing or was skipped is another one's failure."""
+    if not answer or answer.get("skipped"):
+        return "it was not asked"
+    if answer.get("failed") or answer.get("unreachable"):
+        return str(answer.get("msg") or "no answer")
+    return ""
+
+
+def _seen(one: dict[str, t.Any]) -> tuple[str, dict[str, t.Any], dict[str, t.Any]]:
+    """Return (why a node could not be looked at, what ``node_info`` and ``stack_info`` answered, what ``cuda_zombie_check`` did)."""
+    info, stack, zombies = one["info"], one["stack"], one["zombies"]
+    why = one.get("failure") or failure_of(info) or failure_of(stack)
+    if why:
+        return why, {"errors": []}, {}
+    errors = [{**error, "section": f"stack.{error['section']}"} for error in stack["errors"]]
+    tree = {**info, "stack": stack, "errors": [*info["errors"], *errors]}
+    no_zombies = failure_of(zombies)
+    if no_zombies:
+        # The rules that ask for it are unknown then, and the others are judged all the same.
+        tree["errors"].append({"section": "zombies", "verdict": "unknown", "error": no_zombies, "remedy": ""})
+    return "", tree, {} if no_zombies else zombies
+
+
+def judge_stacks(asked: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None) -> dict[str, t.Any]:
+    """Judge what runs on all nodes, whoever started it, and return the record that preflight.schema.json describes, with ``found``.
+
+    ``asked`` maps a node to ``info``, ``stack`` and ``zombies`` (what the modules answered there, also when they failed or nobody was
+    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) and ``settings`` (any of :data:`NO_WISHES`).
+    ``run`` has ``cluster`` and ``time``. ``found`` says in lines what runs where.
+    """
+    nodes, beside = [], []
+    for name, one in asked.items():
+        why, tree, zombies = _seen(one)
+        nodes.append(Node(name, tree, zombies, {**NO_WISHES, **one.get("settings", {}), "failure": why}))
+        beside += strays(name, zombies) if zombies else []
+    judgement = Judge(nodes, of_doctor() if rules is None else rules)
+    judgement.run()
+    return {**_record("doctor", judgement, beside, run, None), "found": [line for node in nodes for line in stack_checks.lines(node)]}

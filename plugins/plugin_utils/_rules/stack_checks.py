@@ -1,0 +1,466 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The checks of the doctor's own rules (doctor.yml), of what ``stack_info`` answered. This plugin util is PRIVATE to the collection.
+
+They are called as those of ``checks`` are. Many concern ranks of one stack on several nodes, and so look at all nodes together.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import fnmatch
+import ipaddress
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engine_stacks
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, gib, listed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
+
+#: Engines whose ranks share one model; the others are told by name alone.
+CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")
+SERVERS = (engine_stacks.API_SERVER, engine_stacks.HEADLESS)
+
+NOT_SET = "(not set)"
+
+#: Characters of a container's full id, and how many of them are shown.
+ID_LENGTH, ID_SHOWN = 64, 12
+
+#: One part of a stack: where it is, and what it is.
+Part = tuple[Node, Entry]
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------------
+
+
+def title(process: Entry) -> str:
+    """``VLLM::EngineCore (pid 855) in container vllm_node``."""
+    argv = process["argv"]
+    name = argv[0].rpartition("/")[2] if argv else process["kind"]
+    if process["kind"] in SERVERS and process["engine"] == "vllm":
+        name = "vllm serve"
+    return f"{name} (pid {process['pid']}){_inside(process)}"
+
+
+def _inside(one: Entry) -> str:
+    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
+    name = one["container"]
+    if len(name) == ID_LENGTH and not name.strip("0123456789abcdef"):
+        name = name[:ID_SHOWN]
+    return f" in container {name}" if name else ""
+
+
+def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entry]:
+    """The parts of these kinds on a node. Raises :class:`Unseen` when nobody knows what runs there."""
+    found = node.get("stack.processes")
+    return [one for one in found if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
+
+
+def told(node: Node, process: Entry, field: str) -> t.Any:
+    """What is known of a part. Raises :class:`Unseen` with the node's own reason when it is null."""
+    value = process[field]
+    if value is None:
+        error = node.error(f"stack.{field}") or {}
+        raise Unseen(f"stack.processes[{process['pid']}].{field}", error.get("error", ""), error.get("remedy", ""))
+    return value
+
+
+def _key(node: Node, process: Entry) -> str | None:
+    """The name that a stack has among all nodes; None for a part that belongs to none that could be told."""
+    name = process["stack"]
+    kind, _blank, place = (name or "").partition(" ")
+    if not name:
+        return None
+    host = place.rpartition(":")[0].strip("[]") if kind != "local" else ""
+    try:
+        alone = kind == "local" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        alone = False
+    return f"{name} on {node.name}" if alone else name
+
+
+def stacks(nodes: t.Iterable[Node]) -> dict[str, list[Part]]:
+    """All parts of each stack."""
+    found: dict[str, list[Part]] = collections.defaultdict(list)
+    for node in nodes:
+        for process in parts(node):
+            key = _key(node, process)
+            if key is not None:
+                found[key].append((node, process))
+    return found
+
+
+def spread_ranks(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part]]]:
+    """The ranks of each stack that has some on several nodes."""
+    for key, members in stacks(nodes).items():
+        ranks = [(node, process) for node, process in members if process["kind"] == engine_stacks.RANK and process["engine"] in CLUSTER_ENGINES]
+        if len({node.name for node, _process in ranks}) > 1:
+            yield key, ranks
+
+
+def roots(node: Node) -> list[Entry]:
+    """The servers on a node, those that another server started left out."""
+    servers = parts(node, *SERVERS, engines=CLUSTER_ENGINES)
+    own = {one["pid"] for one in servers}
+    return [one for one in servers if one["ppid"] not in own]
+
+
+def arguments_of(process: Entry) -> dict[str, str]:
+    """The options of a part's command line by name."""
+    return engine_stacks.options(engine_stacks.run_words(process["argv"])) if process["argv"] else {}
+
+
+def _old_enough(node: Node, process: Entry, seconds: float) -> bool:
+    return told(node, process, "age_s") >= seconds
+
+
+def _named_like(name: str, patterns: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _labels(ranks: t.Sequence[Part]) -> dict[str, Part]:
+    """Ranks by what to call them: the node, and the process where a node has several."""
+    several = collections.Counter(node.name for node, _process in ranks)
+    return {node.name if several[node.name] == 1 else f"{node.name} (pid {process['pid']})": (node, process) for node, process in ranks}
+
+
+def _by_node(values: t.Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The values of each node in one text."""
+    found: dict[str, set[str]] = collections.defaultdict(set)
+    for node, value in values:
+        found[node].add(value)
+    return {node: "/".join(sorted(several)) for node, several in found.items()}
+
+
+# --- the node itself --------------------------------------------------------------------------------------------------------
+
+
+@check
+def node_answered(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The node could be looked at."""
+    why = node.needs["failure"]
+    if why:
+        yield Fault(False, True, {"why": " ".join(why.split())[:500].rstrip(".")})
+
+
+# --- ranks against ranks ----------------------------------------------------------------------------------------------------
+
+
+@comparison
+def ranks_env(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The ranks of a stack have the same variables, apart from those that belong to a host or to one process."""
+    for key, ranks in spread_ranks(nodes):
+        labels = _labels(ranks)
+        envs = {label: told(node, process, "env") for label, (node, process) in labels.items()}
+        sources = {label: process["env_source"] for label, (_node, process) in labels.items()}
+        if len(set(sources.values())) > 1:
+            raise Unseen("stack.processes.env", f"the variables of {key} are known as they are now on some nodes, and as they were at the start on others")
+        for name in sorted({name for env in envs.values() for name in env}):
+            if not _named_like(name, (*limits["per_host"], *limits["per_process"])):
+                for fault in differing({label: env.get(name, NOT_SET) for label, env in envs.items()}, name=name, stack=key):
+                    yield dataclasses.replace(fault, node=labels[fault.node][0].name if fault.node in labels else fault.node)
+
+
+@comparison
+def ranks_arguments(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """Ranks that meet without Ray were started with the same arguments, apart from those that belong to one of them."""
+    for key, members in stacks(nodes).items():
+        servers = {node.name: arguments_of(process) for node, process in members if process["kind"] in SERVERS}
+        if not key.startswith("native ") or len(servers) < 2:
+            continue
+        for name in sorted({name for told_options in servers.values() for name in told_options}):
+            if not _named_like(name, limits["per_rank"]):
+                values = {node: _shown(told_options.get(name)) for node, told_options in servers.items()}
+                yield from differing(values, option=f"--{name}" if name else "the model", stack=key)
+
+
+def _shown(value: str | None) -> str:
+    return NOT_SET if value is None else value or "(set)"
+
+
+@comparison
+def ranks_images(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The ranks of a stack run in containers of the same image: its id, or what this collection built it of."""
+    for key, ranks in spread_ranks(nodes):
+        yield from differing(_by_node((node.name, _image(node, process)) for node, process in ranks), stack=key)
+
+
+def _image(node: Node, process: Entry) -> str:
+    if not process["container_id"]:
+        return "no container"
+    for container in node.get("stack.containers"):
+        if container["id"] == process["container_id"]:
+            return f"{container['image']} ({container['image_base'] or container['image_id'][:19]})"
+    error = node.error("stack.containers") or {}
+    raise Unseen(f"stack.containers[{process['container']}]", error.get("error", ""), error.get("remedy", ""))
+
+
+@comparison
+def ranks_versions(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The same versions of the packages that matter are installed where the ranks of a stack run."""
+    for key, ranks in spread_ranks(nodes):
+        versions = [(node.name, told(node, process, "versions")) for node, process in ranks]
+        for package in sorted({package for _node, found in versions for package in found}):
+            yield from differing(_by_node((node, found.get(package, "none")) for node, found in versions), package=package, stack=key)
+
+
+@comparison
+def ranks_complete(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """There are as many ranks as the server's arguments ask for, once it had the time to start them."""
+    found = stacks(nodes)
+    for node in nodes:
+        for server in roots(node):
+            key, given = _key(node, server), arguments_of(server)
+            tensor, pipeline, data = (engine_stacks.whole_number(given.get(f"{name}-parallel-size")) or 1 for name in ("tensor", "pipeline", "data"))
+            if server["kind"] != engine_stacks.API_SERVER or tensor * pipeline < 2 or data > 1 or not _old_enough(node, server, limits["young_s"]):
+                continue
+            ranks = [(where, one) for where, one in found.get(key or "", []) if one["kind"] == engine_stacks.RANK]
+            if len(ranks) < tensor * pipeline:
+                places = listed(collections.Counter(where.name for where, _one in ranks)) or "none"
+                words = {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}
+                yield Fault(len(ranks), tensor * pipeline, words, node=node.name)
+
+
+@check
+def ranks_owned(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No engine core and no rank lives on without its server."""
+    for process in parts(node, engine_stacks.RANK, engine_stacks.ENGINE_CORE):
+        if process["orphan"]:
+            yield Fault(process["pid"], "a server", {"who": title(process), "why": process["why"], "pid": process["pid"]})
+
+
+# --- the fabric -------------------------------------------------------------------------------------------------------------
+
+
+@comparison
+def rdma_used(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """Ranks on several nodes hold RDMA devices, where their node has one that is up."""
+    for _key_of, ranks in spread_ranks(nodes):
+        for node, rank in ranks:
+            up = [link["device"] for link in node.get("fabric") if link["device"] and link["port_state"] == "ACTIVE"]
+            if up and not told(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
+                yield Fault([], up, {"who": title(rank), "devices": ", ".join(up)}, node=node.name)
+
+
+@comparison
+def rdma_allowed(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """No variable keeps the NCCL of ranks on several nodes from InfiniBand."""
+    for _key_of, ranks in spread_ranks(nodes):
+        for node, rank in ranks:
+            env = told(node, rank, "env")
+            set_so = [f"{name}={env[name]}" for name, value in limits["off"].items() if env.get(name, "").lower() == str(value).lower()]
+            if set_so:
+                yield Fault(set_so, [], {"who": title(rank), "variables": ", ".join(set_so)}, node=node.name)
+
+
+@comparison
+def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """Ranks on several nodes may lock all the memory they want, where their node has an RDMA device."""
+    for _key_of, ranks in spread_ranks(nodes):
+        for node, rank in ranks:
+            if any(link["device"] for link in node.get("fabric")) and told(node, rank, "memlock_bytes") != -1:
+                yield Fault(rank["memlock_bytes"], -1, {"who": title(rank)}, node=node.name)
+
+
+# --- Ray --------------------------------------------------------------------------------------------------------------------
+
+
+@check
+def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Where parts of Ray run, its raylet does, too."""
+    raylets = {one["stack"] for one in parts(node, engine_stacks.RAYLET)}
+    of_ray = [one for one in parts(node) if (one["stack"] or "").startswith("ray ") or one["engine"] == "ray"]
+    missing: dict[str | None, list[Entry]] = collections.defaultdict(list)
+    for one in of_ray:
+        if one["stack"] not in raylets and one["kind"] in (engine_stacks.RAY_START, engine_stacks.GCS_SERVER, engine_stacks.RANK, engine_stacks.RAY_WORKER):
+            missing[one["stack"]].append(one)
+    for stack, left in missing.items():
+        if any(_old_enough(node, one, limits["young_s"]) for one in left):
+            yield Fault([], "a raylet", {"stack": stack or "Ray", "left": ", ".join(title(one) for one in left[:5])})
+
+
+@check
+def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Ray's head, dashboard and client server listen on named addresses, or ask for a token."""
+    for process in parts(node, engine_stacks.GCS_SERVER, engine_stacks.RAY_DASHBOARD, engine_stacks.RAY_CLIENT):
+        open_ports = [entry["port"] for entry in told(node, process, "listens") if ipaddress.ip_address(entry["address"]).is_unspecified]
+        if process["kind"] == engine_stacks.RAY_DASHBOARD:
+            # Besides the dashboard itself it has a port for its own figures.
+            asked = engine_stacks.whole_number(arguments_of(process).get("port"))
+            open_ports = [port for port in open_ports if port == asked]
+        if open_ports and told(node, process, "env").get("RAY_AUTH_MODE") != "token":
+            yield Fault(open_ports, "a named address, or a token", {"who": title(process), "ports": ", ".join(map(str, open_ports))})
+
+
+@check
+def memory_monitor_off(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Ray does not end processes for what the node uses of its memory."""
+    for raylet in parts(node, engine_stacks.RAYLET):
+        value = told(node, raylet, "env").get("RAY_memory_monitor_refresh_ms", NOT_SET)
+        if value != "0":
+            yield Fault(value, "0", {"who": title(raylet)})
+
+
+# --- APIs -------------------------------------------------------------------------------------------------------------------
+
+
+@check
+def apis_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No API that other machines reach tells its models without a key."""
+    for api in node.get("stack.apis"):
+        if api["open"] and api["world"] is None:
+            why = "who reaches it depends on its container's network"
+            raise Unseen(f"stack.apis[{api['port']}].world", why, "look at the ports that its container publishes")
+        if api["open"] and api["world"]:
+            models = ", ".join(model["id"] for model in api["models"] or []) or "no model"
+            yield Fault(api["models_status"], 401, {**api, "models": models, "where": _at(api)})
+
+
+@check
+def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Every API answers and says that it is well. One that is still being started only warns."""
+    ages = {process["pid"]: process["age_s"] for process in node.get("stack.processes")}
+    for api in node.get("stack.apis"):
+        words = {**api, "where": _at(api)}
+        if api["state"] == "not_listening":
+            age = ages.get(api["pid"])
+            early = age is not None and age < limits["start_s"]
+            since = "" if age is None else f", {age} s after its start"
+            yield Fault(None, "an answer", {**words, "what": f"does not listen yet{since}"}, verdict="warn" if early else "")
+        elif api["state"] == "silent":
+            yield Fault(api["error"], "an answer", {**words, "what": f"listens and does not answer ({api['error']})"})
+        elif api["state"] != "answers":
+            why = api["error"] or "APIs were not asked"
+            raise Unseen(f"stack.apis[{api['port']}].health", why, f"ask it by hand on the node: curl -si http://127.0.0.1:{api['port']}/health")
+        elif api["health"] >= 500:
+            yield Fault(api["health"], 200, {**words, "what": f"answers {api['health']} to /health"})
+
+
+def _at(api: Entry) -> str:
+    address = f"[{api['address']}]" if ":" in (api["address"] or "") else api["address"] or "port"
+    return f"{address}:{api['port']} (pid {api['pid']}{_inside(api)})"
+
+
+@check
+def secrets_hidden(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No secret stands in a command line, which every account of the node may read."""
+    for process in parts(node):
+        followed = zip(process["argv"], [*process["argv"][1:], ""])
+        options = [word.partition("=")[0] for word, after in followed if word != HIDDEN and (after == HIDDEN or word.endswith(f"={HIDDEN}"))]
+        if options:
+            names = ", ".join(dict.fromkeys(options))
+            yield Fault(names, "a file or a variable", {"who": title(process), "options": names})
+
+
+# --- progress and memory ----------------------------------------------------------------------------------------------------
+
+
+def _progress(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part], float | None, float | None, bool]]:
+    """(stack, its busy parts' candidates, requests that run, tokens in the sample, whether it is still being started) of every stack."""
+    apis: dict[str, list[Entry]] = collections.defaultdict(list)
+    for node in nodes:
+        for api in node.get("stack.apis"):
+            key = _key(node, api)
+            if key is not None:
+                apis[key].append(api)
+    for key, members in stacks(nodes).items():
+        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (engine_stacks.RANK, engine_stacks.ENGINE_CORE)]
+        mine = apis[key]
+        running = [api["running"] for api in mine if api["running"] is not None]
+        tokens = [api["tokens"] for api in mine if api["tokens"] is not None]
+        starting = any(api["state"] == "not_listening" for api in mine)
+        yield key, engines, sum(running) if running else None, sum(tokens) if tokens else None, starting
+
+
+def _busy(candidates: t.Iterable[Part], percent: float) -> list[Part]:
+    return [(node, one) for node, one in candidates if told(node, one, "cpu_percent") >= percent]
+
+
+@comparison
+def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """No stack burns processor time for requests that get no token; with ``idle`` none does while nothing runs."""
+    for key, candidates, running, tokens, starting in _progress(nodes):
+        busy = [] if starting else _busy(candidates, limits["busy_percent"])
+        if not busy:
+            continue
+        if running is None or tokens is None:
+            why = "its metrics do not tell; the API may run on a node that was not looked at"
+            raise Unseen(f"progress of {key}", why, "look at the node with the API, too")
+        if (running == 0 and tokens == 0) if arguments["idle"] else (running > 0 and tokens == 0):
+            by_node: dict[str, list[str]] = collections.defaultdict(list)
+            for node, one in busy:
+                by_node[node.name].append(f"{title(one)} {one['cpu_percent']:g} %")
+            for name, burning in by_node.items():
+                yield Fault(burning, "progress" if not arguments["idle"] else "rest", {"who": ", ".join(burning), "running": f"{running:g}"}, node=name)
+
+
+@check
+def memory_left(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Beside a running engine there is memory left."""
+    if parts(node, engine_stacks.RANK, engine_stacks.ENGINE_CORE, *SERVERS):
+        available = gib(node.get("memory.available_mb"))
+        if available < limits["least_gib"]:
+            yield Fault(available, limits["least_gib"], {"available": available}, verdict="block" if available < limits["stop_gib"] else "")
+
+
+@check
+def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Beside an engine nobody else uses the GPU, or is known to when asked. Processes of one kind in one container are told together."""
+    own = {one["pid"] for one in parts(node, engines=(*CLUSTER_ENGINES, "ray"))}
+    if not parts(node, engine_stacks.RANK, engine_stacks.ENGINE_CORE, *SERVERS, engines=CLUSTER_ENGINES):
+        return
+    others: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
+    for tenant in node.get("tenants"):
+        if tenant["pid"] not in own and tenant["kind"] not in ("vllm", "ray"):
+            others[tenant["container"], tenant["kind"]].append(tenant)
+    for (_container, kind), members in others.items():
+        held = sum(tenant["gpu_mib"] or 0 for tenant in members)
+        first, more = members[0], len(members) - 1
+        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {more} more' if more else ''}{_inside(first)}"
+        yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
+    if not others:
+        node.require_whole("tenants")
+
+
+@check
+def one_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """One engine serves on a node."""
+    servers = {one["stack"] or one["pid"]: one for one in roots(node)}
+    if len(servers) > 1:
+        yield Fault(len(servers), 1, {"who": ", ".join(title(one) for one in servers.values())})
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------------
+
+
+def lines(node: Node) -> list[str]:
+    """Say in a few lines what runs on a node."""
+    if node.needs["failure"]:
+        return [f"{node.name}: could not be looked at"]
+    try:
+        found = parts(node)
+    except Unseen as unseen:
+        return [f"{node.name}: nobody knows what runs ({unseen.why or unseen.what})"]
+    if not found:
+        return [f"{node.name}: no engine and no Ray runs"]
+    apis = node.get("stack").get("apis") or []
+    servers = {one["pid"] for one in found if one["kind"] in SERVERS}
+    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in found if one["kind"] in SERVERS and one["ppid"] not in servers]
+    shown = [one for one in found if one["kind"] in (engine_stacks.RANK, engine_stacks.RAYLET, engine_stacks.GCS_SERVER)]
+    counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
+    for (kind, container, stack), count in counted.items():
+        pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
+        said.append(f"{count} {kind} (pid {pids}){_inside({'container': container})}, stack {stack or 'unknown'}")
+    return [f"{node.name}: {line}" for line in said or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
+
+
+def _server_line(server: Entry, apis: t.Sequence[Entry]) -> str:
+    started = f" since {server['started']}" if server["started"] else ""
+    text = f"{server['engine']} {server['kind']}, {title(server)}{started}, stack {server['stack'] or 'unknown'}"
+    for api in apis:
+        models = ", ".join(f"{model['id']} ({model['max_model_len'] or '?'} tokens)" for model in api["models"] or [])
+        text += f"; {_at(api).split(' (pid', maxsplit=1)[0]} {api['state']}{f', {models}' if models else ''}"
+    return text

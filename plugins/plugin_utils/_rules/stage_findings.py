@@ -1,0 +1,386 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the stages judge, as pure functions from what nodes answered to findings. This plugin util is PRIVATE to the collection.
+
+What preflight judges is data, and stands in rules.yml.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+try:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+except ImportError:
+    # ansible-core requires packaging; only ansible-test's import check runs without it.
+    HAS_PACKAGING = False
+else:
+    HAS_PACKAGING = True
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder
+
+Finding = dict[str, t.Any]
+
+#: What to do when the ranks do not sit where they should, by the stage that makes the node containers.
+SPREAD_REMEDIES = {
+    "ray": "every node must run the same number of ranks: tear down and bring up again",
+    "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
+}
+
+
+def on_node(findings: list[Finding], node: str) -> list[Finding]:
+    """Findings that a module made on a node, under the name the inventory has for it instead of the machine's own."""
+    return [{**found, "node": node} for found in findings]
+
+
+# --- image ------------------------------------------------------------------------------------------------------------------
+
+
+def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
+    """Judge the node images: each has what the profile needs, and all have the same contents.
+
+    ``contracts`` maps a node to what ``image_contract_info`` answered there.
+    """
+    found = []
+    for node, answer in contracts.items():
+        if not answer["exists"]:
+            found.append(finding("image.present", node, "block", f"image {profile['image']['tag']} is missing.", remedy="run with --tags image"))
+            continue
+        found.append(finding("image.present", node, "pass", f"{profile['image']['tag']} is there.", measured=answer["image_id"]))
+        contract = answer["contract"]
+        if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
+            ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
+            without = f"image {profile['image']['tag']} holds no Ray; vLLM dropped it from its requirements in 0.18."
+            found.append(
+                finding(
+                    "image.ray",
+                    node,
+                    "pass" if ray else "block",
+                    f"Ray {ray} on Python {contract['python']}." if ray else without,
+                    measured=ray,
+                    remedy="" if ray else "put `ray` into the profile's image.layers and run with --tags image",
+                )
+            )
+        found += _requirements(node, contract, profile)
+    return found + _same_contents({node: answer for node, answer in contracts.items() if answer["exists"]})
+
+
+def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.Any]) -> list[Finding]:
+    """The profile's version ranges against the image's contents."""
+    found: list[Finding] = []
+    if not HAS_PACKAGING:
+        return [finding("image.requires", node, "unknown", "the Python package `packaging` is missing on the controller.", remedy="pip install packaging")]
+    for name, wanted in profile["requires"].items():
+        have = contract["python"] if name == "python" else contract["versions"].get(name)
+        try:
+            fits = have is not None and Version(have) in SpecifierSet(str(wanted), prereleases=True)
+        except (InvalidVersion, InvalidSpecifier) as error:
+            found.append(finding("image.requires", node, "unknown", f"{name}: {error}", measured=have, needed=wanted, remedy="correct requires in the profile"))
+            continue
+        found.append(
+            finding(
+                "image.requires",
+                node,
+                "pass" if fits else "block",
+                f"{name} {have or 'is missing'}, profile {profile['id']} needs {wanted}.",
+                measured=have,
+                needed=wanted,
+                remedy="" if fits else "choose another image.base, or correct requires in the profile",
+            )
+        )
+    return found
+
+
+def _same_contents(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
+    """Images built on every node differ in their ids; what they were built from and what they hold must not."""
+    found = []
+    for what, read in (
+        ("base image", lambda answer: answer["labels"].get("io.gb10.base")),
+        ("recipe", lambda answer: answer["labels"].get("io.gb10.recipe")),
+        ("Python", lambda answer: answer["contract"]["python"]),
+        ("Ray", lambda answer: answer["contract"]["versions"].get("ray")),
+        ("packages", lambda answer: answer["contract"]["packages_digest"]),
+    ):
+        values = {node: read(answer) for node, answer in contracts.items()}
+        if len(set(values.values())) > 1:
+            different = ", ".join(f"{node} {value}" for node, value in values.items())
+            found.append(
+                finding(
+                    "image.same",
+                    CLUSTER,
+                    "block",
+                    f"{what} of the image differs between nodes: {different}.",
+                    measured=values,
+                    needed="the same on every node",
+                    remedy="bring the same base image to every node and run with --tags image -e gb10_rebuild_image=true",
+                )
+            )
+    return found or [finding("image.same", CLUSTER, "pass", f"same contents on {len(contracts)} node(s).")]
+
+
+# --- model ------------------------------------------------------------------------------------------------------------------
+
+
+def models(answers: dict[str, dict[str, t.Any]]) -> list[Finding]:
+    """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
+    found = [one for node, answer in answers.items() for one in on_node(answer["findings"], node)]
+    revisions = {node: answer["revision"] for node, answer in answers.items() if answer["complete"]}
+    if len(set(revisions.values())) > 1:
+        different = ", ".join(f"{node} {revision}" for node, revision in revisions.items())
+        remedy = "pin model.revision in the profile and run with --tags model"
+        message = f"the nodes have different revisions of the model: {different}."
+        found.append(finding("model.same", CLUSTER, "block", message, measured=revisions, needed="the same on every node", remedy=remedy))
+    return found
+
+
+# --- ray --------------------------------------------------------------------------------------------------------------------
+
+
+def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int) -> list[Finding]:
+    """Ray must see every node, alive, under its own address, with its GPUs; anything else costs half an hour later.
+
+    ``answer`` is what ``ray_cluster_info`` said on the head; ``addresses`` maps the nodes to their fabric addresses.
+    """
+    if answer["ray_error"]:
+        remedy = "look at the head's container (docker logs), then run with --tags ray"
+        return [finding("ray.node", CLUSTER, "unknown", f"Ray's head does not say which nodes it has: {answer['ray_error']}", remedy=remedy)]
+    alive = {node["address"]: node for node in answer["nodes"] if node["alive"]}
+    found = []
+    for name, address in addresses.items():
+        node = alive.get(address)
+        gpus = node["gpus"] if node else None
+        fits = gpus == gpus_per_node
+        if node is None:
+            message, remedy = f"{address} is not registered with Ray (alive: {', '.join(sorted(alive)) or 'none'}).", "run with --tags ray"
+        elif not fits:
+            message, remedy = f"Ray sees {gpus:g} GPU(s) on {address}, {gpus_per_node} needed.", "check gb10_ray_gpus and gb10_container_gpus, then --tags ray"
+        else:
+            message, remedy = f"{address} is alive with {gpus:g} GPU(s).", ""
+        found.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
+    for address in sorted(set(alive) - set(addresses.values())):
+        found.append(
+            finding(
+                "ray.stranger",
+                CLUSTER,
+                "block",
+                f"{address} is registered with this Ray cluster and is no node of it; ranks could land there.",
+                measured=address,
+                remedy="stop Ray on that machine, or add it to gb10_workers",
+            )
+        )
+    return found
+
+
+# --- proof ------------------------------------------------------------------------------------------------------------------
+
+
+#: Finding → what of a profile's ``checks`` asks for it.
+PROOF_OF = {
+    "proof.completion": "completion",
+    "proof.rank_hosts": "rank_hosts",
+    "proof.env": "env_parity",
+    "proof.device": "container_rights",
+    "proof.capability": "container_rights",
+    "proof.memlock": "container_rights",
+}
+
+
+def proof(
+    ranks: dict[str, dict[str, t.Any]],
+    completion: dict[str, t.Any],
+    expected_env: dict[str, dict[str, str]],
+    needs: dict[str, t.Any],
+) -> list[Finding]:
+    """Judge a live engine: a token came back, ranks sit on distinct hosts, both carry the forwarded env, containers have their rights.
+
+    ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
+    or ``error``, why there is none;
+    ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
+    other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
+    that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
+    the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; a secret is looked for in any case).
+    """
+    tokens = completion.get("tokens") or 0
+    found = [
+        finding(
+            "proof.completion",
+            needs["head"],
+            "pass" if tokens >= 1 else "block",
+            f"a completion of {tokens} token(s) in {completion.get('seconds')} s." if tokens else f"no completion: {completion.get('error', 'no answer')}",
+            measured=tokens,
+            needed=1,
+            remedy="" if tokens else "run with --tags serve and look at the engine's log",
+        )
+    ]
+    per_node = {node: len(answer["ranks"]) for node, answer in ranks.items()}
+    spread = sum(per_node.values()) == needs["ranks"] and len(set(per_node.values())) == 1
+    found.append(
+        finding(
+            "proof.rank_hosts",
+            CLUSTER,
+            "pass" if spread else "block",
+            f"{sum(per_node.values())} rank(s): " + ", ".join(f"{count} on {node}" for node, count in per_node.items()) + ".",
+            measured=per_node,
+            needed=needs["ranks"],
+            remedy="" if spread else SPREAD_REMEDIES[needs["stage"]],
+        )
+    )
+    for node, answer in ranks.items():
+        found += _rank_env(node, answer["ranks"], expected_env[node], needs)
+        found += _rights(node, answer["container"], needs)
+    return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
+
+
+def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str], needs: dict[str, t.Any]) -> list[Finding]:
+    """The forwarded variables in each live rank against what its node's container was given; secrets only where they belong."""
+    found = []
+    for rank in ranks:
+        wrong = {name: rank["env"].get(name) for name, value in expected.items() if rank["env"].get(name) != value}
+        detail = ", ".join(f"{name}={have!r} instead of {expected[name]!r}" for name, have in wrong.items())
+        own = needs["api_secrets"] if node == needs["head"] else []
+        but_own = f" but {', '.join(own)} of its API" if own else ""
+        leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
+        # The environment of a start proves a secret that stands in it, and nothing else.
+        blind = rank["source"] != "live"
+        found.append(
+            _blind("proof.env", node, rank)
+            if blind
+            else finding(
+                "proof.env",
+                node,
+                "block" if wrong else "pass",
+                f"rank {rank['pid']}: {detail}." if wrong else f"rank {rank['pid']} carries all {len(expected)} forwarded variables.",
+                measured=wrong,
+                needed={name: expected[name] for name in wrong},
+                remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true" if wrong else "",
+            )
+        )
+        found.append(
+            _blind("proof.secrets", node, rank)
+            if blind and not leaked
+            else finding(
+                "proof.secrets",
+                node,
+                "block" if leaked else "pass",
+                f"rank {rank['pid']} holds {', '.join(leaked)}." if leaked else f"rank {rank['pid']} holds no secret{but_own}.",
+                measured=leaked,
+                needed=[],
+                remedy="the engine copied its environment: report this with the engine's version" if leaked else "",
+            )
+        )
+    return found
+
+
+def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
+    message = f"rank {rank['pid']} does not tell its environment, only that of its start."
+    return finding(id, node, "unknown", message, remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)")
+
+
+def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
+    """Devices, capabilities and memlock as they are in force in the container."""
+    found = []
+    for device in needs["devices"]:
+        there = device in container["devices"]
+        found.append(
+            finding(
+                "proof.device",
+                node,
+                "pass" if there else "block",
+                f"{device} is {'' if there else 'not '}in the container.",
+                needed=device,
+                remedy="" if there else f"the container was made without it: --tags {needs['stage']} -e gb10_allow_restart=true",
+            )
+        )
+    for capability in needs["capabilities"]:
+        there = capability in container["capabilities"]
+        found.append(
+            finding(
+                "proof.capability",
+                node,
+                "pass" if there else "block",
+                f"{capability} is {'' if there else 'not '}in force in the container.",
+                needed=capability,
+                remedy="" if there else f"the container was made without it: --tags {needs['stage']} -e gb10_allow_restart=true",
+            )
+        )
+    have, want = container["memlock_bytes"], needs["memlock"]
+    fits = have == -1 or (want != -1 and have >= want)
+    found.append(
+        finding(
+            "proof.memlock",
+            node,
+            "pass" if fits else "block",
+            f"memlock is {'unlimited' if have == -1 else f'{have} bytes'} in the container.",
+            measured=have,
+            needed=want,
+            remedy="" if fits else "raise the Docker daemon's LimitMEMLOCK, or set gb10_memlock to what this machine allows",
+        )
+    )
+    return found
+
+
+# --- teardown and report ------------------------------------------------------------------------------------------------------
+
+
+def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any]) -> list[Finding]:
+    """Judge that nothing of ``cluster`` is left on a node: no container, no listener on the ports that were asked for, no memory.
+
+    ``memory`` is what ``memory_watch`` answered.
+    """
+    errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
+    if errors:
+        return [finding("teardown.seen", node, "unknown", f"{error['section']}: {error['error']}", remedy="look at the node") for error in errors]
+    left = [container["name"] for container in info["containers"] if container["cluster"] == cluster]
+    found = [
+        finding(
+            "teardown.containers",
+            node,
+            "block" if left else "pass",
+            f"left: {', '.join(left)}." if left else f"no container of {cluster}.",
+            measured=left,
+            needed=[],
+            remedy="run teardown.yml again" if left else "",
+        )
+    ]
+    held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
+    found.append(
+        finding(
+            "teardown.ports",
+            node,
+            "warn" if held else "pass",
+            f"{held}." if held else "nobody listens on its ports.",
+            remedy="it is not ours; stop it if it shall not be there" if held else "",
+        )
+    )
+    return [*found, *on_node(memory["findings"], node)]
+
+
+#: How the message of a node begins that only ended because another one failed (the action plugin of vllm_serve).
+ECHO = "ended because "
+
+
+def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
+    """Say for each node what failed there and what to do, from the results of the failed tasks.
+
+    A node that was lost has no result, and one that only ended because of another says nothing new: both are left out.
+    """
+    said = {node: result for node, result in results.items() if result.get("msg")}
+    causes = {node: result for node, result in said.items() if not str(result["msg"]).startswith(ECHO)}
+    return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
+
+
+def api_url(engine: dict[str, t.Any], address: str) -> str:
+    """Return where others reach the API of a live engine; ``address`` is one of the head's, for an API that listens on all of them."""
+    host = engine["api_address"]
+    return base_url(address if host in WILDCARDS else host, engine["api_port"])
+
+
+def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:
+    """Seconds of each stage, from the times (seconds since the epoch) at which the stages began; the last mark only ends."""
+    began = [(stage, float(mark)) for stage, mark in marks.items() if mark is not None]
+    return {stage: round(following - mark, 1) for (stage, mark), (_next, following) in zip(began, began[1:])}

@@ -1,0 +1,282 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The Docker engine's API: what it answers, and what is made of it, by us and by the SDK."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import pathlib
+import socketserver
+import threading
+import typing as t
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, sdk
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+VERSION = {"Version": "20.10.24+dfsg1", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
+
+# Recorded from engine 20.10: sh -c "echo out; echo problem >&2; sleep 0.2; echo done".
+STREAM = b"\x02\x00\x00\x00\x00\x00\x00\x08problem\n\x01\x00\x00\x00\x00\x00\x00\x04out\n\x01\x00\x00\x00\x00\x00\x00\x05done\n"
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures" / "docker"
+# Both recorded from an engine that gave up what is older than API 1.44.
+MINIMUM_1_44 = (200, (FIXTURES / "recorded_version_minimum_1_44.json").read_bytes())
+TOO_OLD = (400, (FIXTURES / "recorded_too_old.json").read_bytes())
+
+Answer = tuple[int, bytes]
+
+
+@contextlib.contextmanager
+def engine(tmp_path: pathlib.Path, answers: dict[str, Answer | list[Answer]]) -> t.Iterator[tuple[EngineApi, list[str]]]:
+    """An engine that gives recorded answers, and the list of requests it got; an unknown request hangs until the end."""
+    seen: list[str] = []
+    done = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            seen.append(f"{self.command} {self.path}")
+            answer = answers.get(f"{self.command} {self.path.partition('?')[0]}")
+            if answer is None:
+                done.wait(10)
+                return
+            status, body = answer.pop(0) if isinstance(answer, list) else answer
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_DELETE = handle_any
+
+        def address_string(self) -> str:
+            return "unix"
+
+        def log_message(self, *arguments: t.Any) -> None:
+            pass
+
+    class Server(socketserver.ThreadingUnixStreamServer):
+        daemon_threads = True
+
+    path = str(tmp_path / "docker.sock")
+    with Server(path, Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield EngineApi(path, timeout=5), seen
+        finally:
+            done.set()
+            server.shutdown()
+            thread.join()
+
+
+def ok(content: t.Any) -> Answer:
+    return 200, json.dumps(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("newest", "oldest", "expected"),
+    [("1.41", "1.12", "1.41"), ("1.47", "1.24", "1.41"), ("1.52", "1.44", "1.44"), ("1.100", "1.50", "1.50")],
+)
+def test_the_version_is_one_that_both_speak(newest, oldest, expected):
+    assert engine_api.negotiated_version({"ApiVersion": newest, "MinAPIVersion": oldest}) == expected
+
+
+def test_an_engine_too_old_is_refused():
+    with pytest.raises(ClusterError, match="speaks API 1.39; needed is 1.41"):
+        engine_api.negotiated_version({"ApiVersion": "1.39", "MinAPIVersion": "1.12"})
+
+
+@pytest.mark.parametrize("answer", [{}, {"ApiVersion": "new"}, {"ApiVersion": None}, []])
+def test_a_version_that_cannot_be_read_is_unknown(answer):
+    with pytest.raises(UnknownState):
+        engine_api.negotiated_version(answer)
+
+
+def test_demultiplex_separates_the_streams():
+    assert engine_api.demultiplex(STREAM) == ("out\ndone\n", "problem\n")
+
+
+def test_frames_keep_the_order_and_a_cut_end():
+    assert list(engine_api.frames(STREAM[:-3])) == [(2, b"problem\n"), (1, b"out\n"), (1, b"do")]
+
+
+@pytest.mark.parametrize("raw", [b"plain text of a terminal", b"\x01\x00\x00", b"\x07\x00\x00\x00\x00\x00\x00\x01x"])
+def test_output_that_is_no_stream_is_unknown(raw):
+    with pytest.raises(UnknownState):
+        engine_api.demultiplex(raw)
+
+
+def test_get_speaks_the_negotiated_version_and_codes_filters(tmp_path):
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/json": ok([{"Id": "a"}])}) as (api, seen):
+        assert api.containers({"io.gb10.owner": "gb10.cluster"}) == [{"Id": "a"}]
+        assert api.containers({}, all=False) == [{"Id": "a"}]
+    assert seen[0] == "GET /version"
+    assert seen[1] == "GET /v1.41/containers/json?all=1&filters=%7B%22label%22%3A+%5B%22io.gb10.owner%3Dgb10.cluster%22%5D%7D"
+    assert len(seen) == 3
+
+
+def test_an_engine_that_gave_up_our_oldest_version_is_spoken_to_in_its_own(tmp_path):
+    answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.44/containers/json": ok([{"Id": "a"}])}
+    with engine(tmp_path, answers) as (api, seen):
+        assert api.containers({}) == [{"Id": "a"}]
+    assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.44/containers/json"]
+
+
+def test_a_version_given_up_meanwhile_keeps_the_engines_words_and_says_what_to_do(tmp_path):
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": TOO_OLD}) as (api, _seen):
+        with pytest.raises(ClusterError, match="client version 1.41 is too old. Minimum supported API version is 1.44") as caught:
+            api.get("/info")
+    assert caught.value.details["status"] == 400
+    assert "run this again" in caught.value.remedy
+
+
+def test_an_image_that_is_absent_is_none(tmp_path):
+    answers = {"GET /version": ok(VERSION), "GET /v1.41/images/host:5000/a/b:1/json": (404, b'{"message":"No such image: host:5000/a/b:1"}')}
+    with engine(tmp_path, answers) as (api, _seen):
+        assert api.image("host:5000/a/b:1") is None
+
+
+def test_a_container_that_is_absent_is_not_found(tmp_path):
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/x/json": (404, b'{"message":"No such container: x"}')}) as (api, _seen):
+        with pytest.raises(NotFound, match="No such container: x"):
+            api.inspect("x")
+
+
+def test_an_answer_that_is_no_json_is_unknown(tmp_path):
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": (200, b"<html>")}) as (api, _seen):
+        with pytest.raises(UnknownState) as caught:
+            api.get("/info")
+    assert caught.value.details["raw"] == "<html>"
+
+
+def test_an_engine_that_hangs_is_unknown(tmp_path):
+    with engine(tmp_path, {}) as (api, _seen):
+        api.timeout = 0.1
+        with pytest.raises(UnknownState, match="did not answer GET /version within 0.1 s"):
+            api.get("/info")
+
+
+def test_no_engine_names_the_remedy(tmp_path):
+    with pytest.raises(ClusterError, match="no Docker engine answers") as caught:
+        EngineApi(str(tmp_path / "none.sock")).get("/info")
+    assert "systemctl start docker" in caught.value.remedy
+
+
+def test_exec_waits_for_the_exit_code(tmp_path):
+    answers = {
+        "GET /version": ok(VERSION),
+        "POST /v1.41/containers/c/exec": ok({"Id": "e"}),
+        "POST /v1.41/exec/e/start": (200, STREAM),
+        "GET /v1.41/exec/e/json": [ok({"Running": True, "ExitCode": None}), ok({"Running": False, "ExitCode": 3})],
+    }
+    with engine(tmp_path, answers) as (api, _seen):
+        assert api.exec("c", ["sh"], timeout=5, sleep=0.01) == ExecResult(3, "out\ndone\n", "problem\n")
+
+
+def test_exec_in_a_container_that_does_not_run(tmp_path):
+    answers = {"GET /version": ok(VERSION), "POST /v1.41/containers/c/exec": (409, b'{"message":"Container c is not running"}')}
+    with engine(tmp_path, answers) as (api, _seen):
+        with pytest.raises(ClusterError, match="is not running") as caught:
+            api.exec("c", ["sh"], timeout=5)
+    assert caught.value.details["status"] == 409
+
+
+def test_top_lists_host_pids(tmp_path):
+    table = {"Titles": ["PID", "COMMAND"], "Processes": [["17831", "ray"], ["17787", "docker-init"]]}
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/c/top": ok(table)}) as (api, _seen):
+        assert api.top("c") == [17787, 17831]
+
+
+def test_top_of_a_stopped_container_is_empty(tmp_path):
+    answers = {"GET /version": ok(VERSION), "GET /v1.41/containers/c/top": (409, b'{"message":"Container c is not running"}')}
+    with engine(tmp_path, answers) as (api, _seen):
+        assert api.top("c") == []
+
+
+def test_an_archive_is_read_no_further_than_its_limit(tmp_path):
+    content = bytes(1_000_000)
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/c/archive": (200, content)}) as (api, seen):
+        assert api.archive("c", "/tmp/ray", 2_000_000) == content
+        assert 100_000 <= len(api.archive("c", "/tmp/ray", 100_000)) < len(content)
+    assert seen[1] == "GET /v1.41/containers/c/archive?path=%2Ftmp%2Fray"
+
+
+def test_a_throwaway_container_is_removed_even_when_it_hangs(tmp_path):
+    answers = {
+        "GET /version": ok(VERSION),
+        "POST /v1.41/containers/create": (201, b'{"Id":"t"}'),
+        "POST /v1.41/containers/t/start": (204, b""),
+        "DELETE /v1.41/containers/t": (204, b""),
+    }
+    with engine(tmp_path, answers) as (api, seen):
+        with pytest.raises(UnknownState, match="wait within 0.1 s"):
+            api.run_throwaway("image", ["true"], labels={}, timeout=0.1)
+    assert seen[-1] == "DELETE /v1.41/containers/t?force=1&v=1"
+
+
+def test_two_containers_of_one_role_are_refused(tmp_path):
+    entries = [{"Id": f"{letter * 64}", "Names": [f"/{letter}"], "State": "exited"} for letter in "ab"]
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/json": ok(entries)}) as (api, _seen):
+        with pytest.raises(ClusterError, match="has 2 containers labelled as the head of cluster gb10"):
+            engine_api.find_node_container(api, "gb10", "head")
+
+
+def test_no_container_is_none(tmp_path):
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/json": ok([])}) as (api, _seen):
+        assert engine_api.find_node_container(api, "gb10", "head") is None
+
+
+def test_a_missing_sdk_names_the_package(monkeypatch):
+    monkeypatch.setattr(sdk, "SDK_MISSING", ImportError("No module named 'docker'"))
+    with pytest.raises(ClusterError) as caught:
+        sdk.sdk_client("/var/run/docker.sock", 60)
+    assert "python3-docker" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("Error while fetching server API version: Not supported URL scheme http+docker", "does not fit the installed requests"),
+        ("('Connection aborted.', PermissionError(13, 'Permission denied'))", "become"),
+        ("('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))", "systemctl start docker"),
+    ],
+)
+def test_sdk_connection_trouble_has_its_remedy(message, remedy):
+    errors = pytest.importorskip("docker.errors")
+    with pytest.raises(ClusterError) as caught, sdk.sdk_errors("connecting"):
+        raise errors.DockerException(message)
+    assert remedy in caught.value.remedy
+
+
+def test_sdk_refusals_keep_the_engines_words():
+    errors = pytest.importorskip("docker.errors")
+    with pytest.raises(ClusterError, match="starting x: port is taken") as caught, sdk.sdk_errors("starting x"):
+        raise errors.APIError("500 Server Error", explanation="port is taken")
+    assert caught.value.details["detail"] == "port is taken"
+    assert not caught.value.remedy
+
+
+def test_the_sdk_speaks_a_version_that_the_engine_still_answers(tmp_path):
+    pytest.importorskip("docker")
+    answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.45/containers/json": ok([{"Id": "a"}])}
+    with engine(tmp_path, answers) as (api, seen):
+        with contextlib.closing(sdk.sdk_client(api.socket_path, 5)) as client:
+            assert client.api.containers() == [{"Id": "a"}]
+    assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.45/containers/json"]
+
+
+def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
+    docker = pytest.importorskip("docker")
+    with engine(tmp_path, {"GET /v1.41/containers/json": TOO_OLD}) as (api, _seen):
+        with contextlib.closing(docker.APIClient(f"unix://{api.socket_path}", version="1.41")) as client:
+            with pytest.raises(ClusterError, match="listing: client version 1.41 is too old") as caught, sdk.sdk_errors("listing"):
+                client.containers()
+    assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
+    assert "python3-docker" in caught.value.remedy
+    assert caught.value.details["status"] == 400

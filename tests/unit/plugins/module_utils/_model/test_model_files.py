@@ -1,0 +1,201 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Models in a hub cache."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import struct
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CONFIG = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024}
+
+
+def safetensors(size: int = 64) -> bytes:
+    header = json.dumps({"__metadata__": {"format": "pt"}, "a": {"dtype": "BF16", "shape": [size // 4], "data_offsets": [0, size // 2]},
+                         "b": {"dtype": "BF16", "shape": [size // 4], "data_offsets": [size // 2, size]}}).encode()  # fmt: skip
+    return struct.pack("<Q", len(header)) + header + bytes(size)
+
+
+def write(path: pathlib.Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A complete model of two shards, laid out as the hub's client does it: links from the snapshot into the blobs."""
+    repo = tmp_path / "hub/models--org--name"
+    snapshot = repo / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    index = {"metadata": {}, "weight_map": {"a": first, "b": second, "c": first}}
+    files = {
+        "config.json": json.dumps(CONFIG).encode(),
+        "tokenizer.json": b"{}",
+        "model.safetensors.index.json": json.dumps(index).encode(),
+        "model-00001-of-00002.safetensors": safetensors(64),
+        "model-00002-of-00002.safetensors": safetensors(128),
+        "parser.py": b"pass\n",
+    }
+    for name, content in files.items():
+        write(repo / "blobs" / f"sha-{name}", content)
+        (snapshot / name).symlink_to(f"../../blobs/sha-{name}")
+    write(repo / "refs/main", COMMIT.encode())
+    return tmp_path
+
+
+@pytest.fixture
+def snapshot(hub):
+    return hub / "hub/models--org--name/snapshots" / COMMIT
+
+
+def problems(snapshot: pathlib.Path, *side_files: str) -> dict[str, str]:
+    found, _shards, _facts = model_files.examine(str(snapshot), side_files)
+    return {problem.file: problem.id for problem in found}
+
+
+def spoil(snapshot: pathlib.Path, name: str, content: bytes) -> None:
+    (snapshot / name).unlink(missing_ok=True)
+    (snapshot / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("revision", [None, "main", COMMIT])
+def test_a_revision_is_found_by_ref_and_by_commit(hub, snapshot, revision):
+    place = model_files.locate(str(hub), "org/name", revision)
+    assert (place.path, place.revision) == (str(snapshot), COMMIT)
+
+
+def test_what_is_not_there(hub):
+    assert model_files.locate(str(hub), "org/name", "f" * 40).path is None
+    assert model_files.locate(str(hub), "org/name", "v2").path is None
+    assert model_files.locate(str(hub), "org/other", None) == model_files.Place(None, None, None)
+
+
+def test_a_ref_that_names_no_commit_is_unknown(hub):
+    write(hub / "hub/models--org--name/refs/main", b"garble")
+    with pytest.raises(UnknownState, match="does not name a commit"):
+        model_files.locate(str(hub), "org/name", None)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd"])
+def test_paths_stay_inside(hub, snapshot, name):
+    with pytest.raises(ClusterError, match="inside the model"):
+        model_files.locate(str(hub), "org/name", name)
+    with pytest.raises(ClusterError, match="inside the model"):
+        model_files.examine(str(snapshot), [name])
+
+
+def test_a_complete_model(snapshot):
+    found, shards, facts = model_files.examine(str(snapshot), ["parser.py"])
+    assert found == []
+    assert shards == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    assert facts == CONFIG
+    assert model_files.size_bytes(str(snapshot)) == sum(path.stat().st_size for path in snapshot.iterdir())
+
+
+def test_a_model_of_one_file(snapshot):
+    for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        (snapshot / name).unlink()
+    assert problems(snapshot) == {"model.safetensors": "missing"}
+    (snapshot / "model.safetensors").write_bytes(safetensors())
+    assert problems(snapshot) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (safetensors()[:-1], "its header says"),
+        (safetensors() + b"x", "its header says"),
+        (safetensors()[:20], "cut off inside its header"),
+        (b"abc", "no header"),
+        (b"", "is empty"),
+        (struct.pack("<Q", 2) + b"{}", None),
+        (struct.pack("<Q", 2) + b"[]", "no JSON object"),
+        (struct.pack("<Q", 3) + b"{x}", "cannot be read"),
+        (struct.pack("<Q", 9) + b'{"a": {}}', "no offsets"),
+        (struct.pack("<Q", 2**40) + b"{}", "no safetensors file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git LFS pointer"),
+    ],
+)
+def test_weight_files_are_as_long_as_their_header_says(tmp_path, content, fault):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    found = model_files.safetensors_fault(str(path))
+    assert found is None if fault is None else fault in found
+
+
+def test_a_shard_that_was_cut_off(snapshot):
+    spoil(snapshot, "model-00002-of-00002.safetensors", safetensors(128)[:-7])
+    assert problems(snapshot) == {"model-00002-of-00002.safetensors": "size"}
+
+
+def test_a_shard_that_is_missing_empty_or_dangling(hub, snapshot):
+    (snapshot / "model-00001-of-00002.safetensors").unlink()
+    spoil(snapshot, "model-00002-of-00002.safetensors", b"")
+    (hub / "hub/models--org--name/blobs/sha-parser.py").unlink()
+    assert problems(snapshot, "parser.py") == {
+        "model-00001-of-00002.safetensors": "missing",
+        "model-00002-of-00002.safetensors": "empty",
+        "parser.py": "dangling",
+    }
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b""])
+def test_a_config_that_cannot_be_used(snapshot, content):
+    spoil(snapshot, "config.json", content)
+    found, _shards, facts = model_files.examine(str(snapshot), [])
+    assert [problem.file for problem in found] == ["config.json"]
+    assert set(facts.values()) == {None}
+
+
+@pytest.mark.parametrize("content", [b"{", b"{}", b'{"weight_map": {}}', b'{"weight_map": {"a": 1}}'])
+def test_an_index_that_cannot_be_used(snapshot, content):
+    spoil(snapshot, "model.safetensors.index.json", content)
+    assert problems(snapshot) == {"model.safetensors.index.json": "not_json"}
+
+
+def test_an_index_that_leads_outside(snapshot):
+    spoil(snapshot, "model.safetensors.index.json", b'{"weight_map": {"a": "../../../secret"}}')
+    with pytest.raises(ClusterError, match="inside the model"):
+        problems(snapshot)
+
+
+def test_tokenizers(snapshot):
+    (snapshot / "tokenizer.json").unlink()
+    assert problems(snapshot) == {"tokenizer.json": "missing"}
+    (snapshot / "vocab.json").write_bytes(b"{}")
+    assert problems(snapshot) == {"tokenizer.json": "missing"}
+    (snapshot / "merges.txt").write_bytes(b"a b")
+    assert problems(snapshot) == {}
+
+
+def test_downloads_that_did_not_finish(hub):
+    repo = hub / "hub/models--org--name"
+    assert model_files.incomplete_blobs(str(repo)) == []
+    write(repo / "blobs/abc.incomplete", b"x")
+    assert model_files.incomplete_blobs(str(repo)) == ["abc.incomplete"]
+    assert model_files.incomplete_blobs(None) == []
+
+
+def test_facts_of_a_model_with_several_parts():
+    facts = model_files.facts({"architectures": ["Multi"], "text_config": {"num_attention_heads": 32, "architectures": ["Inner"]}})
+    assert facts["architectures"] == ["Multi"] and facts["num_attention_heads"] == 32 and facts["num_key_value_heads"] is None
+
+
+def test_a_file_that_may_not_be_read_is_unknown(snapshot, monkeypatch):
+    def denied(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", denied)
+    with pytest.raises(UnknownState, match="Permission denied") as caught:
+        model_files.examine(str(snapshot), [])
+    assert "become" in caught.value.remedy

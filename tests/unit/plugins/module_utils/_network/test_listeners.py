@@ -1,0 +1,115 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who listens on a port: the kernel's tables, and a process tree as they see it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
+
+# Recorded: a Ray head in a container, and a machine with a Ray head on host network.
+RECORDED = pathlib.Path(__file__).parents[3] / "fixtures" / "ray"
+
+OUTER = "72901a9e0c18d3b1c0a5f2f6c9b4e1d05a1b2c3d4e5f60718293a4b5c6d7e8f9"
+INNER = "3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c"
+
+
+def test_parse_tcp_lists_listening_sockets_alone():
+    text = (RECORDED / "proc_net_tcp").read_text()
+    assert listeners.parse_tcp(text)[:3] == [
+        listeners.Socket("0.0.0.0", 44227, 182279),
+        listeners.Socket("0.0.0.0", 44217, 180152),
+        listeners.Socket("172.17.0.4", 34393, 182060),
+    ]
+
+
+def test_parse_tcp6_writes_mapped_addresses_as_ipv4():
+    found = listeners.parse_tcp((RECORDED / "proc_net_tcp6").read_text())
+    assert len(found) == 7
+    assert ("::1", 18555) in [(entry.address, entry.port) for entry in found]
+    assert ("172.17.0.1", 20106) in [(entry.address, entry.port) for entry in found]
+
+
+@pytest.mark.parametrize("line", ["0: nonsense", "0: 0100007F:18EB x 0A", "0: 0100007F:zz 0:0 0A 0:0 0:0 0 0 0 1"])
+def test_parse_tcp_refuses_another_shape(line):
+    with pytest.raises(UnknownState) as caught:
+        listeners.parse_tcp(f"header\n{line}\n")
+    assert caught.value.details["raw"] == line
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"),
+    [
+        ("0::/user.slice/user-1000.slice\n", ""),
+        (f"0::/system.slice/docker-{INNER}.scope\n", INNER),
+        (f"13:hugetlb:/docker/{INNER}\n1:name=systemd:/docker/{INNER}\n", INNER),
+        (f"4:memory:/docker/{OUTER}/docker/{INNER}\n", INNER),
+        (f"0::/docker/{OUTER}/system.slice/docker-{INNER}.scope\n", INNER),
+    ],
+)
+def test_container_id_is_the_innermost(cgroup, expected):
+    assert listeners.container_id(cgroup) == expected
+
+
+def proc_tree(root: pathlib.Path) -> str:
+    """A node with a Ray head in a container (pid 17833) and a socket whose process is hidden."""
+    (root / "net").mkdir()
+    header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    tail = "00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0"
+    (root / "net" / "tcp").write_text(f"{header}   0: 00000000:18EB {tail} 23784 1\n   1: 0100007F:4E84 {tail} 99999 1\n   2: 00000000:0016 {tail} 11 1\n")
+    (root / "stat").write_text("cpu 1 2 3\nbtime 1795220000\nprocesses 5\n")
+    process = root / "17833"
+    (process / "fd").mkdir(parents=True)
+    os.symlink("/dev/null", process / "fd" / "0")
+    os.symlink("socket:[23784]", process / "fd" / "9")
+    (process / "comm").write_text("gcs_client_io_s\n")
+    (process / "cmdline").write_text("/usr/lib/ray/gcs_server\0--gcs_server_port=6379\0")
+    (process / "stat").write_text(f"17833 (gcs) server (x)) S 1 {' '.join('0' * 17)} {243669 * os.sysconf('SC_CLK_TCK') // 100} 1067261952 0\n")
+    (process / "cgroup").write_text(f"0::/system.slice/docker-{INNER}.scope\n")
+    return str(root)
+
+
+def test_listeners_name_process_start_and_container(tmp_path):
+    assert listeners.listeners([6379, 20100], proc_tree(tmp_path)) == [
+        {
+            "port": 6379,
+            "address": "0.0.0.0",
+            "pid": 17833,
+            "process": "gcs_server",
+            "cmdline": "/usr/lib/ray/gcs_server --gcs_server_port=6379",
+            "since": "2026-11-21T00:53:56Z",
+            "container": INNER,
+        },
+        {"port": 20100, "address": "127.0.0.1", "pid": None, "process": "", "cmdline": "", "since": "", "container": ""},
+    ]
+
+
+def test_listeners_of_free_ports_are_none(tmp_path):
+    assert listeners.listeners([8000], proc_tree(tmp_path)) == []
+
+
+def test_what_is_gone_is_empty(tmp_path):
+    root = proc_tree(tmp_path)
+    assert listeners.command_line(4, root) == ""
+    assert listeners.started_at(4, root) == ""
+
+
+def test_answers_tells_a_listener_from_a_closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert listeners.answers("127.0.0.1", port, 5) == ""
+    assert listeners.answers("127.0.0.1", port, 5) == "Connection refused"
+
+
+def test_answers_finds_own_socket_in_the_real_proc():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert [entry["pid"] for entry in listeners.listeners([port])] == [os.getpid()]

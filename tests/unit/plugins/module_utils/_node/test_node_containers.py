@@ -1,0 +1,388 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node's container: fields, digest, comparison, plan, and what is told when it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._node import node_containers as nc
+
+FIELDS = {
+    "image": "local/vllm-ray:26.05",
+    "image_id": "sha256:aaa",
+    "env": {"NCCL_NET": "IB", "VLLM_X": "1"},
+    "secret_files": {"ray_token": "/etc/gb10/secrets/ray_token"},
+    "devices": ["/dev/infiniband"],
+    "gpus": "all",
+    "capabilities": ["IPC_LOCK"],
+    "ulimits": {"memlock": -1, "stack": 67108864},
+    "shm_size": "10g",
+    "ipc_host": False,
+    "mounts": [{"source": "/srv/hub", "target": "/root/.cache/huggingface", "read_only": False}],
+}
+
+
+def unit(**fields):
+    merged = {**FIELDS, **fields}
+    return nc.Unit(
+        cluster="gb10",
+        role="head",
+        fields=merged,
+        absent_means=nc.ABSENT_MEANS,
+        entrypoint=["ray"],
+        command=["start", "--block"],
+        env=merged["env"],
+        mounts=[*nc.secret_mounts(merged["secret_files"]), *merged["mounts"]],
+    )
+
+
+def current(status="running", fields=None, digest=None, **other):
+    kept = FIELDS if fields is None else fields
+    values = {"exit_code": 0, "oom_killed": False, "started_at": "2026-11-21T01:57:53.754100254Z", **other}
+    return nc.Current(
+        id="3ff22d443798" + "0" * 52, name="gb10-gb10-head", status=status, fields=kept, digest=digest or nc.digest(kept, nc.ABSENT_MEANS), **values
+    )
+
+
+# -- digest and comparison -------------------------------------------------------------------------------------------
+
+
+def test_digest_is_versioned_and_heeds_no_order():
+    turned = dict(reversed([(name, dict(reversed(value.items())) if isinstance(value, dict) else value) for name, value in FIELDS.items()]))
+    assert nc.digest(turned, nc.ABSENT_MEANS) == nc.digest(FIELDS, nc.ABSENT_MEANS)
+    assert nc.digest(FIELDS, nc.ABSENT_MEANS).startswith("1:")
+    assert len(nc.digest(FIELDS, nc.ABSENT_MEANS)) == 2 + 64
+
+
+def test_digest_does_not_move_between_versions_of_the_collection():
+    # Whoever changes this value restarts every cluster of every user at the next upgrade.
+    assert nc.digest(FIELDS, nc.ABSENT_MEANS) == "1:caae362d4573d620f1b39c400f4b406f72620faa573975886e685bb9d6d79036"
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_every_field_counts(name):
+    other = {**FIELDS, name: {"A": "b"} if isinstance(FIELDS[name], dict) else "other"}
+    assert nc.digest(other, nc.ABSENT_MEANS) != nc.digest(FIELDS, nc.ABSENT_MEANS)
+    assert nc.compare(FIELDS, other, nc.ABSENT_MEANS)
+
+
+def test_a_field_that_the_old_container_lacks_equals_its_default():
+    absent = {**nc.ABSENT_MEANS, "new_option": "plain"}
+    upgraded = dataclasses.replace(unit(new_option="plain"), absent_means=absent)
+    assert upgraded.digest == unit().digest
+    assert nc.changes(current(), upgraded) == {}
+    # Also when an old version had made its digests in another way.
+    assert nc.changes(current(digest="0:0123"), upgraded) == {}
+
+
+def test_a_field_that_the_old_container_lacks_differs_when_it_is_set():
+    absent = {**nc.ABSENT_MEANS, "new_option": "plain"}
+    assert nc.changes(current(), dataclasses.replace(unit(new_option="fancy"), absent_means=absent)) == {"new_option": ("plain", "fancy")}
+
+
+def test_a_field_of_a_newer_version_is_left_alone():
+    assert nc.changes(current(fields={**FIELDS, "from_the_future": 1}), unit()) == {}
+
+
+def test_differences_name_each_variable():
+    wanted = unit(env={"NCCL_NET": "IB", "VLLM_X": "2", "VLLM_Y": "1"}, ulimits={"memlock": -1})
+    assert nc.changes(current(), wanted) == {"env.VLLM_X": ("1", "2"), "env.VLLM_Y": (None, "1"), "ulimits.stack": (67108864, None)}
+
+
+def test_an_image_replaced_under_its_tag_is_a_difference():
+    assert nc.changes(current(), unit(image_id="sha256:bbb")) == {"image_id": ("sha256:aaa", "sha256:bbb")}
+
+
+def test_differences_in_words_are_short():
+    text = nc.difference_text({"env.B": (None, "x" * 100), "env.A": ("1", None)})
+    assert text == f'env.A "1" -> nothing, env.B nothing -> "{"x" * 56}...'
+
+
+def test_labels_carry_digest_and_fields():
+    labels = unit().labels
+    assert labels["io.gb10.owner"] == "gb10.cluster"
+    assert labels["io.gb10.spec"] == nc.digest(FIELDS, nc.ABSENT_MEANS)
+    assert json.loads(labels["io.gb10.fields"]) == FIELDS
+
+
+# -- what is there ---------------------------------------------------------------------------------------------------
+
+
+def inspected(labels):
+    state = {"Status": "exited", "ExitCode": 137, "OOMKilled": True, "StartedAt": "2026-11-21T01:57:53.754100254Z"}
+    return {"Id": "i", "Name": "/gb10-gb10-head", "State": state, "Config": {"Labels": labels}}
+
+
+def test_current_is_read_from_the_labels():
+    found = nc.current_of(inspected(unit().labels))
+    assert (found.name, found.status, found.exit_code, found.oom_killed) == ("gb10-gb10-head", "exited", 137, True)
+    assert found.fields == FIELDS
+    assert not found.running
+    assert not found.holds_processes
+
+
+def test_the_uptime_is_that_of_the_first_process(monkeypatch):
+    found = nc.current_of(inspected(unit().labels))
+    assert found.uptime() == 0
+    began = nc.launcher.process(os.getpid()).start_ticks / os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(nc, "boot_seconds", lambda: began + 100)
+    assert dataclasses.replace(found, pid=os.getpid()).uptime() == pytest.approx(100)
+    assert dataclasses.replace(found, pid=2**30).uptime() == 0
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]", "io.gb10.spec": "1:abc"}])
+def test_a_container_with_labels_that_tell_nothing_is_replaced(labels):
+    found = nc.current_of(inspected(labels))
+    assert (found.readable, found.fields, found.digest) == (False, {}, "")
+    running = dataclasses.replace(found, status="running", exit_code=0)
+    assert nc.replacement_reason(running, nc.changes(running, unit())) == "container of ours has labels that do not tell what it was made of"
+    assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
+
+
+def test_an_image_id_is_shown_as_docker_shows_it():
+    before, after = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    assert nc.difference_text({"image_id": (before, after)}) == 'image_id "sha256:aaaaaaaaaaaa" -> "sha256:bbbbbbbbbbbb"'
+    assert nc.difference_text({"x": (None, "sha256:of nothing")}) == 'x nothing -> "sha256:of nothing"'
+
+
+@pytest.mark.parametrize(
+    ("words", "going"),
+    [
+        ("removal of container 4f66ad9a0b2e is already in progress", True),
+        ("You cannot remove a running container 4f66ad9a0b2e. Stop the container before attempting removal or force remove", False),
+    ],
+)
+def test_a_removal_of_somebody_else_is_known_by_dockers_words(words, going):
+    assert nc.under_removal(ClusterError(f"removing container 4f66ad9a0b2e: {words}", detail=words)) is going
+
+
+# -- plan ------------------------------------------------------------------------------------------------------------
+
+REPLACE = ["remove", "create", "start"]
+
+
+@pytest.mark.parametrize(
+    ("state", "container", "changed", "verbs", "reason"),
+    [
+        ("started", None, (), ["create", "start"], "no container"),
+        ("started", current(), (), [], ""),
+        ("started", current(), ("env.VLLM_X", "env.A"), ["stop", *REPLACE], "changed: env.A, env.VLLM_X"),
+        ("started", current("paused"), (), ["stop", *REPLACE], "container of ours was paused"),
+        ("started", current("exited", exit_code=1), (), REPLACE, "container of ours had exited with code 1"),
+        ("started", current("exited", exit_code=137, oom_killed=True), ("gpus",), REPLACE, "container of ours had exited with code 137, out of memory"),
+        ("started", current("created"), (), REPLACE, "container of ours was created but never started"),
+        ("started", current("dead"), (), REPLACE, "container of ours was dead"),
+        ("stopped", None, (), [], ""),
+        ("stopped", current(), (), ["stop"], "state stopped"),
+        ("stopped", current("exited"), (), [], ""),
+        ("stopped", current("created"), (), [], ""),
+        ("absent", None, (), [], ""),
+        ("absent", current(), (), ["stop", "remove"], "state absent"),
+        ("absent", current("exited"), (), ["remove"], "state absent"),
+    ],
+)
+def test_plan(state, container, changed, verbs, reason):
+    steps = nc.plan(state, "gb10-gb10-head", container, changed)
+    assert [step.verb for step in steps] == verbs
+    assert (steps[0].reason if steps else "") == reason
+
+
+def test_actions_read_well():
+    assert [str(step) for step in nc.plan("started", "gb10-gb10-head", None)] == ["create gb10-gb10-head (no container)", "start gb10-gb10-head"]
+
+
+def test_session_is_another_after_another_start():
+    first = nc.session("a", "2026-11-21T01:57:53Z")
+    assert len(first) == 16
+    assert first != nc.session("a", "2026-11-21T01:57:54Z")
+    assert first != nc.session("b", "2026-11-21T01:57:53Z")
+
+
+def test_snapshot_has_one_shape():
+    assert nc.snapshot("absent", {}) == {"state": "absent", "fields": {}}
+    assert nc.snapshot("running", FIELDS)["fields"]["env.NCCL_NET"] == "IB"
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_create_arguments():
+    assert nc.create_arguments(unit()) == {
+        "image": "local/vllm-ray:26.05",
+        "name": "gb10-gb10-head",
+        "entrypoint": ["ray"],
+        "command": ["start", "--block"],
+        "environment": {"NCCL_NET": "IB", "VLLM_X": "1"},
+        "labels": unit().labels,
+        "network_mode": "host",
+        "init": True,
+        "devices": ["/dev/infiniband:/dev/infiniband:rwm"],
+        "device_requests": [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}],
+        "cap_add": ["IPC_LOCK"],
+        "ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}, {"Name": "stack", "Soft": 67108864, "Hard": 67108864}],
+        "mounts": [
+            {"Type": "bind", "Source": "/etc/gb10/secrets/ray_token", "Target": "/run/secrets/gb10/ray_token", "ReadOnly": True},
+            {"Type": "bind", "Source": "/srv/hub", "Target": "/root/.cache/huggingface", "ReadOnly": False},
+        ],
+        "log_config": {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}},
+        "shm_size": "10g",
+    }
+
+
+def test_host_ipc_takes_the_place_of_shm():
+    arguments = nc.create_arguments(unit(ipc_host=True, shm_size=""))
+    assert arguments["ipc_mode"] == "host"
+    assert "shm_size" not in arguments
+
+
+def test_the_sdk_understands_the_arguments():
+    models = pytest.importorskip("docker.models.containers")
+    config = models._create_container_args({**nc.create_arguments(unit()), "version": "1.41"})["host_config"]
+    assert config["DeviceRequests"] == [{"Driver": "nvidia", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}]
+    assert config["Devices"] == [{"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband", "CgroupPermissions": "rwm"}]
+    assert config["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "50m", "max-file": "3"}}
+    assert config["ShmSize"] == 10 * 1024**3
+    assert config["Mounts"][0]["ReadOnly"] is True
+    assert not config.get("Privileged")
+    assert not config.get("RestartPolicy")
+    assert not config.get("AutoRemove")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "request_"),
+    [
+        ("none", []),
+        ([], []),
+        ("all", [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}]),
+        ([0, "GPU-1f2e"], [{"driver": "nvidia", "device_ids": ["0", "GPU-1f2e"], "capabilities": [["gpu"]]}]),
+    ],
+)
+def test_device_requests(gpus, request_):
+    assert nc.device_requests(gpus) == request_
+
+
+def test_environment_is_text():
+    assert nc.environment({"B": 1, "A": "x", "C": 0.5}) == {"A": "x", "B": "1", "C": "0.5"}
+
+
+@pytest.mark.parametrize("value", [True, None, ["a"], {"a": 1}])
+def test_environment_refuses_what_has_no_one_spelling(value):
+    with pytest.raises(ClusterError, match="env X is"):
+        nc.environment({"X": value})
+
+
+# -- secrets and devices ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_secret_of_its_owner_alone_is_fine(tmp_path, mode):
+    path = tmp_path / "secret"
+    path.write_text("x")
+    path.chmod(mode)
+    nc.check_secret_file("ray_token", str(path))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_a_secret_that_others_can_read_is_refused(tmp_path, mode):
+    path = tmp_path / "secret"
+    path.write_text("x")
+    path.chmod(mode)
+    with pytest.raises(ClusterError, match=f"has mode {mode:04o}; needed is 0600") as caught:
+        nc.check_secret_file("ray_token", str(path))
+    assert caught.value.remedy == f"chmod 0600 {path}"
+
+
+def test_a_secret_must_be_a_file(tmp_path):
+    with pytest.raises(ClusterError, match="No such file"):
+        nc.check_secret_file("ray_token", str(tmp_path / "none"))
+    with pytest.raises(ClusterError, match="is no file"):
+        nc.check_secret_file("ray_token", str(tmp_path))
+
+
+def test_a_missing_device_is_named(tmp_path):
+    nc.check_devices(["/dev/null", "/dev/null:/dev/zero:r"])
+    with pytest.raises(ClusterError, match="has no /dev/no-such-device") as caught:
+        nc.check_devices(["/dev/no-such-device"])
+    assert "gb10_container_devices" in caught.value.remedy
+
+
+# -- what is told ----------------------------------------------------------------------------------------------------
+
+# Recorded from engine 20.10 and its init program.
+RECORDED_REFUSALS = {
+    'could not select device driver "nvidia" with capabilities: [[gpu]]': ("knows no NVIDIA runtime", "gb10_container_gpus"),
+    "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
+    "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown": ("may not grant", "gb10_memlock"),
+    "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is not there", "Create it"),
+    'Conflict. The container name "/gb10-gb10-head" is already in use by container "2ed9".': ("not ours", "gb10_cluster_name"),
+    'OCI runtime create failed: exec: "ray": executable file not found in $PATH: unknown': ("holds no `ray` program", "image.layers: [ray]"),
+}
+
+
+@pytest.mark.parametrize("detail", sorted(RECORDED_REFUSALS))
+def test_refusals_of_the_engine(detail):
+    message, remedy = RECORDED_REFUSALS[detail]
+    error = nc.refusal("starting container x", unit(), ClusterError(f"starting container x: {detail}", detail=detail))
+    assert message in str(error)
+    assert remedy in error.remedy
+    assert error.details["detail"] == detail
+
+
+def test_an_unknown_refusal_keeps_the_engines_words():
+    error = nc.refusal("starting container x", unit(), ClusterError("starting container x: odd", detail="odd", status=500))
+    assert (str(error), error.details["detail"]) == ("starting container x: odd", "odd")
+
+
+def test_a_missing_program_shows_in_the_log_of_the_init_program():
+    error = nc.died(current("exited", exit_code=127), "spark-1", "base:1", "[FATAL tini (7)] exec ray failed: No such file or directory\n")
+    assert str(error).startswith("image base:1 holds no `ray` program")
+
+
+LOG = """2026-11-21 02:11:52,292 INFO scripts.py:1234 -- Local node IP: 192.0.2.2
+Traceback (most recent call last):
+  File "/usr/local/bin/ray", line 4, in <module>
+    sys.exit(main())
+             ^^^^^^
+RuntimeError: Version mismatch: The cluster was started with:
+    Ray: 2.60.0
+    Python: 3.12.3
+This process on node 192.0.2.2 was started with:
+    Ray: 2.59.0
+    Python: 3.12.3
+"""
+
+
+def test_a_death_tells_code_and_last_words():
+    error = nc.died(current("exited", exit_code=1), "spark-2", "base:1", LOG)
+    assert str(error) == (
+        "container gb10-gb10-head on spark-2 ended with exit code 1; its log ends:\n"
+        "2026-11-21 02:11:52,292 INFO scripts.py:1234 -- Local node IP: 192.0.2.2\nRuntimeError: Version mismatch: The cluster was started with:\n"
+        "    Ray: 2.60.0\n    Python: 3.12.3\nThis process on node 192.0.2.2 was started with:\n    Ray: 2.59.0\n    Python: 3.12.3"
+    )
+    assert error.remedy == "Give every node the same image: run the play with --tags image."
+    assert error.details == {
+        "node": "spark-2", "container": "gb10-gb10-head", "exit_code": 1, "oom_killed": False, "log": LOG,
+    }  # fmt: skip
+
+
+def test_a_death_for_lack_of_memory_says_so():
+    error = nc.died(current("exited", exit_code=137, oom_killed=True), "spark-2", "base:1", "")
+    assert str(error).endswith("ended with exit code 137, killed for lack of memory; its log is empty")
+    assert error.remedy == "Read its whole log: docker logs gb10-gb10-head"
+
+
+def test_last_words_are_bounded():
+    assert nc.last_words("\n".join(f"line {number}" for number in range(20)), lines=2) == "line 18\nline 19"
+    assert nc.last_words("x" * 1000, length=10) == "x" * 10
+
+
+def test_surplus_logs_are_the_oldest():
+    assert nc.surplus_logs([(float(age), f"log{age}") for age in (3, 1, 7, 2, 5, 6, 4)], keep=5) == ["log2", "log1"]

@@ -1,0 +1,89 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who counts as serving, by command line, title and the state of our engines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["ray::RayWorkerWrapper.execute_method"],
+        ["ray::RayWorkerProc"],
+        ["VLLM::EngineCore"],
+        ["VLLM::Worker_TP1"],
+        ["sglang::scheduler"],
+        ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "org/name", "--port", "8000"],
+        ["vllm", "serve", "org/name"],
+        ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"],
+        ["python", "-m", "sglang.launch_server"],
+    ],
+)
+def test_engines_and_ranks_serve(argv):
+    assert engines.serves(argv)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        [""],
+        ["grep", "vllm", "serve"],
+        ["docker", "exec", "node", "vllm", "serve", "org/name"],
+        ["bash", "-c", "vllm serve org/name"],
+        ["python3"],
+        ["python3", "-m"],
+        ["python3", "-m", "pip", "download", "vllm"],
+        ["python3", "/opt/gb10/launch/launcher.py", "start"],
+        ["vllm", "bench", "serve"],
+        ["ray::IDLE"],
+        ["/opt/ray/raylet"],
+    ],
+)
+def test_others_do_not(argv):
+    assert not engines.serves(argv)
+
+
+def process(proc, pid, argv, stat=""):
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in argv))
+    (proc / str(pid) / "stat").write_text(stat or f"{pid} (x) S 1 " + "0 " * 40)
+    (proc / str(pid) / "status").write_text(f"NSpid:\t{pid}\t7\n")
+
+
+def test_processes_that_serve_are_named(tmp_path):
+    process(tmp_path, 10, ["bash"])
+    process(tmp_path, 12, ["VLLM::Worker_TP1"])
+    process(tmp_path, 9, ["python3", "/usr/local/bin/vllm", "serve", "x" * 100])
+    (tmp_path / "13").mkdir()
+    found = engines.serving(str(tmp_path / "none"), str(tmp_path))
+    assert [text.rpartition(" (pid ")[2] for text in found] == ["9)", "12)"]
+    assert len(found[0]) < 80 and found[1].startswith("VLLM::Worker_TP1")
+
+
+def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
+    proc, state = tmp_path / "proc", tmp_path / "state"
+    process(proc, 4711, ["renamed"], "4711 (x) S 1 " + "0 " * 17 + "555 " + "0 " * 30)
+    for cluster, ticks in (("a", 555), ("b", 556)):
+        (state / cluster / "run").mkdir(parents=True)
+        note = {"run_id": f"run-{cluster}", "pid": 7, "start_ticks": ticks, "started_at": 1.0, "log_path": "/var/log/gb10/engine/x.log"}
+        note.update(container_start=1, boot_id="b")
+        (state / cluster / "run/run.json").write_text(json.dumps(note))
+    assert engines.serving(str(state), str(proc)) == ["the engine of cluster a (run run-a, pid 4711)"]
+
+
+def test_a_state_file_that_is_no_json_is_unknown(tmp_path):
+    (tmp_path / "a/run").mkdir(parents=True)
+    (tmp_path / "a/run/run.json").write_text("{")
+    (tmp_path / "proc").mkdir()
+    with pytest.raises(UnknownState):
+        engines.serving(str(tmp_path), str(tmp_path / "proc"))

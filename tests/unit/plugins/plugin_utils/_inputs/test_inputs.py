@@ -1,0 +1,532 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is said about the inputs of a play. The plays themselves are in tests/integration/test_inputs.py."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+
+ROOT = Path(__file__).resolve().parents[5]
+DEFAULTS = yaml.safe_load((ROOT / "roles" / "gb10" / "defaults" / "main.yml").read_text(encoding="utf-8"))
+
+#: The settings as they are evaluated for a host of a good inventory.
+GOOD = {
+    **DEFAULTS,
+    "gb10_head_host": "spark-1",
+    "gb10_worker_hosts": ["spark-2"],
+    "gb10_fabric_address": "192.168.100.1",
+    "gb10_fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"],
+    "gb10_control_interface": "enp1s0f0np0",
+    "gb10_rdma_devices": ["rocep1s0f0"],
+    "gb10_api_address": "192.168.100.1",
+    "gb10_api_key_file": "",
+    "gb10_hf_token_file": "",
+    "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
+    "gb10_preflight_path": "/home/nvidia/.cache/gb10/gb10-preflight.json",
+    "gb10_fabric_path": "/home/nvidia/.cache/gb10/gb10-fabric.json",
+}
+
+
+def judged(change=None, failures=None, login=None, names=()):
+    """The findings about one host whose settings are good but for ``change``."""
+    return inputs.judge_host("spark-1", {**GOOD, **(change or {})}, failures or {}, login or {}, names)["findings"]
+
+
+def stopping(findings):
+    return {finding["id"] for finding in findings if finding["verdict"] in ("block", "unknown")}
+
+
+def test_good_settings_raise_nothing():
+    answer = inputs.judge_host("spark-1", GOOD, {}, {}, list(GOOD))
+    assert answer["findings"] == []
+    assert answer["profile"]["id"] == "nemotron_3_super_tp2"
+    assert answer["settings"]["gb10_api_port"] == 8000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gb10_api_port": "8000"},
+        {"gb10_allow_restart": "yes"},
+        {"gb10_allow_restart": "false"},
+        {"gb10_container_gpus": [0, "GPU-1"]},
+        {"gb10_container_gpus": "none"},
+        {"gb10_shm_size": "512MB"},
+        {"gb10_hf_endpoint": "https://hub.example.lan/mirror"},
+        {"gb10_hf_token": "hf_x"},
+        {"gb10_rdma_devices": []},
+        {"gb10_memlock": 8388608},
+        {"gb10_env": {"NCCL_DEBUG": "INFO", "TOKENIZERS_PARALLELISM": False, "OMP_NUM_THREADS": 1}},
+        {"gb10_host_env": {"VLLM_HOST_IP": "192.168.100.1"}},
+        {"gb10_env": {"NCCL_NET": "Socket"}, "gb10_fabric_fallback": "tcp"},
+        {"gb10_serve_arguments": {"max-model-len": 4096, "kv_cache_dtype": None}},
+        {"gb10_state_dir": "/data/gb10", "gb10_log_dir": "/data/gb10/log", "gb10_secrets_dir": "/data/gb10/secrets", "gb10_hf_home": "/data/gb10/hf"},
+        {"gb10_silenced": ["disk.free"]},
+        {"gb10_rules": {"memory.swap": {"most_mb": 4096, "verdict": "warn", "why": "old pages"}}},
+    ],
+)
+def test_what_is_fine(change):
+    assert judged(change) == []
+
+
+BAD = [
+    # types
+    ({"gb10_api_port": "eight"}, "input.type", "gb10_api_port: is the text 'eight'; expected a whole number."),
+    ({"gb10_api_port": 80.5}, "input.type", "gb10_api_port: is the number '80.5'"),
+    ({"gb10_api_port": True}, "input.type", "gb10_api_port: is true; expected a whole number."),
+    ({"gb10_ray_version": 2.6}, "input.type", "gb10_ray_version: is the number '2.6'; expected text."),
+    ({"gb10_cluster_name": 7}, "input.type", "gb10_cluster_name: is the number '7'; expected text."),
+    ({"gb10_allow_restart": "maybe"}, "input.type", "gb10_allow_restart: is the text 'maybe'; expected true or false."),
+    ({"gb10_fabric_interfaces": "eth1"}, "input.type", "gb10_fabric_interfaces: is the text 'eth1'; expected a list of texts."),
+    ({"gb10_fabric_interfaces": [{"name": "eth1"}]}, "input.type", "gb10_fabric_interfaces: is a list of more than texts; expected a list of texts."),
+    ({"gb10_env": ["A=1"]}, "input.type", "gb10_env: is a list; expected a mapping."),
+    ({"gb10_env": {1: "x"}}, "input.type", "gb10_env: is a mapping with names that are no texts; expected a mapping."),
+    ({"gb10_hf_home": None}, "input.type", "gb10_hf_home: has no value; expected text."),
+    ({"gb10_hf_token": 12345}, "input.type", "gb10_hf_token: is the number; expected text."),
+    ({"gb10_fabric_fallback": "rdma"}, "input.choice", "gb10_fabric_fallback: is 'rdma'; expected none or tcp."),
+    # numbers
+    ({"gb10_stop_grace": 0}, "input.range", "gb10_stop_grace: is 0; expected 1 or more."),
+    ({"gb10_stop_grace": -5}, "input.range", "gb10_stop_grace: is -5; expected 1 or more."),
+    ({"gb10_serve_timeout": "-1"}, "input.range", "gb10_serve_timeout: is -1; expected 30 or more."),
+    ({"gb10_disk_floor_gib": -1}, "input.range", "gb10_disk_floor_gib: is -1; expected 0 or more."),
+    ({"gb10_ray_gpus": 0}, "input.range", "gb10_ray_gpus: is 0; expected 1 to 16."),
+    ({"gb10_object_store_memory": 1}, "input.range", "gb10_object_store_memory: is 1; expected 78643200 or more."),
+    ({"gb10_memlock": 0}, "input.range", "gb10_memlock: is 0; expected -1 (unlimited) or 65536"),
+    # ports
+    ({"gb10_api_port": 80}, "input.port", "gb10_api_port: 80 is out of range; expected 1024 to 65535."),
+    ({"gb10_ray_port": 70000}, "input.port", "gb10_ray_port: 70000 is out of range"),
+    ({"gb10_api_port": 6379}, "input.same_port", "gb10_ray_port and gb10_api_port are both 6379."),
+    ({"gb10_ray_port_range": "20100"}, "input.port_range", "gb10_ray_port_range: is '20100'."),
+    ({"gb10_ray_port_range": "20100-20110"}, "input.port_range", "gb10_ray_port_range: 20100-20110 has 11 ports; needed are 50 or more"),
+    ({"gb10_ray_port_range": "20299-20100"}, "input.port_range", "has 0 ports"),
+    ({"gb10_api_port": 20150}, "input.port_range", "gb10_api_port: 20150 lies inside gb10_ray_port_range 20100-20299"),
+    # formats
+    ({"gb10_cluster_name": "My Cluster"}, "input.cluster_name", "gb10_cluster_name: 'My Cluster' can't be part of a container's name"),
+    ({"gb10_cluster_name": "../x"}, "input.cluster_name", "gb10_cluster_name: '../x'"),
+    ({"gb10_cluster_name": "a" * 33}, "input.cluster_name", "expected 1 to 32"),
+    ({"gb10_shm_size": "lots"}, "input.format", "gb10_shm_size: is 'lots'; expected a size as Docker takes it"),
+    ({"gb10_ray_version": "latest"}, "input.format", "gb10_ray_version: is 'latest'; expected a version of three numbers"),
+    ({"gb10_hf_endpoint": "hub.lan"}, "input.format", "gb10_hf_endpoint: is 'hub.lan'"),
+    ({"gb10_hf_token": "hf_x\n"}, "input.format", "gb10_hf_token: expected one word without spaces and line breaks"),
+    ({"gb10_container_gpus": "0,1"}, "input.format", "gb10_container_gpus: is '0,1'; expected all, none, or a list of GPU ids."),
+    ({"gb10_container_devices": ["infiniband"]}, "input.format", "gb10_container_devices: holds 'infiniband'; expected a path below /dev."),
+    ({"gb10_fabric_interfaces": ["a,b"]}, "input.format", "gb10_fabric_interfaces: holds 'a,b'; expected the name of one interface."),
+    ({"gb10_rdma_devices": ["rocep1s0f0:1"]}, "input.format", "gb10_rdma_devices: holds 'rocep1s0f0:1'"),
+    ({"gb10_fabric_address": ""}, "input.fabric_address", "gb10_fabric_address: is not set."),
+    ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: 'spark-1' is no IP address of a node."),
+    ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: '0.0.0.0' is no IP address of a node."),
+    # consent and secrets
+    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false, so nobody wants this run; no node was contacted."),
+    ({"gb10_confirmed": "false"}, "input.confirm", "gb10_confirmed: is false"),
+    ({"gb10_hf_token_file": "token"}, "input.path", "gb10_hf_token_file: is 'token'; expected the absolute path of a file on the controller."),
+    ({"gb10_hf_token_file": "/no/such/token"}, "input.secret_file", "gb10_hf_token_file: /no/such/token can't be used: No such file or directory."),
+    # places
+    ({"gb10_hf_home": "models"}, "input.path", "gb10_hf_home: is 'models'; expected an absolute path"),
+    ({"gb10_hf_home": "/models:ro"}, "input.path", "gb10_hf_home: is '/models:ro'; expected an absolute path"),
+    ({"gb10_state_dir": "/var/lib/gb10/../x"}, "input.path", "gb10_state_dir: is '/var/lib/gb10/../x'"),
+    ({"gb10_secrets_dir": "/etc"}, "input.path", "gb10_secrets_dir: /etc is the system's."),
+    ({"gb10_state_dir": "/"}, "input.path", "gb10_state_dir: / is the system's."),
+    ({"gb10_log_dir": "/var/log/"}, "input.path", "gb10_log_dir: /var/log/ is the system's."),
+    ({"gb10_report_path": "report.json"}, "input.path", "gb10_report_path: is 'report.json'; expected the absolute path of a file."),
+    ({"gb10_report_path": "/tmp"}, "input.path", "gb10_report_path: is '/tmp'"),
+    ({"gb10_preflight_path": "verdict.json"}, "input.path", "gb10_preflight_path: is 'verdict.json'; expected the absolute path of a file."),
+    ({"gb10_fabric_path": "fabric.json"}, "input.path", "gb10_fabric_path: is 'fabric.json'; expected the absolute path of a file."),
+    # rules
+    ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id. Did you mean memory.swap?"),
+    ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is no limit of this rule; it has most_mb"),
+    ({"gb10_rules": {"memory.swap": {"verdict": "pass"}}}, "input.rules", "gb10_rules.memory.swap.verdict: is 'pass'; expected warn or silenced"),
+    ({"gb10_build_ca_file": "ca.pem"}, "input.path", "gb10_build_ca_file: is 'ca.pem'"),
+    ({"gb10_log_dir": "/var/lib/gb10"}, "input.same_path", "gb10_log_dir and gb10_state_dir are both /var/lib/gb10."),
+    ({"gb10_secrets_dir": "/var/log/gb10/secrets"}, "input.same_path", "gb10_secrets_dir (/var/log/gb10/secrets) lies inside gb10_log_dir"),
+    ({"gb10_state_dir": "/etc/gb10/secrets/state"}, "input.same_path", "gb10_state_dir (/etc/gb10/secrets/state) lies inside gb10_secrets_dir"),
+    ({"gb10_cluster_name": "huggingface"}, "input.same_path", "lies in the state of the cluster huggingface"),
+    # variables of containers
+    ({"gb10_env": {"NOT A NAME": "1"}}, "input.env", "gb10_env.NOT A NAME: is no valid variable name"),
+    ({"gb10_env": {"A": "x\ny"}}, "input.env", "gb10_env.A: holds a line break"),
+    ({"gb10_env": {"A": "x\0y"}}, "input.env", "gb10_env.A: holds a line break or a zero byte"),
+    ({"gb10_env": {"HF_HOME": "/x"}}, "input.env", "gb10_env.HF_HOME: is set by the collection from gb10_hf_home."),
+    ({"gb10_env": {"VLLM_HOST_IP": "192.168.100.1"}}, "input.env_per_host", "gb10_env.VLLM_HOST_IP: differs from node to node"),
+    ({"gb10_env": {"HF_TOKEN": "hf_x"}}, "input.env_secret", "gb10_env.HF_TOKEN: is a secret"),
+    ({"gb10_host_env": {"VLLM_API_KEY": "k"}}, "input.env_secret", "gb10_host_env.VLLM_API_KEY: is a secret"),
+    ({"gb10_host_env": {"1A": "x"}}, "input.host_env", "gb10_host_env.1A: is no valid variable name"),
+    ({"gb10_env": {"NCCL_IB_DISABLE": 1}}, "input.fabric_fallback", "gb10_env.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
+    ({"gb10_build_pip_env": {"PIP INDEX": "x"}}, "input.env", "gb10_build_pip_env.PIP INDEX: is no valid variable name"),
+    # profile and arguments
+    ({"gb10_profile": "nemotron"}, "input.profile", "gb10_profile: unknown profile 'nemotron'"),
+    ({"gb10_profile_dirs": ["/nonexistent/profiles"]}, "input.profile", "gb10_profile_dirs: no directory /nonexistent/profiles on the controller."),
+    ({"gb10_serve_arguments": {"host": "x"}}, "input.serve_arguments", "gb10_serve_arguments.host: is set by the collection"),
+    ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "is no name of an argument; write it like max_model_len"),
+    ({"gb10_serve_arguments": {"max-num-seqs": 1, "max_num_seqs": 2}}, "input.serve_arguments", "gb10_serve_arguments.max_num_seqs: is given twice"),
+    ({"gb10_serve_arguments": {"hf_token": "x"}}, "input.serve_arguments", "gb10_serve_arguments.hf_token: is a secret"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "id", "part"), BAD, ids=lambda value: value if isinstance(value, str) and value.startswith("input.") else "")
+def test_bad_settings_block_with_variable_value_and_remedy(change, id, part):
+    findings = judged(change)
+    assert id in stopping(findings)
+    assert part in "\n".join(finding["message"] for finding in findings if finding["id"] == id)
+    assert all(finding["remedy"] for finding in findings)
+
+
+WARNED = [
+    ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
+    ({"gb10_env": {"AWS_SECRET_ACCESS_KEY": "x"}}, "input.env_secret", "gb10_env.AWS_SECRET_ACCESS_KEY: looks like a secret"),
+    ({"gb10_build_pip_env": {"PIP_INDEX_URL": "https://me:pw@index.lan/simple"}}, "input.env_secret", "gb10_build_pip_env.PIP_INDEX_URL: holds a user"),
+    ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre'. Did you mean disk.free?"),
+    ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
+]
+
+
+@pytest.mark.parametrize(("change", "id", "part"), WARNED)
+def test_what_is_doubtful_is_told_and_stops_nothing(change, id, part):
+    findings = judged(change)
+    assert [finding["id"] for finding in findings] == [id]
+    assert stopping(findings) == set()
+    assert part in findings[0]["message"]
+    assert findings[0]["remedy"]
+
+
+def test_no_message_shows_a_secret():
+    secret = "s3cr3t"
+    change = {
+        "gb10_hf_token": f"{secret} ",
+        "gb10_env": {"HF_TOKEN": secret, "A": f"{secret}\n", "NO NAME": secret},
+        "gb10_host_env": {"VLLM_API_KEY": secret},
+        "gb10_build_pip_env": {"PIP_INDEX_URL": f"https://me:{secret}@index.lan"},
+        "gb10_serve_arguments": {"hf_token": secret},
+    }
+    answer = inputs.judge_host("spark-1", {**GOOD, **change}, {}, {}, [])
+    assert len(answer["findings"]) == 7
+    assert secret not in str(answer)
+
+
+def test_every_problem_is_listed_at_once():
+    findings = judged({"gb10_api_port": 80, "gb10_profile": "nemotron", "gb10_hf_home": None, "gb10_env": {"1": ""}})
+    assert stopping(findings) == {"input.port", "input.profile", "input.type", "input.env"}
+
+
+# Recorded from ansible-core 2.19 and 2.21, which say the same.
+NO_PASSWORD = "Error rendering template: Attempt to use undecryptable variable: Attempting to decrypt but no vault secrets found."
+WRONG_PASSWORD = (
+    "Error rendering template: Attempt to use undecryptable variable: Decryption failed (no vault secrets were found that could decrypt)."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        (NO_PASSWORD, (True, "Attempting to decrypt but no vault secrets found.")),
+        (WRONG_PASSWORD, (True, "Decryption failed (no vault secrets were found that could decrypt).")),
+        ("'proxy' is undefined", (False, "'proxy' is undefined")),
+        ("Error rendering template: division by zero\nmore", (False, "division by zero")),
+    ],
+)
+def test_what_ansible_says_about_a_variable(text, failure):
+    assert inputs.Failure.of(text) == failure
+
+
+def test_passwords_of_all_hosts_are_told_once():
+    failed = {"ansible_become_password": inputs.Failure.of(NO_PASSWORD)}
+    (finding,) = inputs.judge_passwords({"spark-1": failed, "spark-2": failed})
+    assert (finding["id"], finding["node"]) == ("input.vault", "cluster")
+    assert inputs.judge_passwords({"spark-1": {}, "spark-2": {}}) == []
+    (finding,) = inputs.judge_passwords({"spark-1": {}, "spark-2": failed})
+    assert finding["node"] == "spark-2"
+
+
+def test_a_variable_that_cannot_be_evaluated_is_named():
+    failures = {"gb10_hf_token": inputs.Failure.of(NO_PASSWORD), "gb10_env": inputs.Failure.of("'proxy' is undefined")}
+    values = {name: value for name, value in GOOD.items() if name not in failures}
+    vault, template = inputs.judge_host("spark-1", values, failures, {}, [])["findings"]
+    assert (vault["id"], template["id"]) == ("input.vault", "input.template")
+    assert vault["message"].startswith("gb10_hf_token is encrypted and can't be decrypted: Attempting")
+    assert "--ask-vault-pass or --vault-password-file" in vault["remedy"]
+    assert template["message"] == "gb10_env can't be evaluated: 'proxy' is undefined"
+
+
+def test_a_private_key_that_others_can_read_is_named(tmp_path):
+    key = tmp_path / "id"
+    key.write_text("x", encoding="utf-8")
+    key.chmod(0o600)
+    assert judged(login={"ansible_ssh_private_key_file": str(key)}) == []
+    key.chmod(0o640)
+    (finding,) = judged(login={"ansible_ssh_private_key_file": str(key)})
+    assert (finding["id"], finding["remedy"]) == ("input.secret_file", f"chmod 0600 {key}")
+    assert "can be read by others (mode 0640)" in finding["message"]
+    (finding,) = judged(login={"ansible_private_key_file": str(tmp_path / "none")})
+    assert "No such file" in finding["message"]
+
+
+def test_a_misspelt_setting_is_told():
+    (finding,) = judged(names=["gb10_api_prot", "ansible_host", *GOOD])
+    assert (finding["id"], finding["verdict"]) == ("input.unknown_setting", "warn")
+    assert finding["message"] == "gb10_api_prot: no role reads this variable. Did you mean gb10_api_port?"
+
+
+@pytest.mark.parametrize(("host", "told"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
+def test_names_of_the_example_are_told(host, told):
+    assert [finding["id"] for finding in judged(login={"ansible_host": host})] == (["input.placeholder"] if told else [])
+
+
+# -- all hosts together ----------------------------------------------------------------------------------------------
+
+
+def answer(host, **change):
+    number = host[-1]
+    values = {**GOOD, "gb10_fabric_address": f"192.168.100.{number}", **change}
+    judged_host = inputs.judge_host(host, values, {}, {}, [])
+    return {**judged_host, "login": {"connection": "ssh", "host": f"10.0.0.{number}", "port": 22}}
+
+
+PLAY = {
+    "groups": {
+        "all": ["spark-1", "spark-2"],
+        "gb10_cluster": ["spark-1", "spark-2"],
+        "gb10_head": ["spark-1"],
+        "gb10_workers": ["spark-2"],
+    },
+    "hosts": ["spark-1", "spark-2"],
+    "batch": ["spark-1", "spark-2"],
+    "limit": "",
+    "forks": 5,
+}
+
+
+def together(change=None, play=None, second=None):
+    """Judge two hosts: ``change`` is set for both, ``second`` for the worker alone."""
+    answers = {"spark-1": answer("spark-1", **(change or {})), "spark-2": answer("spark-2", **{**(change or {}), **(second or {})})}
+    playing = {**PLAY, **(play or {})}
+    return inputs.judge_cluster({host: answers[host] for host in playing["batch"]}, playing)
+
+
+def test_a_good_cluster_passes():
+    (finding,) = together()
+    assert (finding["verdict"], finding["message"]) == ("pass", "nemotron_3_super_tp2 on spark-1, spark-2.")
+
+
+def groups(**change):
+    return {"groups": {**PLAY["groups"], **change}}
+
+
+@pytest.mark.parametrize(
+    ("change", "play", "id", "part"),
+    [
+        ({"gb10_head_host": ""}, groups(gb10_head=[]), "input.head", "gb10_head_host: '' is no host of the inventory"),
+        ({"gb10_head_host": "spark-9"}, {}, "input.head", "gb10_head_host: 'spark-9'"),
+        ({}, groups(gb10_head=["spark-1", "spark-2"]), "input.two_heads", "the group gb10_head holds 2 hosts of gb10_cluster: spark-1, spark-2"),
+        ({"gb10_worker_hosts": ["spark-1"]}, {}, "input.head_is_worker", "gb10_worker_hosts: spark-1 is the head and a worker."),
+        ({"gb10_worker_hosts": ["spark-7"]}, {}, "input.worker", "gb10_worker_hosts: 'spark-7' is no host of the inventory."),
+        ({"gb10_worker_hosts": ["spark-2", "spark-2"]}, {}, "input.worker", "gb10_worker_hosts: spark-2 is listed 2 times."),
+        ({"gb10_worker_hosts": []}, {}, "input.no_role", "spark-2 is in gb10_cluster but neither the head nor a worker."),
+        ({"gb10_worker_hosts": []}, {}, "input.parallel", "asks for 2 ranks (tensor 2 x pipeline 1 x data 1), the cluster has 1 GPUs"),
+        ({"gb10_ray_gpus": 2}, {}, "input.parallel", "the cluster has 4 GPUs"),
+        ({"gb10_cluster_group": "sparks"}, {}, "input.cluster_group", "gb10_cluster_group: the inventory has no hosts in a group sparks."),
+        ({}, {"hosts": ["spark-1"], "batch": ["spark-1"], "limit": "spark-1"}, "input.limit", "the play leaves out spark-2"),
+        ({}, {"batch": ["spark-1"]}, "input.serial", "the play handles 1 of 2 hosts at once"),
+        ({}, {"forks": 1}, "input.forks", "forks is 1, the cluster has 2 nodes"),
+        ({"gb10_fabric_address": "192.168.100.1"}, {}, "input.same_address", "gb10_fabric_address: 192.168.100.1 is also the address of spark-1."),
+        ({"gb10_api_address": "192.168.100.2"}, {}, "input.address", "gb10_api_address: 192.168.100.2 is the address of spark-2"),
+        ({"gb10_api_address": "spark-1.lan"}, {}, "input.address", "gb10_api_address: 'spark-1.lan' is no IP address."),
+    ],
+)  # fmt: skip
+def test_bad_clusters_block_with_a_remedy(change, play, id, part):
+    findings = together(change, play)
+    assert id in stopping(findings)
+    assert part in "\n".join(finding["message"] for finding in findings if finding["id"] == id)
+    assert all(finding["remedy"] for finding in findings)
+
+
+def test_without_ray_data_ranks_are_not_spread():
+    profile = {"id": "mine", "executor": "native", "parallel": {"tensor": 1, "pipeline": 1, "data": 2}, "memory": {"config": {}}}
+    (problem,) = inputs._sizes(profile, ["spark-1", "spark-2"], 1)
+    assert (problem.id, problem.measured) == ("input.parallel", 2)
+    assert "executor native spreads tensor and pipeline ranks, but data is 2" in problem.message
+
+
+def test_a_fault_of_all_hosts_is_told_once():
+    (finding,) = together({"gb10_api_port": 80})
+    assert (finding["id"], finding["node"]) == ("input.port", "cluster")
+
+
+def test_a_fault_of_one_host_names_it():
+    (finding,) = together(second={"gb10_shm_size": "lots"})
+    assert (finding["id"], finding["node"]) == ("input.format", "spark-2")
+
+
+def test_hosts_that_disagree_are_told():
+    (finding,) = together(second={"gb10_ray_port": 6380})
+    assert (finding["id"], finding["message"]) == (
+        "input.differs",
+        "gb10_ray_port: has one value for the whole cluster, but differs between hosts: spark-1 6379, spark-2 6380.",
+    )
+
+
+def test_hosts_that_disagree_about_variables_are_told_by_name_alone():
+    (finding,) = together({"gb10_env": {"A": "1", "B": "s3cr3t"}}, second={"gb10_env": {"A": "1", "C": "x"}})
+    assert (finding["id"], finding["message"]) == (
+        "input.differs",
+        "gb10_env: has one value for the whole cluster, but differs between hosts: B, C.",
+    )
+    assert "gb10_host_env" in finding["remedy"] and "s3cr3t" not in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"gb10_serve_arguments": {"max_model_len": 4096}}, {"gb10_serve_arguments": {}}),
+        ({"gb10_profile_switches": ["eager"]}, {"gb10_profile_switches": []}),
+    ],
+)
+def test_ranks_of_one_engine_are_not_started_in_two_ways(first, second):
+    assert "input.differs" in stopping(together(first, second=second))
+
+
+PROFILE_ENV = [
+    ("HF_TOKEN: hf_x", "input.env_secret", "profile own: env.shared.HF_TOKEN: is a secret"),
+    ("HF_HOME: /x", "input.env", "profile own: env.shared.HF_HOME: is set by the collection"),
+    ("NCCL_NET: Socket", "input.fabric_fallback", "profile own: env.shared.NCCL_NET: takes NCCL off InfiniBand"),
+    ("NCCL_IB_DISABLE: true", "input.fabric_fallback", "profile own: env.shared.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
+]
+
+
+@pytest.mark.parametrize(("line", "id", "part"), PROFILE_ENV)
+def test_variables_of_a_profile_are_held_to_the_same(tmp_path, line, id, part):
+    text = (profiles.SHIPPED / "nemotron_3_super_tp2.yml").read_text(encoding="utf-8")
+    path = tmp_path / "own.yml"
+    path.write_text(text.replace("id: nemotron_3_super_tp2", "id: own", 1).replace("  shared:\n", f"  shared:\n    {line}\n", 1), encoding="utf-8")
+    (finding,) = judged({"gb10_profile": str(path)})
+    assert (finding["id"], finding["verdict"]) == (id, "block")
+    assert part in finding["message"] and "hf_x" not in str(finding)
+
+
+def test_a_host_is_not_taken_off_the_fabric_by_its_own_variables():
+    (finding,) = judged({"gb10_host_env": {"NCCL_NET": "Socket"}})
+    assert (finding["id"], finding["verdict"]) == ("input.fabric_fallback", "block")
+
+
+def test_one_machine_is_not_two_nodes():
+    answers = {host: answer(host) for host in PLAY["batch"]}
+    answers["spark-2"]["login"] = copy.deepcopy(answers["spark-1"]["login"])
+    (finding,) = inputs.judge_cluster(answers, PLAY)
+    assert (finding["id"], finding["message"]) == ("input.same_host", "ansible_host: 10.0.0.1 is also spark-1; one machine can't be two nodes.")
+    answers["spark-2"]["login"]["port"] = 2222
+    assert stopping(inputs.judge_cluster(answers, PLAY)) == set()
+
+
+def test_an_open_api_without_a_key_is_told():
+    (finding,) = together({"gb10_api_address": "0.0.0.0", "gb10_api_key": "none"})
+    assert (finding["id"], finding["verdict"]) == ("input.address", "warn")
+    assert stopping(together({"gb10_api_address": "0.0.0.0"})) == set()
+
+
+def test_tensor_must_divide_the_heads():
+    answers = {host: answer(host) for host in PLAY["batch"]}
+    answers["spark-1"]["profile"]["memory"]["config"]["num_attention_heads"] = 3
+    (finding,) = inputs.judge_cluster(answers, PLAY)
+    assert (finding["id"], finding["needed"]) == ("input.tensor_heads", "a divisor of 3")
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(inputs.settings()))
+def test_every_setting_without_a_value_is_named(name):
+    """Whatever its type: `NAME:` with nothing behind it."""
+    findings = judged({name: None})
+    assert [finding["message"] for finding in findings if finding["id"] == "input.type"] == [findings[0]["message"]]
+    assert findings[0]["message"].startswith(f"{name}: has no value; expected ")
+
+
+def test_tables_name_settings_that_exist():
+    of_rules = {name for wanted, dummy in inputs.RULES for name in wanted}
+    named = {*of_rules, *inputs.ALIKE, *inputs.RANGES, *inputs.FORMATS, *inputs.ENTRIES, *inputs.PLACES}
+    assert named - set(inputs.settings()) == set()
+
+
+def test_every_id_that_stops_can_be_silenced():
+    """Ids are written where findings are made: the first word of a call, with a dot in it."""
+    id = re.compile(r"[a-z_]+\.[a-z_]+\Z")
+    made = set()
+    for path in (ROOT / "plugins").rglob("*.py"):
+        calls = {"finding", "_not_seen", "block", "_env_of", "Problem" if path.name == "inputs.py" else ""}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in calls:
+                made |= {part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str) and id.match(part.value)}
+    never_stop = {"cuda_zombie.none", "model.complete"}
+    assert len(made) > 40
+    assert made - never_stop - inputs.KNOWN_IDS == set(), "add them to inputs.KNOWN_IDS and, if they are inputs, to roles/validate/README.md"
+    assert {one for one in inputs.KNOWN_IDS if one.startswith("input.")} - made == set()
+
+
+def test_the_readme_explains_every_check():
+    text = (ROOT / "roles" / "validate" / "README.md").read_text(encoding="utf-8")
+    assert [id for id in sorted(inputs.KNOWN_IDS) if id.startswith("input.") and f"`{id}`" not in text] == []
+
+
+# --- what a job controller brings along ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", inputs.SECRET_FILES)
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"hf_planted\n", 0o600, ""),
+        (b"hf_planted", 0o400, ""),
+        (b"", 0o600, "holds nothing; expected one word"),
+        (b"\n", 0o600, "holds nothing; expected one word"),
+        (b"two hf_planted", 0o600, "holds 2 words; expected one word"),
+        (b"hf_planted", 0o644, "can be read by others (mode 0644)"),
+    ],
+)
+def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, mode, said):
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    path.chmod(mode)
+    found = judged({name: str(path)})
+    assert [finding["id"] for finding in found] == (["input.secret_file"] if said else [])
+    assert said in str(found)
+    assert "planted" not in str(found)
+
+
+def test_a_key_that_nobody_reads_is_told(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("planted")
+    path.chmod(0o600)
+    (found,) = judged({"gb10_api_key": "none", "gb10_api_key_file": str(path)})
+    assert (found["id"], found["verdict"]) == ("input.secret_file", "warn")
+    assert "is not read, since gb10_api_key is none" in found["message"]
+
+
+def test_what_one_job_passes_on_is_no_unknown_setting_to_the_next():
+    assert judged(names=sorted(inputs.ARTIFACTS)) == []
+    assert [finding["id"] for finding in judged(names=["gb10_reports"])] == ["input.unknown_setting"]
+
+
+def test_the_list_of_what_is_passed_on_is_complete_and_no_setting():
+    found = set()
+    for path in (ROOT / "roles").glob("*/tasks/*.yml"):
+        for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
+            for inner in (task, *task.get("block", []), *task.get("always", [])):
+                found |= set(inner.get("ansible.builtin.set_stats", {}).get("data", {}))
+    assert found == inputs.ARTIFACTS
+    assert found & inputs.known_settings() == set()
+
+
+def test_what_is_passed_on_is_never_added_up():
+    """Ansible's default puts two texts of one name together."""
+    for path in (ROOT / "roles").glob("*/tasks/*.yml"):
+        for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
+            if "ansible.builtin.set_stats" in task:
+                assert task["ansible.builtin.set_stats"]["aggregate"] is False, path

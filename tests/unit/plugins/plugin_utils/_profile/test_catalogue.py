@@ -1,0 +1,81 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The catalogue: every profile with its needs, and a broken file beside the good ones."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, profiles
+
+SMALL = {
+    "schema": 1,
+    "id": "small",
+    "model": {"repo": "org/small"},
+    "image": {"base": "registry.example/vllm:1", "layers": []},
+    "parallel": {"tensor": 2, "pipeline": 2},
+}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A user's directory with a good profile, and two files that are none."""
+    (tmp_path / "small.yml").write_text(yaml.safe_dump(SMALL), encoding="utf-8")
+    (tmp_path / "broken.yml").write_text("a: [", encoding="utf-8")
+    (tmp_path / "typo.yaml").write_text(yaml.safe_dump({**SMALL, "id": "typo", "modle": {}}), encoding="utf-8")
+    return tmp_path
+
+
+def by_id(entries):
+    return {entry["id"]: entry for entry in entries}
+
+
+def test_shipped_profiles_are_all_valid():
+    entries = catalogue.catalogue()
+    assert [entry["id"] for entry in entries] == sorted(path.stem for path in profiles.SHIPPED.glob("*.yml"))
+    assert all(entry["problems"] == [] for entry in entries)
+
+
+def test_needs_of_a_shipped_profile():
+    needs = by_id(catalogue.catalogue())["nemotron_3_super_tp2"]["needs"]
+    assert needs["nodes"] == "2, of 128 GB or more, all alike"
+    assert needs["weights"] == "40.2 GB on each node"
+    assert needs["image"] == "nvcr.io/nvidia/vllm:26.05.post1-py3 with ray added, as local/vllm-ray:26.05.post1"
+    assert needs["versions"].startswith("vllm >=0.18.0,<0.24.0; python")
+    assert needs["switches"]["mtp"].endswith("Needs vllm >=0.19.0. Untested.")
+    assert needs["evidence"][0].startswith("reported by")
+
+
+def test_needs_of_a_profile_that_says_little():
+    needs = catalogue.needs(profiles.validate(SMALL)[0])
+    assert needs["nodes"] == "4, of a size that the profile does not state"
+    assert (needs["weights"], needs["versions"], needs["evidence"]) == ("not stated", "not stated", ["untested"])
+    assert needs["image"] == "registry.example/vllm:1, as it is"
+
+
+def test_a_broken_file_hides_nothing(directory):
+    entries = by_id(catalogue.catalogue(directories=[str(directory)]))
+    assert entries["small"]["problems"] == []
+    assert "nemotron_3_super_tp2" in entries
+    assert entries["typo"]["problems"] == [entries["typo"]["problems"][0]]
+    assert "modle: is no field of a profile (did you mean 'model'?)" in entries["typo"]["problems"][0]
+    assert entries["broken"]["problems"][0].startswith("can't be read as YAML")
+    assert (entries["broken"]["needs"], entries["broken"]["profile"]) == ({}, {})
+
+
+def test_names_choose(directory):
+    entries = catalogue.catalogue(["small", str(directory / "broken.yml")], [str(directory)])
+    assert [entry["id"] for entry in entries] == ["small", "broken"]
+    with pytest.raises(profiles.ProfileError, match="unknown profile 'none'"):
+        catalogue.catalogue(["none"])
+
+
+def test_findings_stop_on_what_is_no_profile(directory):
+    found = {item["id"]: item for item in catalogue.findings(catalogue.catalogue(directories=[str(directory)]))}
+    assert found["small"]["verdict"] == "pass"
+    assert found["small"]["message"] == "4 nodes, weights not stated, versions not stated, executor ray, untested"
+    assert found["broken"]["verdict"] == "block"
+    assert found["broken"]["remedy"] == f"correct {directory}/broken.yml"

@@ -1,0 +1,327 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Profiles: what is found, what is refused, and what follows for a node."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+
+SHIPPED = sorted(profiles.SHIPPED.glob("*.yml"))
+LAB = sorted((Path(__file__).resolve().parents[5] / "lab" / "profiles").glob("*.yml"))
+MINIMAL = {
+    "schema": 1,
+    "id": "small",
+    "model": {"repo": "org/small", "revision": "0" * 40, "side_files": ["parser.py"]},
+    "image": {"base": "registry.example/vllm:1", "tag": "local/vllm:1"},
+    "parallel": {"tensor": 2},
+    "serve": {"max_model_len": 1024},
+}
+
+
+def changed(**paths):
+    """MINIMAL with values set by dotted path (double underscores stand for dots); None as value removes the key."""
+    profile = copy.deepcopy(MINIMAL)
+    for path, value in paths.items():
+        *parents, last = path.split("__")
+        target = profile
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[last] = value
+    return profile
+
+
+def test_minimal_profile_gets_its_defaults():
+    profile, problems = profiles.validate(MINIMAL, expected_id="small")
+    assert problems == []
+    assert profile["parallel"] == {"tensor": 2, "pipeline": 1, "data": 1, "expert": False}
+    assert profile["image"]["layers"] == ["ray"]
+    assert profile["executor"] == "ray"
+    assert profile["evidence"] == "untested"
+    assert profile["switches"] == {}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_profiles_are_valid(path: Path):
+    assert profiles.load(path.stem)["id"] == path.stem
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *LAB], ids=lambda path: path.stem)
+def test_every_profile_says_who_ran_it_or_that_nobody_did(path: Path):
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for part in (raw, *raw.get("switches", {}).values()):
+        assert part.get("evidence"), "list who measured what, or write `untested`"
+        if part["evidence"] != "untested":
+            assert all(item["who"].startswith("reported") for item in part["evidence"]), "figures of others are marked as reported"
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_profiles_state_what_a_user_has_to_know(path: Path):
+    profile = profiles.load(path.stem)
+    assert profile["memory"]["class_gb"] in (64, 128)
+    assert 0 < profile["memory"]["weights_gb"] < profile["memory"]["class_gb"]
+    facts = profile["memory"]["config"]
+    for name in ("num_hidden_layers", "attention_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings"):
+        assert facts[name] > 0, name
+    assert facts["num_attention_heads"] % profile["parallel"]["tensor"] == 0
+    assert profile["requires"]["vllm"]
+    assert profile["ladder"] == sorted(profile["ladder"])
+    assert profile["serve"]["max_model_len"] in profile["ladder"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_profiles_are_safe(path: Path):
+    profile = profiles.load(path.stem)
+    for name in ((), *((switch,) for switch in profile["switches"])):
+        serve = profiles.switch(profile, name)["serve"]
+        assert serve["gpu_memory_utilization"] <= 0.8, "more than two nodes should be asked for"
+        assert serve["shutdown_timeout"] >= 30, "killed processes leak memory on this hardware"
+        assert not serve.get("trust_remote_code") or profile["model"]["revision"], "remote code runs at a pinned commit only"
+    for image in (profile["image"]["base"], profile["image"]["tag"]):
+        assert ":" in image and not image.endswith(":latest"), "an image has a fixed tag"
+
+
+@pytest.mark.parametrize(
+    ("profile", "part"),
+    [
+        (changed(schema=2), "schema"),
+        (changed(model__revision="main"), "model.revision: 'main' is no commit"),
+        (changed(parallel__tensor=0), "parallel.tensor: is 0"),
+        (changed(parallel__tensr=2), "parallel.tensr: is no field of a profile (did you mean 'tensor'?)"),
+        (changed(model__revision=12), "model.revision: found 12 (a whole number); expected a string"),
+        (changed(executor="mp"), "executor: found 'mp' (a string); expected one of ray, native, auto"),
+        (changed(image__tag=None), "image.tag: is missing; expected the name of registry.example/vllm:1 with ray added"),
+        (changed(image__tag="registry.example/vllm:1"), "image.tag: is the base's own name"),
+        (changed(image__layers=[]), "image.tag: is 'local/vllm:1', but without layers"),
+        (changed(serve={"max_model_len": 1, "max-model-len": 2}), "serve.max_model_len: is given twice"),
+        (changed(serve={"--dtype": "auto"}), "serve.__dtype: is no name of an argument"),
+        (changed(serve={"headless": True}), "serve.headless: is set by the collection from executor"),
+        (changed(ladder=[0]), "ladder[0]: is 0"),
+        (changed(requires={"vllm": 0.18}), "requires.vllm: found 0.18 (a number); expected versions like"),
+        (changed(requires={"vllm": "0.18 or newer"}), "requires.vllm: found '0.18 or newer'"),
+        (changed(evidence="none"), "evidence: found 'none' (a string); expected a list, or the word untested"),
+        (changed(evidence=[{"who": "me", "image": "x"}]), "evidence[0].figures: is missing; expected a string"),
+        (changed(switches={"fast": {}}), "switches.fast.description: is missing"),
+        (changed(switches={"Fast": {"description": "x"}}), "switches.Fast: is no name of a switch"),
+        (changed(switches={"fast": {"description": "x", "serve": {"port": 1}}}), "switches.fast.serve.port: is set by the collection"),
+        (changed(switches={"fast": {"description": "x", "env": {"shared": {"A": None}}}}), "switches.fast.env.shared.A: expected a string"),
+        (changed(switches={"fast": {"description": "x", "parallel": {}}}), "switches.fast.parallel: is no field"),
+        (changed(switches={"code": {"description": "x", "serve": {"trust_remote_code": True}}}, model__revision=None), "switches.code.serve.trust_remote_code"),
+        (changed(env__shared={"A B": "1"}), "env.shared.A B: is no valid variable name"),
+        (changed(env__shared={"A": "1\n2"}), "env.shared.A: holds a line break"),
+        (changed(env__shared={"A": ["1"]}), "env.shared.A: expected a string, a number or a boolean, found ['1'] (a list)"),
+        (changed(env__shared={1: "x"}), "env.shared: the key 1 is a whole number"),
+        (changed(env__per_host={"NCCL_X": "fabric_adress"}), "env.per_host.NCCL_X: 'fabric_adress' is no fact"),
+        (changed(serve={"served_model_name": ["x"]}), "serve.served_model_name: is set by the collection from model.served_names"),
+        (changed(serve__port=1), "serve.port: is set by the collection from gb10_api_port"),
+        (changed(serve={"tensor-parallel-size": 2}), "serve.tensor_parallel_size: is set by the collection"),
+        (changed(serve={"reasoning_parser_plugin": "side_file:other.py"}), "side file 'other.py' is not listed"),
+        (changed(serve={"trust_remote_code": True}, model__revision=None), "serve.trust_remote_code: runs code"),
+        (changed(memory={"class_gb": 96}), "class_gb"),
+        (changed(image__layers=["sglang"]), "sglang"),
+    ],
+)
+def test_problems_name_the_field(profile, part):
+    _validated, problems = profiles.validate(profile)
+    assert any(part in problem for problem in problems), problems
+
+
+def test_id_must_be_the_file_name(tmp_path):
+    (tmp_path / "other.yml").write_text(yaml.safe_dump(MINIMAL), encoding="utf-8")
+    with pytest.raises(profiles.ProfileError, match="id: is 'small', but the file is named 'other'"):
+        profiles.load("other", [str(tmp_path)])
+
+
+def test_unknown_profile_lists_the_known_ones(tmp_path):
+    (tmp_path / "small.yml").write_text(yaml.safe_dump(MINIMAL), encoding="utf-8")
+    with pytest.raises(profiles.ProfileError, match="unknown profile 'x'. Known: .*nemotron_3_super_tp2, .*, small"):
+        profiles.load("x", [str(tmp_path)])
+
+
+def test_near_miss_is_suggested():
+    with pytest.raises(profiles.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2'\?\)"):
+        profiles.load("nemotron_3_super")
+
+
+def test_a_directory_that_is_not_there_is_no_empty_one(tmp_path):
+    with pytest.raises(profiles.ProfileError, match=f"gb10_profile_dirs: no directory {tmp_path}/none on the controller"):
+        profiles.load("nemotron_3_super_tp2", [str(tmp_path / "none")])
+
+
+def test_relative_paths_are_seen_from_the_first_root_that_has_them(tmp_path):
+    (tmp_path / "play" / "mine").mkdir(parents=True)
+    (tmp_path / "play" / "mine" / "small.yml").write_text(yaml.safe_dump(MINIMAL), encoding="utf-8")
+    roots = [tmp_path, tmp_path / "play"]
+    assert profiles.load("small", ["mine"], roots=roots)["path"] == str(tmp_path / "play" / "mine" / "small.yml")
+    assert profiles.load("./mine/small.yml", roots=roots)["path"] == str(tmp_path / "play" / "mine" / "small.yml")
+    with pytest.raises(profiles.ProfileError, match=f"no file {tmp_path}/other.yml or {tmp_path}/play/other.yml on the controller"):
+        profiles.load("other.yml", roots=roots)
+
+
+def test_without_roots_relative_paths_are_seen_from_the_current_directory(tmp_path, monkeypatch):
+    (tmp_path / "small.yml").write_text(yaml.safe_dump(MINIMAL), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert profiles.load("./small.yml")["id"] == "small"
+
+
+def test_roots_of_a_host(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    variables = {"playbook_dir": "/p", "inventory_dir": "/i"}
+    assert profiles.roots(variables) == [tmp_path, Path("/i"), Path("/p")]
+    assert profiles.roots({"inventory_dir": None}) == [tmp_path]
+
+
+def test_own_directory_wins(tmp_path):
+    mine = {**MINIMAL, "id": "nemotron_3_super_tp2"}
+    (tmp_path / "nemotron_3_super_tp2.yml").write_text(yaml.safe_dump(mine), encoding="utf-8")
+    assert profiles.load("nemotron_3_super_tp2", [str(tmp_path)])["model"]["repo"] == "org/small"
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", ""])
+def test_file_that_is_no_mapping(tmp_path, text):
+    (tmp_path / "bad.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(profiles.ProfileError, match="bad.yml"):
+        profiles.load(str(tmp_path / "bad.yml"))
+
+
+def test_serve_arguments_merge_and_resolve():
+    profile, dummy = profiles.validate(changed(serve={"max-model-len": 1024, "reasoning_parser_plugin": "side_file:parser.py", "dtype": "auto"}))
+    arguments = profiles.serve_arguments(profile, {"max_model_len": 2048, "dtype": None})
+    assert arguments == {
+        "revision": "0" * 40,
+        "served_model_name": ["org/small"],
+        "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 1,
+        "distributed_executor_backend": "ray",
+        "max_model_len": 2048,
+        "reasoning_parser_plugin": f"/root/.cache/huggingface/hub/models--org--small/snapshots/{'0' * 40}/parser.py",
+    }
+
+
+@pytest.mark.parametrize(("own", "asked", "backend"), [("ray", None, "ray"), ("native", None, "mp"), ("ray", "native", "mp"), ("auto", "ray", "ray")])
+def test_executor_becomes_the_engines_backend(own, asked, backend):
+    profile, dummy = profiles.validate(changed(executor=own))
+    assert profiles.serve_arguments(profile, executor=asked)["distributed_executor_backend"] == backend
+
+
+@pytest.mark.parametrize("asked", [None, "auto"])
+def test_an_executor_that_is_not_resolved_makes_no_arguments(asked):
+    profile, dummy = profiles.validate(changed(executor="auto"))
+    with pytest.raises(profiles.ProfileError, match="executor: 'auto' .* expected one of ray, native"):
+        profiles.serve_arguments(profile, executor=asked)
+
+
+def test_image_without_layers_is_the_base():
+    raw = changed(image={"base": "registry.example/vllm:1", "layers": []})
+    profile, problems = profiles.validate(raw)
+    assert (problems, profile["image"]["tag"]) == ([], "registry.example/vllm:1")
+
+
+SWITCHES = {
+    "eager": {"description": "x", "serve": {"enforce-eager": True, "max_model_len": None}, "requires": {"vllm": ">=0.19.0"}},
+    "long": {"description": "x", "serve": {"max_model_len": 4096}, "env": {"shared": {"A": "long"}}, "ladder": [2048, 4096]},
+    "cool": {"description": "x", "serve": {"enforce_eager": True}, "env": {"shared": {"A": "cool"}}},
+}
+
+
+def switched(*names):
+    """MINIMAL with variables and requirements, and with these of SWITCHES on."""
+    profile, problems = profiles.validate(changed(switches=SWITCHES, env__shared={"A": "base", "B": "base"}, requires={"vllm": "<0.24.0"}))
+    assert problems == []
+    return profiles.switch(profile, names)
+
+
+def test_no_switch_changes_nothing():
+    profile = switched()
+    assert profile["serve"] == {"max_model_len": 1024}
+    assert profile["switches_used"] == []
+
+
+def test_a_switch_overlays_and_null_removes():
+    profile = switched("eager")
+    assert profile["serve"] == {"enforce_eager": True}
+    assert profile["requires"] == {"vllm": "<0.24.0,>=0.19.0"}
+    assert profile["switches_used"] == ["eager"]
+    assert "max_model_len" not in profiles.serve_arguments(profile)
+
+
+def test_a_switch_replaces_variables_and_ladder():
+    profile = switched("long")
+    assert profile["env"]["shared"] == {"A": "long", "B": "base"}
+    assert profile["ladder"] == [2048, 4096]
+
+
+def test_switches_that_agree_combine():
+    profile = switched("cool", "eager", "cool")
+    assert profile["serve"] == {"enforce_eager": True}
+    assert profile["switches_used"] == ["cool", "eager"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("eager", "long"), "'eager' and 'long' of profile small contradict each other: serve.max_model_len is None and 4096"),
+        (("long", "cool"), "'long' and 'cool' of profile small contradict each other: env.shared.A is 'long' and 'cool'"),
+        (("eagr",), r"profile small has no switch 'eagr' \(did you mean 'eager'\?\). Its switches: eager, long, cool"),
+    ],
+)
+def test_switches_that_cannot_be(names, message):
+    with pytest.raises(profiles.ProfileError, match=message):
+        switched(*names)
+
+
+def test_switching_leaves_the_profile_alone():
+    profile, dummy = profiles.validate(changed(switches=SWITCHES))
+    before = copy.deepcopy(profile)
+    profiles.switch(profile, ["long"])
+    assert profile == before
+
+
+def test_minimax_is_stable_unless_switched():
+    assert "speculative_config" not in profiles.load("minimax_m2_7_nvfp4_tp2")["serve"]
+    assert profiles.load("minimax_m2_7_nvfp4_tp2", switches=["agentic"])["serve"]["speculative_config"]["method"] == "ngram"
+
+
+def test_nemotron_eager_captures_no_graphs():
+    serve = profiles.load("nemotron_3_super_tp2", switches=["eager", "mtp"])["serve"]
+    assert serve["enforce_eager"] is True
+    assert "max_cudagraph_capture_size" not in serve
+    assert serve["speculative_config"]["moe_backend"] == "triton"
+
+
+def test_serve_arguments_refuse_what_the_collection_sets():
+    profile, dummy = profiles.validate(MINIMAL)
+    with pytest.raises(profiles.ProfileError, match="gb10_serve_arguments.api_key"):
+        profiles.serve_arguments(profile, {"api-key": "x"})
+
+
+FACTS = {"fabric_address": "192.168.100.1", "fabric_interfaces": "a,b", "control_interface": "a", "rdma_devices": "", "ucx_devices": ""}
+
+
+@pytest.mark.parametrize(("fallback", "nodes", "net"), [("none", 2, "IB"), ("tcp", 2, None), ("none", 1, None)])
+def test_several_nodes_use_infiniband_or_fail(fallback, nodes, net):
+    profile, dummy = profiles.validate(MINIMAL)
+    assert profiles.node_env(profile, FACTS, fabric_fallback=fallback, nodes=nodes).get("NCCL_NET") == net
+
+
+def test_node_env_order_of_precedence():
+    shared = {"A": "profile", "B": "profile", "VLLM_HOST_IP": "0.0.0.0"}
+    profile, dummy = profiles.validate(changed(env__shared=shared, env__per_host={"MY_IF": "control_interface"}))
+    env = profiles.node_env(profile, FACTS, fabric_fallback="tcp", nodes=2, shared={"B": True, "C": 1}, host={"C": "host"})
+    assert (env["A"], env["B"], env["C"]) == ("profile", "1", "host")
+    assert env["VLLM_HOST_IP"] == "192.168.100.1", "a node's own value wins over a shared one"
+    assert env["MY_IF"] == "a"
+    assert "NCCL_IB_HCA" not in env, "an empty fact leaves its variable out"
+    assert all(isinstance(value, str) for value in env.values())
+
+
+def test_per_host_names():
+    profile, dummy = profiles.validate(changed(env__per_host={"MY_IF": "control_interface"}))
+    assert {"MY_IF", "VLLM_HOST_IP", "NCCL_IB_HCA", "MINE"} <= set(profiles.per_host_names(profile, ["MINE"]))

@@ -1,0 +1,691 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rules of the preflight: each is met by one change to a healthy node, and by nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import string
+import typing as t
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from changes import changed
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
+
+ROOT = Path(__file__).resolve().parents[5]
+HEALTHY = json.loads((ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(judging.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
+RAW = yaml.safe_load(judging.TABLE.read_text(encoding="utf-8"))["rules"]
+PROFILE = profiles.load("nemotron_3_super_tp2")
+RUN = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
+CLUSTER = "cluster"
+
+SETTINGS = {
+    "head": True,
+    "cluster": "gb10",
+    "address": "192.168.100.11",
+    "peers": ["192.168.100.12"],
+    "api_address": "192.168.100.11",
+    "ports": {"gb10_api_port": 8000, "gb10_ray_port": 6379},
+    "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"],
+    "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"],
+    "fabric_fallback": "none",
+    "devices": ["/dev/infiniband"],
+    "container_gpus": "all",
+    "memlock": -1,
+    "model_root": "/models",
+    "offline": False,
+    "disk_gib": 20,
+    "serve_arguments": {},
+    "replace_stale": False,
+    "rules": {},
+    "silenced": [],
+}
+
+
+def node(**changes: t.Any) -> dict[str, t.Any]:
+    """Return what ``node_info`` answers on a healthy Spark, with changes."""
+    return changed(HEALTHY, changes)
+
+
+def asked(info: dict[str, t.Any] | None = None, zombies: t.Sequence[dict[str, t.Any]] = (), **settings: t.Any) -> dict[str, t.Any]:
+    """Return what the role notes for one node."""
+    return {"info": info or node(), "zombies": {"findings": list(zombies)}, "settings": {**SETTINGS, **settings}}
+
+
+def second(info: dict[str, t.Any] | None = None, **settings: t.Any) -> dict[str, t.Any]:
+    """Return the same for the other node of the cluster, with addresses of its own."""
+    text = json.dumps(info or node()).replace("192.168.100.11", "192.168.100.12").replace("192.168.101.11", "192.168.101.12")
+    own = {"head": False, "address": "192.168.100.12", "peers": ["192.168.100.11"], "api_address": "", "ports": {}}
+    return asked(json.loads(text), **{**own, **settings})
+
+
+def judged(
+    one: dict[str, t.Any] | None = None, other: dict[str, t.Any] | None = None, profile: dict[str, t.Any] | None = None, **run: t.Any
+) -> dict[str, t.Any]:
+    """Return the record of two nodes, judged against its schema."""
+    record = judging.judge({"spark-1": one or asked(), "spark-2": other or second()}, profile or PROFILE, {**RUN, **run})
+    jsonschema.validate(record, SCHEMA)
+    assert record["counts"]["pass"] + record["counts"]["not_judged"] <= 2 * len(record["matrix"])
+    return record
+
+
+def ids(record: dict[str, t.Any]) -> set[str]:
+    return {found["id"] for found in record["findings"]}
+
+
+def reported(kind: str, verdict: str) -> dict[str, t.Any]:
+    """A finding as cuda_zombie_check makes it, under the machine's own name for itself."""
+    message = f"GPU process 4711 is {kind}"
+    found = {"id": f"cuda_zombie.{kind}", "node": "dgx", "verdict": verdict, "message": message, "measured": kind, "needed": "live"}
+    return {**found, "remedy": "Do this.", "source": "nvidia-smi and /proc"}
+
+
+def event(kind: str, text: str) -> dict[str, t.Any]:
+    return {"time": "2026-11-21T09:30:00Z", "kind": kind, "text": text, "count": 3}
+
+
+def listener(**changes: t.Any) -> dict[str, t.Any]:
+    held = {
+        "port": 6379,
+        "address": "0.0.0.0",
+        "pid": 7,
+        "process": "redis-server",
+        "cmdline": "redis-server",
+        "since": "2026-11-20T10:00:00Z",
+        "container": "",
+    }
+    return {**held, **changes}
+
+
+def container(**changes: t.Any) -> dict[str, t.Any]:
+    ours = {"id": "4b1d", "name": "gb10-gb10-head", "image": "x", "cluster": "gb10", "role": "head", "spec": "1:9f", "state": "running", "status": "Up 3 hours"}
+    return {**ours, **changes}
+
+
+def tenant(**changes: t.Any) -> dict[str, t.Any]:
+    ollama = {"pid": 901, "name": "ollama", "cmdline": "ollama serve", "user": "ollama", "kind": "ollama", "container": "", "gpu_mib": 21000, "rss_mb": 900}
+    return {**ollama, **changes}
+
+
+FOREIGN = {
+    "id": "77aa",
+    "name": "vllm_node",
+    "image": "eugr/spark-vllm:latest",
+    "state": "running",
+    "command": "sleep infinity",
+    "created": "2026-11-20T10:00:00Z",
+    "gpu": True,
+    "pids": [],
+    "host_network": True,
+    "env_names": [],
+    "ports": [],
+}
+ARM_BASE = "images__nvcr.io/nvidia/vllm:26.05.post1-py3"
+TAG = "images__local/vllm-ray:26.05.post1"
+NETWORK_101 = [{"family": "ipv4", "address": "192.168.100.21", "prefix": 24, "network": "192.168.100.0/24", "scope": "global"}]
+UNPINNED = {**PROFILE, "model": {**PROFILE["model"], "revision": None}}
+
+#: Rule → what has to be otherwise for it to answer, and it alone. Keys: `one` and `other` change what node_info answers on spark-1 and
+#: spark-2; `settings` those of spark-1; `zombies` what the other module found; `profile`; `node` whom it concerns (spark-1);
+#: `verdict` (that of the rule); `words` in message or remedy.
+TRIGGERS: dict[str, dict[str, t.Any]] = {
+    "docker.reachable": {
+        "one": {"docker": {"reachable": False, "python_docker": None}, "errors": [{"section": "docker", "error": "no such file", "remedy": ""}]},
+        "words": ["no such file", "systemctl start docker"],
+    },
+    "docker.sdk": {"one": {"docker__python_docker": None}, "words": ["SDK for Python is missing", "python3-docker"]},
+    "docker.runtime": {"one": {"docker__nvidia": "none"}, "words": ["nvidia-ctk"]},
+    "docker.snap": {"one": {"docker__snap": True}},
+    "docker.cgroup_driver": {"one": {"docker__cgroup_driver": "cgroupfs"}, "node": CLUSTER, "words": ["spark-1 cgroupfs, spark-2 systemd"]},
+    "docker.version": {"one": {"docker__version": "27.0.1"}, "node": CLUSTER},
+    "docker.memlock": {"one": {"limits__docker_memlock_bytes": 65536}, "words": ["65536", "unlimited", "LimitMEMLOCK"]},
+    "container.memlock": {"settings": {"memlock": 67108864}},
+    "device.present": {"one": {"devices": {"/dev/infiniband": False}}, "words": ["/dev/infiniband is missing"]},
+    "disk.free": {"one": {"docker__root_free_bytes": 3 * checks.GIB}, "words": ["3.0 GiB free under /var/lib/docker"]},
+    "image.present": {"one": {TAG: None}, "verdict": "warn", "words": ["stage image will fix this"]},
+    "image.disk": {"one": {TAG: None, "docker__root_free_bytes": 25 * checks.GIB}, "beside": {"image.present"}},
+    "image.architecture": {"one": {f"{TAG}__architecture": "amd64"}, "words": ["is for amd64, this node is arm64"]},
+    "image.same": {"one": {f"{TAG}__labels": {"io.gb10.base": "sha256:01d", "io.gb10.recipe": "4ec1be"}}, "node": CLUSTER, "words": ["base image"]},
+    "gpu.present": {"one": {"gpus__0__name": "NVIDIA H200"}, "words": ["it shows NVIDIA H200"]},
+    "gpu.driver_known_bad": {"one": {"gpus__0__driver_version": "590.48.01"}, "other": {"gpus__0__driver_version": "590.48.01"}, "node": "both"},
+    "gpu.driver_same": {"other": {"gpus__0__driver_version": "580.95.05"}, "node": CLUSTER, "words": ["spark-2 580.95.05"]},
+    "gpu.vbios_same": {"other": {"gpus__0__vbios": "9A.0B.29.00.01"}, "node": CLUSTER},
+    "gpu.stuck_low_power": {
+        "one": {"gpus__0__utilisation_percent": 96, "gpus__0__sm_clock_mhz": 800, "gpus__0__power_w": 19.5},
+        "words": ["96 %", "800 MHz", "unplug"],
+    },
+    "gpu.throttled": {"one": {"gpus__0__throttle": ["sw_thermal_slowdown"]}},
+    "gpu.mps": {
+        "one": {"environment": [{"where": "/etc/environment", "name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/mps"}]},
+        "words": ["CUDA_MPS_PIPE_DIRECTORY in /etc/environment"],
+    },
+    "driver.loaded": {"one": {"kernel__modules__nvidia__installed": "580.173.02"}, "words": ["580.159.03", "580.173.02", "reboot"]},
+    "driver.next_boot": {"one": {"kernel__next_boot": {"release": "7.0.0-1021-nvidia", "has_nvidia_driver": False}}},
+    "kernel.known_bad": {
+        "one": {"kernel__release": "7.0.0-1019-nvidia"},
+        "other": {"kernel__release": "7.0.0-1019-nvidia"},
+        "node": "both",
+        "words": ["ENOMEM"],
+    },
+    "kernel.same": {"one": {"kernel__release": "6.17.0-1026-nvidia"}, "node": CLUSTER},
+    "kernel.modeset": {"one": {"kernel__parameters": {"nvidia_drm.modeset": "N"}}},
+    "log.xid_fatal": {"one": {"kernel_log__events": [event("xid", "NVRM: Xid (PCI:000f:01:00): 79, pid=1, GPU has fallen off the bus.")]}, "words": ["79"]},
+    "log.xid": {"one": {"kernel_log__events": [event("xid", "NVRM: Xid (PCI:000f:01:00): 43, pid=4711, name=python3")]}},
+    "log.nvrm": {"one": {"kernel_log__events": [event("nvrm", "NVRM: krcWatchdogCallbackPerf_IMPL: something")]}},
+    "log.aer": {"one": {"kernel_log__events": [event("aer", "pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error received")]}},
+    "log.oom": {"one": {"kernel_log__events": [event("oom", "Out of memory: Killed process 4711 (VLLM::Worker_TP)")]}},
+    "log.mlx5": {"one": {"kernel_log__events": [event("mlx5", "mlx5_core 0000:01:00.0: health compromised - reached miss count")]}},
+    "fabric.address": {"settings": {"address": "10.255.255.1"}, "words": ["10.255.255.1 is on no interface", "found: lo 127.0.0.1, enP7s7 10.0.0.11"]},
+    "fabric.carrier": {"one": {"interfaces__2__carrier": False}, "words": ["has no carrier"]},
+    "fabric.interface": {"settings": {"fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0", "bond0"]}, "words": ["names bond0"]},
+    "fabric.interface_carrier": {"one": {"interfaces__3__carrier": False}},
+    "fabric.one_network": {"one": {"interfaces__2__networks__0__network": "192.168.100.0/30"}, "node": CLUSTER},
+    "api.address": {"settings": {"api_address": "10.0.0.99"}, "words": ["10.0.0.99 is on no interface of the head"]},
+    "rdma.present": {"one": {"fabric": []}},
+    "rdma.device": {"settings": {"rdma_devices": ["rocep1s0f0", "roceP2p1s0f0", "mlx5_0"]}, "words": ["names mlx5_0"]},
+    "rdma.active": {"one": {"fabric__0__port_state": "DOWN"}, "words": ["rocep1s0f0 (enp1s0f0np0) is DOWN"]},
+    "rdma.named": {"settings": {"rdma_devices": ["rocep1s0f0"]}, "words": ["roceP2p1s0f0"]},
+    "fabric.twins_apart": {"one": {"fabric__1__networks": NETWORK_101, "fabric__1__gids__1__address": "192.168.100.21"}, "words": ["192.168.100.0/24"]},
+    "fabric.twin_address": {"one": {"fabric__1__networks": [], "fabric__1__addresses": []}, "words": ["enP2p1s0f0np0, the twin of enp1s0f0np0"]},
+    "fabric.mtu": {
+        "one": {"fabric__0__mtu": 1500, "fabric__1__mtu": 1500},
+        "other": {"fabric__0__mtu": 1500, "fabric__1__mtu": 1500},
+        "node": "both",
+    },
+    "fabric.mtu_same": {"one": {"fabric__0__mtu": 9216, "fabric__1__mtu": 9216}, "node": CLUSTER, "words": ["spark-1 9216, spark-2 9000"]},
+    "fabric.speed": {"one": {"fabric__0__speed_mbps": 100000}},
+    "fabric.pcie": {"one": {"fabric__1__pcie__width": 2}, "words": ["x2 at 32 GT/s", "x4 at 32 GT/s"]},
+    "fabric.gid": {"one": {"fabric__0__gids__1": ...}, "words": ["rocep1s0f0 has no RoCE v2 GID for 192.168.100.11"]},
+    "fabric.errors": {"one": {"fabric__0__counters__symbol_error": 250000}, "words": ["symbol_error 250000"]},
+    "fabric.firmware_same": {"other": {"fabric__0__firmware": "28.43.1000", "fabric__1__firmware": "28.43.1000"}, "node": CLUSTER},
+    "firewall.open": {
+        "one": {"firewall": {"source": "ufw", "default_deny": True, "interfaces": [], "networks": ["10.0.0.0/24"]}},
+        "words": ["192.168.100.12", "ufw allow in on enp1s0f0np0"],
+    },
+    "port.free": {"one": {"listeners": [listener()]}, "words": ["port 6379 (gb10_ray_port)", "redis-server (pid 7) since 2026-11-20", "another port"]},
+    "port.stale_head": {"one": {"listeners": [listener(process="gcs_server", container="node-1731")]}, "words": ["node-1731", "gb10_replace_stale=true"]},
+    "memory.class": {
+        "one": {"memory__total_mb": 60200, "memory__available_mb": 58000},
+        "other": {"memory__total_mb": 60200, "memory__available_mb": 58000},
+        "node": "both",
+        "words": ["58.8 GiB of memory; the profile is for Sparks of 128 GB"],
+    },
+    "memory.alike": {"one": {"memory__total_mb": 118000}, "node": CLUSTER, "words": ["the smallest would fill up first"]},
+    "memory.available": {
+        "one": {"memory__available_mb": 88000},
+        "other": {"memory__available_mb": 88000},
+        "node": "both",
+        "words": ["85.9 GiB of memory are available, 91.3 GiB needed"],
+    },
+    "memory.available_alike": {"one": {"memory__available_mb": 110000}, "node": CLUSTER},
+    "memory.swap": {"one": {"memory__swap_free_mb": 8000}, "words": ["8383 MiB"]},
+    "memory.pressure": {"one": {"memory__pressure__full__avg60": 31.5}},
+    "cuda_zombie.ghost": {"zombies": [reported("ghost", "block")], "words": ["4711 is ghost", "Do this."]},
+    "cuda_zombie.orphan": {"zombies": [reported("orphan", "block")]},
+    "cuda_zombie.leak": {"zombies": [reported("leak", "block")]},
+    "cuda_zombie.slow_reclaim": {"zombies": [reported("slow_reclaim", "warn")]},
+    "cuda_zombie.suspect": {"zombies": [reported("suspect", "warn")]},
+    "cuda_zombie.defunct": {"zombies": [reported("defunct", "warn")]},
+    "cuda_zombie.memory": {"zombies": [reported("memory", "unknown")], "verdict": "unknown"},
+    "cuda_zombie.kernel_log": {"zombies": [reported("kernel_log", "warn")]},
+    "cuda_zombie.unknown": {"zombies": [reported("unknown", "unknown")], "verdict": "unknown"},
+    "tenant.holding": {"one": {"tenants": [tenant()]}, "words": ["ollama (pid 901, ollama, user ollama) holds 21000 MiB"]},
+    "tenant.idle": {
+        "one": {"tenants": [tenant(gpu_mib=None), tenant(pid=902, gpu_mib=None)]},
+        "words": ["and 1 more", "no memory that the driver lists"],
+    },
+    "container.foreign_gpu": {"one": {"foreign_containers": [FOREIGN]}, "words": ["vllm_node", "docker stop vllm_node"]},
+    "container.other_cluster": {"one": {"containers": [container(cluster="judges", name="gb10-judges-head")]}, "words": ["gb10-judges-head"]},
+    "container.orphaned": {"other": {"containers": [container(role="worker", name="gb10-gb10-worker")]}, "node": "spark-2", "words": ["teardown"]},
+    "env.left": {
+        "one": {"environment": [{"where": "/etc/environment", "name": "VLLM_NVFP4_GEMM_BACKEND", "value": "marlin"}]},
+        "words": ["/etc/environment sets VLLM_NVFP4_GEMM_BACKEND=marlin"],
+    },
+    "limits.sshd": {"one": {"limits__sshd": {"pid": 911, "oom_score_adj": 0}}},
+    "limits.earlyoom": {
+        "one": {"limits__earlyoom": {"running": True, "args": "-r 3600", "mem_percent": 10, "swap_percent": 10, "effective": False, "why": "swap never falls"}},
+        "words": ["swap never falls"],
+    },
+    "clock.synchronized": {"one": {"kernel__clock__synchronized": False}},
+    "clock.offset": {"one": {"kernel__clock__offset_ms": -1812.0}},
+    "model.ready": {
+        "one": {"models__0__complete": False, "models__0__missing": ["model-00017-of-00017.safetensors"]},
+        "verdict": "warn",
+        "words": ["model-00017-of-00017.safetensors", "stage model will"],
+    },
+    "model.disk": {"one": {"models": [], "disk__/models__free_bytes": 40 * checks.GIB}, "beside": {"model.ready"}, "words": ["74.9 GiB are missing"]},
+    "model.same": {"one": {"models__0__bytes": 80371298049}, "node": CLUSTER},
+    "model.pinned": {"profile": UNPINNED, "node": CLUSTER},
+}
+
+
+def triggered(trigger: dict[str, t.Any], **run: t.Any) -> dict[str, t.Any]:
+    one = asked(node(**trigger.get("one", {})), trigger.get("zombies", ()), **trigger.get("settings", {}))
+    return judged(one, second(node(**trigger.get("other", {}))), trigger.get("profile"), **run)
+
+
+def test_a_healthy_cluster_meets_no_rule():
+    record = judged()
+    assert record["findings"] == []
+    assert record["verdict"] == "pass"
+    assert record["counts"]["pass"] > 120
+    assert {entry["id"] for entry in record["not_judged"]} == {"api.address"}
+
+
+def test_there_are_enough_rules_and_each_has_a_trigger():
+    assert len(judging.shipped()) >= 40
+    assert set(TRIGGERS) == {rule.id for rule in judging.shipped()}
+
+
+@pytest.mark.parametrize("rule", judging.shipped(), ids=lambda rule: rule.id)
+def test_each_rule_answers_alone_on_the_right_node(rule):
+    trigger = TRIGGERS[rule.id]
+    record = triggered(trigger)
+    assert ids(record) == {rule.id} | trigger.get("beside", set())
+    found = [one for one in record["findings"] if one["id"] == rule.id]
+    concerned = trigger.get("node", "spark-1")
+    assert {one["node"] for one in found} == ({"spark-1", "spark-2"} if concerned == "both" else {concerned})
+    for one in found:
+        assert one["verdict"] == trigger.get("verdict", rule.verdict)
+        assert all(word in f"{one['message']} {one['remedy']}" for word in trigger.get("words", [])), one
+        # Every placeholder was filled in.
+        assert "{" not in one["message"] + one["remedy"], one
+        assert "None" not in one["message"] + one["remedy"], one
+        assert one["remedy"] and one["source"]
+        assert record["matrix"][rule.id][one["node"]] == one["verdict"]
+
+
+@pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
+def test_each_row_is_well_formed(row):
+    assert row["compares"] in judging.COMPARES
+    assert row["verdict"] in ("block", "warn")
+    assert row["title"] and row["message"] and row["remedy"] and row["source"] and row["tags"]
+    assert row["title"][0].isupper() and not row["title"].endswith(".")
+    for text in (row["message"], row["remedy"]):
+        # No attribute, index or conversion: names alone.
+        assert all(name is None or name.isidentifier() for _text, name, spec, conversion in string.Formatter().parse(text) if not (spec or conversion))
+    if row["compares"] == "nodes":
+        assert row["check"] in checks.COMPARISONS
+    if row["compares"] == "known_bad":
+        assert all(bad["match"] and bad["why"] for bad in row["limits"]["bad"])
+
+
+@pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
+def test_what_a_rule_names_exists(row):
+    settings = judging.requirements(PROFILE, SETTINGS, 2)
+    for name, relation, _value, why in row.get("only_if", ()):
+        assert name in settings and relation in checks.RELATIONS and why
+    for _field, relation, wanted in row.get("with", {}).get("where", ()):
+        assert relation in checks.RELATIONS
+        if isinstance(wanted, dict):
+            assert set(wanted) <= {"limit", "need"}
+            assert wanted.get("limit", "most") in {"most", *row.get("limits", {})}
+
+
+def test_every_check_is_used_by_a_rule():
+    used = {rule.check for rule in judging.every()}
+    assert used == set(checks.CHECKS) | set(checks.COMPARISONS)
+
+
+# --- missing evidence -------------------------------------------------------------------------------------------------------
+
+SECTIONS = sorted({path.split(".")[0] for rule in judging.shipped() for path in rule.evidence} - {"zombies"})
+
+
+@pytest.mark.parametrize("empty", [None, []], ids=["null", "empty"])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_that_could_not_be_read_never_passes(section, empty):
+    """Every rule that asks for it is unknown with the reason, or waits for one that is."""
+    error = {"section": section, "verdict": "unknown", "error": "permission denied", "remedy": "Run the task with become: true."}
+    record = judged(asked(node(**{section: empty, "errors": [error]})))
+    waiting = {entry["id"] for entry in record["not_judged"] if entry["node"] == "spark-1"}
+    for rule in judging.shipped():
+        if any(path.split(".")[0] == section for path in rule.evidence) and rule.id not in waiting:
+            cells = record["matrix"][rule.id]
+            assert cells["spark-1"] == "unknown", rule.id
+    unknown = [found for found in record["findings"] if found["verdict"] == "unknown"]
+    assert unknown
+    assert all(found["node"] == "spark-1" and "permission denied" in found["message"] and "become" in found["remedy"] for found in unknown)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in judging.shipped() if rule.evidence], ids=lambda rule: rule.id)
+def test_null_evidence_is_unknown_and_says_what_is_missing(rule):
+    for path in rule.evidence:
+        if path.startswith("zombies"):
+            continue
+        record = judged(asked(node(**{path.replace(".", "__"): None})))
+        waiting = {entry["id"]: entry["why"] for entry in record["not_judged"] if entry["node"] == "spark-1"}
+        if rule.id in waiting:
+            assert waiting[rule.id].endswith("comes first")
+            continue
+        (found,) = [one for one in record["findings"] if one["id"] == rule.id]
+        assert found["verdict"] == "unknown"
+        assert found["needed"].startswith(path)
+        assert f"{found['needed']} is missing" in found["message"]
+
+
+def test_a_part_that_could_not_be_read_is_no_pass_but_a_fault_in_the_rest_counts():
+    hidden = {"section": "listeners", "verdict": "unknown", "error": "nobody tells whose process listens on port 8000", "remedy": "become"}
+    record = judged(asked(node(listeners=[listener(pid=None, port=8000)], errors=[hidden])))
+    assert {(found["id"], found["verdict"]) for found in record["findings"]} == {("port.free", "unknown"), ("port.stale_head", "unknown")}
+    record = judged(asked(node(listeners=[listener(), listener(pid=None, port=8000)], errors=[hidden])))
+    assert ("port.free", "block") in {(found["id"], found["verdict"]) for found in record["findings"]}
+
+
+def test_a_figure_that_the_driver_does_not_tell_matters_only_where_it_decides():
+    idle = judged(asked(node(gpus__0__power_w=None)))
+    busy = judged(asked(node(gpus__0__utilisation_percent=97, gpus__0__sm_clock_mhz=600, gpus__0__power_w=None)))
+    assert ids(idle) == set()
+    assert [(found["id"], found["verdict"], found["needed"]) for found in busy["findings"]] == [("gpu.stuck_low_power", "unknown", "gpus[NVIDIA GB10].power_w")]
+
+
+def test_a_driver_that_does_not_tell_its_firmware_is_not_judged_by_it():
+    assert ids(judged(asked(node(gpus__0__vbios=None)))) == set()
+    record = judged(asked(node(gpus__0__driver_version=None)))
+    assert ("gpu.driver_same", "cluster", "unknown") in {(found["id"], found["node"], found["verdict"]) for found in record["findings"]}
+
+
+def test_a_kernel_without_psi_is_not_judged_by_it():
+    assert ids(judged(asked(node(memory__pressure=None)))) == set()
+    error = {"section": "memory.pressure", "verdict": "unknown", "error": "rubbish", "remedy": ""}
+    assert ids(judged(asked(node(memory__pressure=None, errors=[error])))) == {"memory.pressure"}
+
+
+def test_a_log_that_could_only_be_read_in_part_passes_nothing():
+    error = {"section": "kernel_log", "verdict": "unknown", "error": "the ring was cut", "remedy": ""}
+    record = judged(asked(node(kernel_log__events=[event("oom", "Killed process 7")], errors=[error])))
+    verdicts = {found["id"]: found["verdict"] for found in record["findings"]}
+    assert verdicts.pop("log.oom") == "warn"
+    assert verdicts and set(verdicts.values()) == {"unknown"} and all(id.startswith("log.") for id in verdicts)
+
+
+def test_a_node_without_sshd_has_nothing_to_protect():
+    absent = {"pid": None, "oom_score_adj": None}
+    assert ids(judged(asked(node(limits__sshd=absent)))) == set()
+    error = {"section": "limits", "verdict": "unknown", "error": "permission denied", "remedy": "become"}
+    assert ids(judged(asked(node(limits__sshd=absent, errors=[error])))) == {"limits.sshd"}
+
+
+def test_docker_that_does_not_answer_is_one_finding():
+    record = triggered(TRIGGERS["docker.reachable"])
+    waiting = {entry["id"] for entry in record["not_judged"] if entry["why"] == "docker.reachable comes first"}
+    assert {"docker.sdk", "image.present", "port.free", "container.other_cluster"} <= waiting
+
+
+# --- tuning -----------------------------------------------------------------------------------------------------------------
+
+SWAP = TRIGGERS["memory.swap"]["one"]
+
+
+def test_a_silenced_rule_is_listed_and_counted():
+    record = judged(asked(node(**SWAP), silenced=["memory.swap", "page_cache.sync"]))
+    (found,) = record["findings"]
+    assert (found["verdict"], found["was"]) == ("silenced", "warn")
+    assert (record["verdict"], record["counts"]["silenced"], record["counts"]["lowered"]) == ("silenced", 1, 1)
+    assert record["tuned"] == [{"id": "memory.swap", "by": ["gb10_silenced"], "verdict": "silenced", "limits": {}, "why": "", "nodes": ["spark-1"]}]
+
+
+def test_a_block_can_be_lowered_and_unknown_with_it():
+    rules = {"disk.free": {"verdict": "warn", "why": "a spare disk comes on Monday"}}
+    record = judged(asked(node(docker__root_free_bytes=1), rules=rules))
+    assert [(found["verdict"], found["was"]) for found in record["findings"]] == [("warn", "block")]
+    record = judged(asked(node(disk={"/models": None}), rules=rules))
+    assert ("disk.free", "warn", "unknown") in [(found["id"], found["verdict"], found["was"]) for found in record["findings"]]
+    assert record["tuned"][0]["why"] == "a spare disk comes on Monday"
+
+
+def test_the_inventory_wins_over_the_profile():
+    profile = {**PROFILE, "rules": {"memory.swap": {"most_mb": 9000, "why": "it swaps idle pages"}}}
+    assert ids(judged(asked(node(**SWAP)), profile=profile)) == set()
+    record = judged(asked(node(**SWAP), rules={"memory.swap": {"most_mb": 100}}), profile=profile)
+    assert ids(record) == {"memory.swap"}
+    assert record["tuned"][0] == {
+        "id": "memory.swap",
+        "by": ["profile", "gb10_rules"],
+        "verdict": None,
+        "limits": {"most_mb": 100},
+        "why": "it swaps idle pages",
+        "nodes": ["spark-1"],
+    }
+
+
+def test_a_list_of_known_bad_versions_can_be_extended():
+    bad = [*RAW_LIMITS["kernel.known_bad"]["bad"], {"match": "6.17.0-1032*", "why": "we saw it hang"}]
+    record = judged(asked(rules={"kernel.known_bad": {"bad": bad}}))
+    assert [found["message"] for found in record["findings"]] == ["kernel 6.17.0-1032-nvidia: we saw it hang."]
+
+
+RAW_LIMITS = {row["id"]: row.get("limits", {}) for row in RAW}
+
+
+@pytest.mark.parametrize(
+    ("tuning", "words"),
+    [
+        ({"memory.swop": {}}, "rules.memory.swop: no rule has this id"),
+        ({"memory.swap": 7}, "expected a mapping"),
+        ({"memory.swap": {"most": 7}}, "rules.memory.swap.most: is no limit of this rule; it has most_mb"),
+        ({"memory.swap": {"most_mb": "7"}}, "rules.memory.swap.most_mb: is '7'; expected something like 512"),
+        ({"memory.swap": {"most_mb": True}}, "expected something like 512"),
+        ({"memory.swap": {"verdict": "pass"}}, "expected warn or silenced"),
+        ({"memory.swap": {"why": 7}}, "expected text"),
+        ({"kernel.known_bad": {"bad": ["7.1*"]}}, "rules.kernel.known_bad.bad"),
+    ],
+)
+def test_tuning_that_means_nothing_is_refused(tuning, words):
+    (problem,) = judging.tuning_problems(tuning, "rules")
+    assert words in problem
+
+
+def test_every_shipped_limit_fits_itself():
+    assert judging.tuning_problems({id: limits for id, limits in RAW_LIMITS.items() if limits}, "rules") == []
+
+
+# --- what a later stage repairs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tags", "skip_tags", "stages"),
+    [
+        (["all"], [], list(judging.STAGES)),
+        (["preflight"], [], list(judging.STAGES)),
+        (["preflight", "always"], [], list(judging.STAGES)),
+        (["preflight", "serve"], [], ["serve"]),
+        (["all"], ["image", "model"], ["memory", "ray", "native", "serve"]),
+    ],
+)
+def test_which_stages_a_run_has(tags, skip_tags, stages):
+    assert judging.stages_of_run(tags, skip_tags) == stages
+
+
+@pytest.mark.parametrize(
+    ("id", "settings", "run", "verdict", "words"),
+    [
+        ("image.present", {}, {}, "warn", "stage image will fix this"),
+        ("image.present", {"offline": True}, {}, "warn", "stage image will fix this"),
+        ("image.present", {}, {"skip_tags": ["image"]}, "block", "run with --tags image (stage image does not: stage image is not part of this run)"),
+        ("model.ready", {}, {}, "warn", "stage model will"),
+        ("model.ready", {"offline": True}, {}, "block", "gb10_offline is true"),
+        ("model.ready", {}, {"tags": ["preflight", "serve"]}, "block", "not part of this run"),
+        ("port.stale_head", {}, {}, "block", "gb10_replace_stale is not true"),
+        ("port.stale_head", {"replace_stale": True}, {}, "warn", "stage ray will stop and remove it"),
+        ("port.stale_head", {"replace_stale": True}, {"skip_tags": ["ray"]}, "block", "not part of this run"),
+    ],
+)
+def test_what_a_stage_repairs_blocks_only_where_it_does_not(id, settings, run, verdict, words):
+    trigger = TRIGGERS[id]
+    (found,) = triggered({**trigger, "settings": settings}, **run)["findings"]
+    assert (found["id"], found["verdict"]) == (id, verdict)
+    assert words in found["remedy"]
+
+
+def test_without_the_base_an_image_cannot_be_made_offline():
+    record = judged(asked(node(**{TAG: None, ARM_BASE: None}), offline=True))
+    (found,) = record["findings"]
+    assert (found["id"], found["verdict"]) == ("image.present", "block")
+    assert "is not on this node either" in found["remedy"]
+
+
+# --- a live engine, and who holds what ----------------------------------------------------------------------------------------
+
+
+def test_what_a_live_engine_of_this_cluster_holds_is_ours():
+    full = {"memory__available_mb": 11000, "containers": [container()], "listeners": [listener(port=8000, container="gb10-gb10-head")]}
+    poor = node(memory__available_mb=21000, containers=[container(role="worker", name="gb10-gb10-worker")])
+    assert ids(judged(asked(node(**full)), second(poor))) == set()
+
+
+def test_memory_that_others_hold_is_not():
+    full = {"memory__available_mb": 11000, "containers": [], "listeners": [listener(port=8000, container="someone")]}
+    assert ids(judged(asked(node(**full)))) == {"memory.available", "port.free"}
+
+
+def test_a_look_into_an_image_is_no_other_cluster():
+    """Another play may be at it, or one that was interrupted. It ends by itself, and no playbook could take it down."""
+    assert ids(judged(asked(node(containers=[container(cluster=None, role="probe", name="quiet_turing")])))) == set()
+
+
+def test_beside_the_revision_that_is_served_others_may_lie():
+    old = {**node()["models"][0], "revision": "b" * 40, "refs": []}
+    two = asked(node(models=[old, *node()["models"]]))
+    assert ids(judged(two)) == set()
+    assert ids(judged(two, profile=UNPINNED)) == {"model.pinned"}
+    assert ids(judged(two, second(node(models=[old, {**node()["models"][0], "complete": False}])), UNPINNED)) == {"model.pinned", "model.ready"}
+    other = second(node(models=[{**old, "refs": ["main"]}]))
+    assert ids(judged(two, other, UNPINNED)) == {"model.pinned", "model.same"}
+
+
+def test_a_foreigner_beside_a_stale_head_is_named_with_it():
+    stale = listener(process="gcs_server", container="node-1731")
+    record = judged(asked(node(listeners=[stale, listener()]), replace_stale=True))
+    (found,) = record["findings"]
+    assert (found["id"], found["verdict"]) == ("port.free", "block")
+    assert "node-1731" in found["message"] and "redis-server" in found["message"]
+    assert ids(judged(asked(node(listeners=[{**stale, "container": ""}]), replace_stale=True))) == {"port.free"}
+
+
+def test_a_container_that_holds_memory_is_named_once():
+    info = node(foreign_containers=[FOREIGN], tenants=[tenant(name="VLLM::EngineCore", kind="vllm", container="vllm_node")])
+    assert ids(judged(asked(info))) == {"tenant.holding"}
+
+
+# --- the fabric ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bond_is_a_topology_of_its_own():
+    """Its members have no addresses, the bond has one."""
+    address = HEALTHY["interfaces"][2]
+    bond = {**address, "name": "bond0"}
+    changes: dict[str, t.Any] = {
+        f"fabric__{index}__{key}": value for index in (0, 1) for key, value in (("bond", "bond0"), ("addresses", []), ("networks", []))
+    }
+    info = node(interfaces=[*HEALTHY["interfaces"][:2], bond], **changes)
+    record = judged(asked(info, fabric_interfaces=["bond0"], rdma_devices=[]), second(copy.deepcopy(info), fabric_interfaces=["bond0"], rdma_devices=[]))
+    assert ids(record) == set()
+
+
+def test_without_names_the_link_with_the_address_and_its_twin_count():
+    changes = {"fabric_interfaces": [], "rdma_devices": []}
+    record = judged(asked(node(fabric__1__speed_mbps=100000), **changes), second(**changes))
+    assert ids(record) == {"fabric.speed"}
+    assert ids(judged(asked(node(fabric__2__speed_mbps=100000), **changes), second(**changes))) == set()
+
+
+def test_a_cluster_without_rdma_that_may_use_tcp_is_not_asked_for_it():
+    lab = {"fabric_fallback": "tcp", "fabric_interfaces": ["enp1s0f0np0"], "rdma_devices": []}
+    assert ids(judged(asked(node(fabric=[]), **lab), second(node(fabric=[]), **lab))) == set()
+
+
+@pytest.mark.parametrize(
+    ("firewall", "met"),
+    [
+        ({"default_deny": False}, False),
+        ({"default_deny": True}, True),
+        ({"default_deny": True, "interfaces": ["enp1s0f0np0"]}, False),
+        ({"default_deny": True, "networks": ["192.168.100.0/24"]}, False),
+        ({"default_deny": True, "networks": ["192.168.100.12/32"]}, False),
+        ({"default_deny": True, "networks": ["192.168.101.0/24"]}, True),
+    ],
+)
+def test_which_firewall_stands_in_the_way(firewall, met):
+    info = node(firewall={"source": "nft", "interfaces": [], "networks": [], **firewall})
+    assert ("firewall.open" in ids(judged(asked(info)))) is met
+
+
+def test_where_the_api_can_listen():
+    for address in ("0.0.0.0", "::", "127.0.0.1", "192.168.100.11"):
+        assert ids(judged(asked(api_address=address))) == set()
+    assert ids(judged(asked(api_address="spark-1.lan"))) == {"api.address"}
+
+
+# --- memory -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("total_mb", "class_gb", "met"), [(124620, 128, False), (122536, 128, False), (60200, 64, False), (24000, None, False), (60200, 128, True)]
+)
+def test_memory_of_the_profiles_class_or_more_is_enough(total_mb, class_gb, met):
+    profile = {**PROFILE, "memory": {**PROFILE["memory"], "class_gb": class_gb}}
+    changes = {"memory__total_mb": total_mb, "memory__available_mb": total_mb - 2000}
+    assert ("memory.class" in ids(judged(asked(node(**changes)), second(node(**changes)), profile))) is met
+
+
+@pytest.mark.parametrize(
+    ("arguments", "available_mb", "met"),
+    [
+        ({"gpu_memory_utilization": 0.9}, 110000, True),
+        ({"gpu-memory-utilization": 0.5}, 70000, False),
+        ({"kv_cache_memory_bytes": "20G"}, 70000, False),
+        ({"kv_cache_memory_bytes": 20 * 10**9}, 60000, True),
+        ({"gpu_memory_utilization": None}, 100, False),
+    ],
+)
+def test_what_the_engine_will_take_follows_from_its_arguments(arguments, available_mb, met):
+    changes = {"memory__available_mb": available_mb}
+    record = judged(asked(node(**changes), serve_arguments=arguments), second(node(**changes), serve_arguments=arguments))
+    assert ids(record) == ({"memory.available"} if met else set())
+
+
+@pytest.mark.parametrize(("text", "size"), [(5, 5), ("5", 5), ("2k", 2000), ("2K", 2048), ("1.5G", 1610612736), ("3g", 3 * 10**9), ("much", None), ("", None)])
+def test_sizes_as_the_engine_reads_them(text, size):
+    assert checks.size_bytes(text) == size
+
+
+# --- many nodes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_of_many_nodes_the_odd_one_is_named():
+    nodes = {f"spark-{number}": second() for number in range(2, 6)}
+    nodes["spark-4"] = second(node(gpus__0__driver_version="580.95.05"))
+    record = judging.judge({"spark-1": asked(), **nodes}, PROFILE, RUN)
+    assert [(found["id"], found["node"]) for found in record["findings"]] == [("gpu.driver_same", "spark-4")]
+
+
+def test_an_unhealthy_node_is_judged_together_with_the_others():
+    record = triggered({"one": {"gpus": [], "errors": [{"section": "gpus", "error": "nvidia-smi did not answer within 30 s"}]}, "other": SWAP})
+    assert {(found["id"], found["node"]) for found in record["findings"] if found["node"] == "spark-2"} == {("memory.swap", "spark-2")}
+    assert any(found["id"] == "gpu.present" and "did not answer" in found["message"] for found in record["findings"])
+
+
+def test_what_the_module_for_processes_finds_beyond_the_rules_is_passed_on():
+    record = judged(asked(zombies=[reported("unheard_of", "block")]))
+    assert [(found["id"], found["node"], found["verdict"]) for found in record["findings"]] == [("cuda_zombie.unheard_of", "spark-1", "block")]
+
+
+def test_the_record_has_a_version_that_the_schema_knows():
+    assert SCHEMA["properties"]["schema"]["const"] == judging.RECORD_SCHEMA
+
+
+def test_a_record_that_lacks_something_does_not_pass_its_schema():
+    record = judged()
+    for key in SCHEMA["required"]:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({name: value for name, value in record.items() if name != key}, SCHEMA)

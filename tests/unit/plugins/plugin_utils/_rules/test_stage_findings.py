@@ -1,0 +1,244 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the stages judge."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
+
+PROFILE, _PROBLEMS = profiles.validate(
+    {
+        "schema": 1,
+        "id": "small",
+        "model": {"repo": "org/small", "revision": "0" * 40},
+        "image": {"base": "base:1", "tag": "tag:1"},
+        "parallel": {"tensor": 2},
+        "memory": {"config": {"num_attention_heads": 4}},
+        "requires": {"vllm": ">=0.20,<0.33", "python": ">=3.10"},
+    }
+)
+
+
+def stopping(findings):
+    return {finding["id"] for finding in findings if finding["verdict"] in ("block", "unknown")}
+
+
+def contract(**changes):
+    answer = {
+        "exists": True,
+        "image_id": "sha256:1",
+        "labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "r"},
+        "contract": {"python": "3.12.3", "versions": {"vllm": "0.32.0+cpu", "ray": "2.60.0"}, "programs": {"ray": "/usr/bin/ray"}, "packages_digest": "d"},
+    }
+    for path, value in changes.items():
+        target = answer
+        *parents, last = path.split("__")
+        for parent in parents:
+            target = target[parent]
+        target[last] = value
+    return answer
+
+
+def test_equal_images_pass():
+    assert stopping(stage_findings.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE)) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "id"),
+    [
+        ({"exists": False}, "image.present"),
+        ({"contract__programs": {}}, "image.ray"),
+        ({"contract__versions": {"vllm": "0.33.0", "ray": "2.60.0"}}, "image.requires"),
+        ({"contract__versions": {"ray": "2.60.0"}}, "image.requires"),
+        ({"contract__versions": {"vllm": "rubbish!", "ray": "2.60.0"}}, "image.requires"),
+        ({"contract__versions": {"vllm": "0.32.0", "ray": "2.55.1"}}, "image.same"),
+        ({"contract__python": "3.12.4"}, "image.same"),
+        ({"contract__packages_digest": "e"}, "image.same"),
+        ({"labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "s"}}, "image.same"),
+    ],
+)
+def test_bad_images_block(change, id):
+    assert id in stopping(stage_findings.images({"spark-1": contract(), "spark-2": contract(**change)}, PROFILE))
+
+
+def ray(*nodes):
+    return {"ray_error": "", "nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
+
+
+def model(revision, complete=True):
+    return {"revision": revision, "complete": complete, "findings": [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]}
+
+
+@pytest.mark.parametrize(
+    ("second", "ids"),
+    [(model("a" * 40), set()), (model("b" * 40), {"model.same"}), (model("b" * 40, complete=False), set())],
+)
+def test_all_nodes_load_one_revision(second, ids):
+    assert stopping(stage_findings.models({"spark-1": model("a" * 40), "spark-2": second})) == ids
+
+
+@pytest.mark.parametrize(
+    ("listens", "url"),
+    [
+        ("10.0.0.11", "http://10.0.0.11:8000"),
+        ("0.0.0.0", "http://spark-1:8000"),
+        ("fd00::1", "http://[fd00::1]:8000"),
+        ("::", "http://spark-1:8000"),
+    ],
+)
+def test_where_others_reach_the_api(listens, url):
+    assert stage_findings.api_url({"api_address": listens, "api_port": 8000}, "spark-1") == url
+
+
+ADDRESSES = {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "ids"),
+    [
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 1)), set()),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", False, 1), ("192.168.100.2", True, 1)), set()),
+        (ray(("192.168.100.1", True, 1)), {"ray.node"}),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", False, 1)), {"ray.node"}),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 0)), {"ray.node"}),
+        (ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 1), ("192.168.100.9", True, 1)), {"ray.stranger"}),
+    ],
+)
+def test_gate(answer, ids):
+    assert stopping(stage_findings.gate(answer, ADDRESSES, 1)) == ids
+
+
+def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
+    (found,) = stage_findings.gate({**ray(), "ray_error": "no answer within 10 s"}, ADDRESSES, 1)
+    assert (found["id"], found["verdict"]) == ("ray.node", "unknown") and "no answer within 10 s" in found["message"]
+
+
+def a_rank(env=None, present=(), source="live"):
+    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "present": list(present), "source": source}
+
+
+def rank_answer(**changes):
+    answer = {
+        "ranks": [a_rank()],
+        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1},
+    }
+    return {**answer, **changes}
+
+
+PROOF_NEEDS = {
+    "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
+    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS),
+}  # fmt: skip
+EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
+
+
+def judged(change=None, completion=None):
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(**(change or {}))}
+    return stopping(stage_findings.proof(ranks, completion or {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS))
+
+
+def test_proof_holds():
+    assert judged() == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "id"),
+    [
+        ({"ranks": []}, "proof.rank_hosts"),
+        ({"ranks": [rank_answer()["ranks"][0]] * 2}, "proof.rank_hosts"),
+        ({"ranks": [a_rank({"A": "1"})]}, "proof.env"),
+        ({"ranks": [a_rank({"A": "1", "B": "stale"})]}, "proof.env"),
+        ({"ranks": [a_rank(present=["VLLM_API_KEY"])]}, "proof.secrets"),
+        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1}}, "proof.device"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1}}, "proof.capability"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536}}, "proof.memlock"),
+    ],
+)
+def test_proof_fails(change, id):
+    assert judged(change) == {id}
+
+
+def test_no_token_is_no_proof():
+    assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
+
+
+@pytest.mark.parametrize(("present", "secrets"), [((), "unknown"), (("VLLM_API_KEY",), "block")])
+def test_the_environment_of_a_start_proves_nothing_but_a_leak(present, secrets):
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[a_rank(present=present, source="exec")])}
+    found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
+    bad = [(one["id"], one["node"], one["verdict"]) for one in found if one["verdict"] != "pass"]
+    assert bad == [("proof.env", "spark-2", "unknown"), ("proof.secrets", "spark-2", secrets)]
+
+
+@pytest.mark.parametrize(
+    ("holder", "present", "ids"),
+    [
+        ("spark-1", ["VLLM_API_KEY"], set()),
+        ("spark-1", ["HF_TOKEN"], {"proof.secrets"}),
+        ("spark-2", ["VLLM_API_KEY"], {"proof.secrets"}),
+    ],
+)
+def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder, present, ids):
+    ranks = {node: rank_answer(ranks=[a_rank(EXPECTED[node], present if node == holder else [])]) for node in EXPECTED}
+    needs = {**PROOF_NEEDS, "stage": "native", "secrets": ["VLLM_API_KEY", "HF_TOKEN"], "api_secrets": ["VLLM_API_KEY"]}
+    assert stopping(stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, needs)) == ids
+
+
+def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case():
+    found = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
+    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.secrets"}
+    every = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
+    assert {one["id"] for one in every} == {"proof.secrets", *stage_findings.PROOF_OF}
+    assert set(stage_findings.PROOF_OF.values()) == set(profiles.PROOFS)
+
+
+@pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])
+def test_a_missing_rank_has_the_remedy_of_its_executor(stage, words):
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[])}
+    found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, {**PROOF_NEEDS, "stage": stage})
+    assert [words in finding["remedy"] for finding in found if finding["id"] == "proof.rank_hosts"] == [True]
+
+
+INFO = {"errors": [], "containers": [], "listeners": []}
+OURS = {"name": "gb10-gb10-head", "cluster": "gb10"}
+HELD = {"port": 6379, "address": "0.0.0.0", "pid": 7, "process": "redis-server", "since": "2026-11-20T10:00:00Z", "container": ""}
+MEMORY = {"findings": [{"id": "memory.back", "node": "the-machine", "verdict": "warn", "message": "900 MiB have not come back", "remedy": "look"}]}
+
+
+def test_teardown():
+    assert stopping(stage_findings.teardown(INFO, "spark-1", "gb10", MEMORY)) == set()
+    assert stopping(stage_findings.teardown({**INFO, "containers": [OURS]}, "spark-1", "gb10", MEMORY)) == {"teardown.containers"}
+    assert stopping(stage_findings.teardown({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10", MEMORY)) == {"teardown.seen"}
+
+
+def test_teardown_tells_of_memory_under_the_inventorys_name():
+    assert [(found["node"], found["verdict"]) for found in stage_findings.teardown(INFO, "spark-1", "gb10", MEMORY) if found["id"] == "memory.back"] == [
+        ("spark-1", "warn")
+    ]
+
+
+def test_teardown_names_who_holds_a_port():
+    found = {finding["id"]: finding for finding in stage_findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
+    assert found["teardown.ports"]["verdict"] == "warn"
+    assert "redis-server" in found["teardown.ports"]["message"]
+
+
+def test_stage_seconds_skip_what_did_not_run():
+    assert stage_findings.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
+    assert stage_findings.stage_seconds({"report": 1.0}) == {}
+
+
+def test_failure_lines_tell_causes_and_remedies():
+    failed = {
+        "spark-1": {"msg": "ended because spark-2 failed: boom"},
+        "spark-2": {"msg": "boom", "remedy": "look"},
+        "spark-3": {},
+        "spark-4": {"msg": "bang", "remedy": ""},
+    }
+    assert stage_findings.failure_lines(failed) == ["spark-2: boom Remedy: look", "spark-4: bang"]
+    assert stage_findings.failure_lines({"spark-1": failed["spark-1"]}) == ["spark-1: ended because spark-2 failed: boom"]
