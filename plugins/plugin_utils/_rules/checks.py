@@ -844,13 +844,22 @@ def heads_alive(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
 
 @comparison
 def images_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The images of all nodes were built on the same base by the same recipe; images that nobody built here have one id."""
-    there = {node.name: image for node in nodes if (image := _image(node)) is not None}
-    for what, read in (
-        ("base image", lambda image: (image["labels"] or {}).get("io.gb10.base") or image["id"]),
-        ("recipe", lambda image: (image["labels"] or {}).get("io.gb10.recipe")),
-    ):
-        yield from differing({name: read(image) for name, image in there.items()} if there else {}, what=what)
+    """The images of all nodes were built on the same base by the same recipe; images that nobody built here have one id.
+
+    Where their contents are known, those are the same, too.
+    """
+    there = {node.name: _contents(image) for node in nodes if (image := _image(node)) is not None}
+    for what in dict.fromkeys(what for contents in there.values() for what in contents):
+        yield from differing({name: contents.get(what) for name, contents in there.items()}, what=what)
+
+
+def _contents(image: Entry) -> dict[str, t.Any]:
+    """What has to be the same in the images of all nodes. The ids of images that were built on each node differ."""
+    labels, contract = image["labels"] or {}, image.get("contract")
+    known = {"base image": labels.get("io.gb10.base") or image["id"], "recipe": labels.get("io.gb10.recipe")}
+    if contract:
+        known |= {"Python": contract["python"], "Ray": contract["versions"].get("ray"), "packages": contract["packages_digest"]}
+    return known
 
 
 @comparison

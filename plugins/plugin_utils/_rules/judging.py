@@ -459,6 +459,26 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
     return {**judge(with_probe, profile, run, probing(), "fabric"), PROBE: seen}
 
 
+# --- after a stage ------------------------------------------------------------------------------------------------------------
+
+
+def judge_after_stage(ids: t.Collection[str], seen: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> list[Finding]:
+    """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts as it stands.
+
+    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node. What passed is a finding, too.
+    """
+    rules = [dataclasses.replace(rule, repair=None) for rule in shipped() if rule.id in ids]
+    judgement = Judge([Node(name, {**tree, "errors": []}, {}, {**NO_WISHES, **needs}) for name, tree in seen.items()], rules)
+    judgement.run()
+    passed = [
+        finding(rule.id, name, "pass", f"{rule.title}.")
+        for rule in rules
+        for name, verdict in judgement.matrix[rule.id].items()
+        if verdict == "pass" and CLUSTER not in judgement.matrix[rule.id]
+    ]
+    return [*judgement.findings, *passed]
+
+
 # --- the doctor -------------------------------------------------------------------------------------------------------------
 
 #: What is asked of a node that nobody says anything about: nothing but what every stack needs.

@@ -22,6 +22,7 @@ else:
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder
 
 Finding = dict[str, t.Any]
@@ -46,16 +47,19 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
 
     ``contracts`` maps a node to what ``image_contract_info`` answered there.
     """
-    found = []
+    tag = profile["image"]["tag"]
+    seen = {
+        node: {"images": {tag: {"id": answer["image_id"], **{part: answer[part] for part in ("labels", "contract")}} if answer["exists"] else None}}
+        for node, answer in contracts.items()
+    }
+    found = judging.judge_after_stage(("image.present", "image.same"), seen, {"image": profile["image"], "offline": False})
     for node, answer in contracts.items():
         if not answer["exists"]:
-            found.append(finding("image.present", node, "block", f"image {profile['image']['tag']} is missing.", remedy="run with --tags image"))
             continue
-        found.append(finding("image.present", node, "pass", f"{profile['image']['tag']} is there.", measured=answer["image_id"]))
         contract = answer["contract"]
         if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
             ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
-            without = f"image {profile['image']['tag']} holds no Ray; vLLM dropped it from its requirements in 0.18."
+            without = f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18."
             found.append(
                 finding(
                     "image.ray",
@@ -67,7 +71,7 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
                 )
             )
         found += _requirements(node, contract, profile)
-    return found + _same_contents({node: answer for node, answer in contracts.items() if answer["exists"]})
+    return found
 
 
 def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.Any]) -> list[Finding]:
@@ -96,46 +100,19 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
     return found
 
 
-def _same_contents(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
-    """Images built on every node differ in their ids; what they were built from and what they hold must not."""
-    found = []
-    for what, read in (
-        ("base image", lambda answer: answer["labels"].get("io.gb10.base")),
-        ("recipe", lambda answer: answer["labels"].get("io.gb10.recipe")),
-        ("Python", lambda answer: answer["contract"]["python"]),
-        ("Ray", lambda answer: answer["contract"]["versions"].get("ray")),
-        ("packages", lambda answer: answer["contract"]["packages_digest"]),
-    ):
-        values = {node: read(answer) for node, answer in contracts.items()}
-        if len(set(values.values())) > 1:
-            different = ", ".join(f"{node} {value}" for node, value in values.items())
-            found.append(
-                finding(
-                    "image.same",
-                    CLUSTER,
-                    "block",
-                    f"{what} of the image differs between nodes: {different}.",
-                    measured=values,
-                    needed="the same on every node",
-                    remedy="bring the same base image to every node and run with --tags image -e gb10_rebuild_image=true",
-                )
-            )
-    return found or [finding("image.same", CLUSTER, "pass", f"same contents on {len(contracts)} node(s).")]
-
-
 # --- model ------------------------------------------------------------------------------------------------------------------
 
 
-def models(answers: dict[str, dict[str, t.Any]]) -> list[Finding]:
+def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
     """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
     found = [one for node, answer in answers.items() for one in on_node(answer["findings"], node)]
-    revisions = {node: answer["revision"] for node, answer in answers.items() if answer["complete"]}
-    if len(set(revisions.values())) > 1:
-        different = ", ".join(f"{node} {revision}" for node, revision in revisions.items())
-        remedy = "pin model.revision in the profile and run with --tags model"
-        message = f"the nodes have different revisions of the model: {different}."
-        found.append(finding("model.same", CLUSTER, "block", message, measured=revisions, needed="the same on every node", remedy=remedy))
-    return found
+    repo = profile["model"]["repo"]
+    seen = {
+        # Each node was asked for the one revision that it would serve, so it stands for main here.
+        node: {"models": [{"repo": repo, "refs": ["main"], "bytes": answer["size_bytes"], **{part: answer[part] for part in ("revision", "complete")}}]}
+        for node, answer in answers.items()
+    }
+    return found + judging.judge_after_stage(("model.same",), seen, {"model": {"repo": repo, "revision": None}})
 
 
 # --- ray --------------------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ def test_equal_images_pass():
         ({"contract__versions": {"vllm": "0.32.0", "ray": "2.55.1"}}, "image.same"),
         ({"contract__python": "3.12.4"}, "image.same"),
         ({"contract__packages_digest": "e"}, "image.same"),
+        ({"image_id": "sha256:2", "labels": {}}, "image.same"),
         ({"labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "s"}}, "image.same"),
     ],
 )
@@ -71,7 +72,7 @@ def ray(*nodes):
 
 
 def model(revision, complete=True):
-    return {"revision": revision, "complete": complete, "findings": [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]}
+    return {"revision": revision, "complete": complete, "size_bytes": 10, "findings": [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def model(revision, complete=True):
     [(model("a" * 40), set()), (model("b" * 40), {"model.same"}), (model("b" * 40, complete=False), set())],
 )
 def test_all_nodes_load_one_revision(second, ids):
-    assert stopping(stage_findings.models({"spark-1": model("a" * 40), "spark-2": second})) == ids
+    assert stopping(stage_findings.models({"spark-1": model("a" * 40), "spark-2": second}, PROFILE)) == ids
 
 
 @pytest.mark.parametrize(
