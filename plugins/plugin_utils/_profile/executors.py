@@ -38,7 +38,9 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
     if not is_asked(profile):
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]
-    if not image or not image["exists"]:
+    if not image:
+        raise ProfileError(f"executor auto: nobody asked image {tag}; include the role gb10.cluster.gb10 with tasks_from: executor before the others")
+    if not image["exists"]:
         if predict:
             return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
         raise ProfileError(f"executor auto: image {tag} is not on the head, so it cannot be asked; bring it there: run with --tags image")

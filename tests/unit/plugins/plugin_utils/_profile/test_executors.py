@@ -48,7 +48,8 @@ def test_choice(chosen, layers, answer, executor, reason):
         (image(vllm=None), "holds no Ray, and no vLLM"),
         (image(vllm="nightly"), "cannot be read: 'nightly'; set executor in the profile"),
         ({"exists": False, "contract": None}, "is not on the head, so it cannot be asked; bring it there: run with --tags image"),
-        (None, "is not on the head"),
+        (None, "nobody asked image base:1; include the role gb10.cluster.gb10 with tasks_from: executor"),
+        ({}, "nobody asked image base:1"),
     ],
 )
 def test_no_choice_says_why_and_what_to_do(answer, words):
