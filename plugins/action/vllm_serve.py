@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of vllm_serve: runs the module once, then looks at the node until a token came back or something failed.
+"""Controller side of vllm_serve: runs the module once, then polls the node until a token came back or something failed.
 
-The instances on head and workers run at once. Each looks at its own node alone; what decides for all (the first failure, or
-the head's token) they tell each other through a :class:`Meeting`. Without Ray they also start their ranks as one, see :mod:`ranks`.
+The instances on head and workers run at once. Each polls only its own node; what decides for all (the first failure, or
+the head's token) they publish on a :class:`RunBoard`. Without Ray they also start their ranks together, see :mod:`ranks`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.meeting import AnotherFailed, Meeting
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress, minutes
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import Together
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import AnotherFailed, RunBoard
 
 MODULE = "gb10.cluster.vllm_serve"
 INFO = "gb10.cluster.vllm_serve_info"
 
-#: Seconds that one look at a node may take: a lost connection can hang for ever.
-LOOK_SECONDS = 30
-#: How often an instance listens to the others for each look at its own node: listening costs nothing.
-HEEDS_PER_LOOK = 8
-#: Seconds for which looks may fail one after the other before that counts as the node's failure.
-TROUBLE_SECONDS = 60.0
+#: Seconds that one poll of a node may take: a lost connection can hang forever.
+POLL_SECONDS = 30
+#: How often an instance reads the board for each poll of its own node: reading the board costs nothing.
+BOARD_READS_PER_POLL = 8
+#: Seconds for which polls may fail one after the other before that counts as the node's failure.
+UNREACHABLE_SECONDS = 60.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
 JOIN_SECONDS = 60.0
 #: Seconds that a worker waits longer than the head, so that it is the head's message that counts.
@@ -51,22 +51,22 @@ LINE_LENGTH = 300
 
 display = Display()
 
-Look = dict[str, t.Any]
+NodeSnapshot = dict[str, t.Any]
 
 
-class LookTimeout(AnsibleError):
-    """A look at a node took too long."""
+class PollTimeout(AnsibleError):
+    """A poll of a node took too long."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: int) -> t.Iterator[None]:
-    """Raise :class:`LookTimeout` in the block after ``seconds``; a task with a ``timeout`` of its own keeps its alarm."""
+    """Raise :class:`PollTimeout` in the block after ``seconds``; a task with a ``timeout`` of its own keeps its alarm."""
     if signal.getsignal(signal.SIGALRM) not in (signal.SIG_DFL, None):
         yield
         return
 
     def ring(_number: int, _frame: object) -> t.NoReturn:
-        raise LookTimeout(f"no answer within {seconds} s")
+        raise PollTimeout(f"no answer within {seconds} s")
 
     signal.signal(signal.SIGALRM, ring)
     signal.alarm(seconds)
@@ -78,7 +78,7 @@ def time_limit(seconds: int) -> t.Iterator[None]:
 
 
 class EngineLog:
-    """This node's log of one run, read on from look to look, and what it tells."""
+    """This node's log of one run, read on from poll to poll, and its diagnosis."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -87,18 +87,18 @@ class EngineLog:
         self.diagnosis = Diagnosis()
 
     @property
-    def place(self) -> dict[str, t.Any]:
-        """The options of a look that goes on reading."""
+    def position(self) -> dict[str, t.Any]:
+        """The options of a poll that reads on from here."""
         return {"log_offset": self._offset, "log_run_id": self._run_id}
 
-    def feed(self, look: Look) -> None:
-        self._offset = look["log_offset"]
-        self.diagnosis.feed(look["log_lines"])
+    def feed(self, snapshot: NodeSnapshot) -> None:
+        self._offset = snapshot["log_offset"]
+        self.diagnosis.feed(snapshot["log_lines"])
 
-    def tells_end(self) -> bool:
-        """Say whether the engine cannot serve. The line that names the cause may follow its echo: what is suspected now is judged at the next look."""
-        told, self._suspected = self._suspected, self.diagnosis.fatal is not None
-        return told and self._suspected
+    def is_fatal(self) -> bool:
+        """Return whether the engine cannot serve. The line that names the cause may follow its echo, so a suspicion is judged at the next poll."""
+        suspected_before, self._suspected = self._suspected, self.diagnosis.fatal is not None
+        return suspected_before and self._suspected
 
 
 def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, executor: str) -> ClusterError | None:
@@ -107,7 +107,7 @@ def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, ex
         return None
     if not container["exists"]:
         return ClusterError(f"the container of node {node} is gone {minutes(elapsed)} after the start", remedy=f"Bring it up again: --tags {executor}")
-    memory = ", ended by the kernel for want of memory" if container["oom_killed"] else ""
+    memory = ", killed by the kernel because memory ran out" if container["oom_killed"] else ""
     return ClusterError(
         f"container {container['name']} of node {node} ended with exit code {container['exit_code']}{memory} {minutes(elapsed)} after the start",
         remedy=f"See docker logs {container['name']} on {node}, then bring it up again: --tags {executor}",
@@ -115,7 +115,7 @@ def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, ex
 
 
 class FabricWatch:
-    """Whether this node's interface to the other nodes stays up. One look may meet a link that is just being trained anew, two in a row do not."""
+    """Whether this node's interface to the other nodes stays up. One poll may hit a link that is being retrained, two in a row do not."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -131,7 +131,7 @@ class FabricWatch:
         if not name:
             return ClusterError(
                 f"the fabric address of node {self._node} is on no interface any more, {minutes(elapsed)} after the start",
-                remedy=f"Find out what took it away (journalctl -b on {self._node}), configure it again, then run again.",
+                remedy=f"Find out what removed it (journalctl -b on {self._node}), configure it again, then run again.",
                 reason="fabric",
             )
         return ClusterError(
@@ -143,23 +143,23 @@ class FabricWatch:
 
 
 def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
-    """Return why an engine or rank that is no more ended: how, and the line of its log that says why."""
-    hint = "A SIGKILL that nobody sent comes from the kernel, for want of memory: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
+    """Return why an engine or rank ended: how, and the line of its log that says why."""
+    hint = "A SIGKILL that no user sent comes from the kernel when memory runs out: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
     return log_trouble(node, f"the {what} on {node} {end_text(engine)}", diagnosis, engine, hint)
 
 
 def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
-    """Return that somebody had the engine or rank stopped that is waited for. What its log says after that is no failure."""
+    """Return the error for an engine or rank that was stopped on request while this play waited for it. Its log after that shows no failure."""
     return ClusterError(
         f"the {what} on {node} was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'])}, while this play waited for it",
-        remedy="Run again when it is to serve.",
+        remedy="Run again when it should serve.",
         reason="stopped",
         log_lines=list(diagnosis.tail),
     )
 
 
 def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.Any], hint: str = "") -> ClusterError:
-    """Return a failure with the log's evidence: cause, line, remedy and the log's place."""
+    """Return a failure with the log's evidence: cause, line, remedy and the log's path."""
     fatal = diagnosis.fatal
     cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
     line = f": {textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=' …')}" if diagnosis.line else "; its log names no error"
@@ -187,55 +187,55 @@ class ActionModule(ActionBase):
         self._started = time.monotonic()
         self._log: EngineLog | None = None
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
-        # Without Ray the nodes decide as one, so they meet even when there is nothing to wait for.
-        self._together = options["executor"] == "native" and options["node_count"] > 1
+        # Without Ray the nodes decide jointly, so they use the board even when there is nothing to wait for.
+        self._starts_jointly = options["executor"] == "native" and options["node_count"] > 1
         self._fabric = FabricWatch(self._node)
-        self._what = "rank" if self._together and options["node_role"] == "worker" else "engine"
-        if options["state"] == "stopped" or not (self._together or self._waits(options)):
+        self._what = "rank" if self._starts_jointly and options["node_role"] == "worker" else "engine"
+        if options["state"] == "stopped" or not (self._starts_jointly or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
-        meeting = Meeting(C.DEFAULT_LOCAL_TMP, self._task._uuid, self._node, options["node_role"])
-        meeting.join()
+        board = RunBoard(C.DEFAULT_LOCAL_TMP, self._task._uuid, self._node, options["node_role"])
+        board.join()
         try:
-            return self._serve(meeting, options)
+            return self._serve(board, options)
         finally:
-            meeting.leave()
+            board.leave()
 
     def _waits(self, options: dict[str, t.Any]) -> bool:
         return options["wait"] and not self._task.check_mode
 
-    def _serve(self, meeting: Meeting, options: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Run the module, wait, and return the result; whatever goes wrong here is told to the others."""
+    def _serve(self, board: RunBoard, options: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Run the module, wait, and return the result; publish whatever goes wrong here."""
         result: dict[str, t.Any] = {}
         try:
-            if self._together:
-                ranks = Together(meeting, options["node_role"] == "head", options["node_count"], options["stop_grace"], self._run_module)
+            if self._starts_jointly:
+                ranks = JointStart(board, options["node_role"] == "head", options["node_count"], options["stop_grace"], self._run_module)
                 ranks.start(result, self._task.check_mode)
             else:
                 result.update(self._execute_module(MODULE, task_vars=self._vars))
             if result.get("failed"):
-                meeting.fail(str(result.get("msg", "")))
+                board.fail(str(result.get("msg", "")))
                 return result
             if self._waits(options):
-                wait = self._wait_head if options["node_role"] == "head" else self._wait_rank if self._together else self._wait_worker
-                result.update(wait(meeting, options, result))
+                wait = self._wait_head if options["node_role"] == "head" else self._wait_rank if self._starts_jointly else self._wait_worker
+                result.update(wait(board, options, result))
         except AnotherFailed as error:
-            return self._failed(meeting, result, self._own_cause(options, error))
+            return self._failed(board, result, self._own_cause(options, error))
         except ClusterError as error:
-            return self._failed(meeting, result, error)
+            return self._failed(board, result, error)
         except AnsibleError as error:
-            meeting.fail(str(error))
+            board.fail(str(error))
             raise
         return complete({**result, "failed": False}, self._started)
 
-    def _failed(self, meeting: Meeting, result: dict[str, t.Any], error: ClusterError) -> dict[str, t.Any]:
-        """Return the failed result, with what was changed until then, and tell the others unless one of them failed first."""
-        first = meeting.fail(str(error))
+    def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError) -> dict[str, t.Any]:
+        """Return the failed result, with what was changed until then, and publish it unless another node failed first."""
+        first = board.fail(str(error))
         failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
         done = {key: value for key, value in result.items() if key != "engine_live"}
         return complete({**done, **failure, "failed": True, "failed_node": first.node}, self._started)
 
     def _run_module(self, state: str, predict: bool, interrupt: bool) -> dict[str, t.Any]:
-        """Run the module for one step of a start that several nodes make as one; ``interrupt`` gives consent to lose requests."""
+        """Run the module for one step of a joint start; ``interrupt`` consents to losing requests."""
         check_mode = self._task.check_mode
         self._task.check_mode = check_mode or predict
         try:
@@ -245,90 +245,92 @@ class ActionModule(ActionBase):
             self._task.check_mode = check_mode
 
     def _own_cause(self, options: dict[str, t.Any], error: AnotherFailed) -> ClusterError:
-        """Look a last time when another rank failed first: it may have seen the echo only of what this node's log names."""
-        if not self._together or self._log is None:
+        """Poll a last time when another rank failed first: it may have seen only the echo of what this node's log names."""
+        if not self._starts_jointly or self._log is None:
             return error
         try:
-            look = self._look(options, **self._log.place)
+            snapshot = self._poll(options, **self._log.position)
         except ClusterError as trouble:
-            display.vv(f"{self._node}: no last look: {trouble}")
+            display.vv(f"{self._node}: the last poll failed: {trouble}")
             return error
-        self._log.feed(look)
+        self._log.feed(snapshot)
         fatal = self._log.diagnosis.fatal
         if fatal is None or fatal.signature.rank_scope != "cause":
             return error
-        return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", self._log.diagnosis, look["engine"])
+        return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", self._log.diagnosis, snapshot["engine"])
 
-    # -- one look ----------------------------------------------------------------------------------------------------
+    # -- one poll ----------------------------------------------------------------------------------------------------
 
-    def _look(self, options: dict[str, t.Any], **more: t.Any) -> Look:
-        """Return one look at this node. Raises :class:`UnknownState` when there was none, :class:`ClusterError` on a refusal."""
+    def _poll(self, options: dict[str, t.Any], **more: t.Any) -> NodeSnapshot:
+        """Return a snapshot of this node. Raises :class:`UnknownState` when it did not answer, :class:`ClusterError` on a refusal."""
         shared = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
         try:
-            with time_limit(LOOK_SECONDS):
-                look = self._execute_module(INFO, module_args={**{name: options[name] for name in shared}, **more}, task_vars=self._vars)
-        except (AnsibleConnectionFailure, LookTimeout) as error:
-            words = " ".join(str(error).split())
-            raise UnknownState(f"node {self._node} does not answer: {words}", reason="connection") from error
-        if not look.get("failed"):
-            return look
-        kind = ClusterError if look.get("verdict") == "block" else UnknownState
-        raise kind(f"node {self._node}: {look.get('msg')}", remedy=look.get("remedy", ""), reason=look.get("reason", ""))
+            with time_limit(POLL_SECONDS):
+                snapshot = self._execute_module(INFO, module_args={**{name: options[name] for name in shared}, **more}, task_vars=self._vars)
+        except (AnsibleConnectionFailure, PollTimeout) as error:
+            reason = " ".join(str(error).split())
+            raise UnknownState(f"node {self._node} does not answer: {reason}", reason="connection") from error
+        if not snapshot.get("failed"):
+            return snapshot
+        kind = ClusterError if snapshot.get("verdict") == "block" else UnknownState
+        raise kind(f"node {self._node}: {snapshot.get('msg')}", remedy=snapshot.get("remedy", ""), reason=snapshot.get("reason", ""))
 
-    def _looks(self, meeting: Meeting, options: dict[str, t.Any], timeout: float, more: t.Callable[[], dict[str, t.Any]]) -> t.Iterator[tuple[float, Look]]:
-        """Yield (seconds since the task began, look) until the head succeeded or ``timeout`` is over; another node's failure raises.
+    def _snapshots(
+        self, board: RunBoard, options: dict[str, t.Any], timeout: float, more: t.Callable[[], dict[str, t.Any]]
+    ) -> t.Iterator[tuple[float, NodeSnapshot]]:
+        """Yield (seconds since the task began, snapshot) until the head succeeded or ``timeout`` is over; another node's failure raises.
 
-        Looks that fail are made again for a bounded time: a connection may come back.
+        Polls that fail are repeated for a bounded time: a connection may come back.
         """
-        trouble_since: float | None = None
-        next_look = 0.0
-        for elapsed in clock(timeout, options["wait_sleep"] / HEEDS_PER_LOOK):
-            meeting.heed()
-            if meeting.success():
+        failing_since: float | None = None
+        next_poll = 0.0
+        for elapsed in clock(timeout, options["wait_sleep"] / BOARD_READS_PER_POLL):
+            board.raise_if_another_failed()
+            if board.success():
                 return
-            if elapsed < min(next_look, timeout):
+            if elapsed < min(next_poll, timeout):
                 continue
             try:
-                look = self._look(options, **more())
+                snapshot = self._poll(options, **more())
             except UnknownState as error:
-                trouble_since = elapsed if trouble_since is None else trouble_since
-                if elapsed - trouble_since >= TROUBLE_SECONDS:
+                failing_since = elapsed if failing_since is None else failing_since
+                if elapsed - failing_since >= UNREACHABLE_SECONDS:
                     raise
                 display.vv(f"{self._node}: {error}")
                 self._reset_connection()
             else:
-                trouble_since = None
-                meeting.heed()
-                yield time.monotonic() - self._started, look
-            next_look = elapsed + options["wait_sleep"]
+                failing_since = None
+                board.raise_if_another_failed()
+                yield time.monotonic() - self._started, snapshot
+            next_poll = elapsed + options["wait_sleep"]
 
     def _reset_connection(self) -> None:
-        """A multiplexed connection that hangs would fail the next look too."""
+        """Reset a multiplexed connection that hangs: it would fail the next poll too."""
         try:
-            with time_limit(LOOK_SECONDS):
+            with time_limit(POLL_SECONDS):
                 self._connection.reset()
         except (AnsibleError, NotImplementedError) as error:
-            # The next look decides: it works over the old connection, or fails and counts as trouble.
+            # The next poll decides: it works over the old connection, or fails and counts as unreachable.
             display.vvv(f"{self._node}: the connection cannot be reset: {error}")
 
     # -- head --------------------------------------------------------------------------------------------------------
 
-    def _wait_head(self, meeting: Meeting, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
+    def _wait_head(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch the engine until it generated a token; returns what the result gains."""
         progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
         self._log, healthy_at = log, None
         probe = {"probe": True, "model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
-        first_look = True
-        for elapsed, look in self._looks(meeting, options, options["wait_timeout"], lambda: {**probe, **log.place}):
-            self._take_in(options, look, log, progress, elapsed)
-            if look["completion"]:
-                return self._ready(meeting, started, look, log.diagnosis, already=first_look and not started["changed"])
-            self._check_engine(look, log)
-            healthy_at = healthy_at or (elapsed if look["healthy"] else None)
+        first_poll = True
+        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"], lambda: {**probe, **log.position}):
+            self._process(options, snapshot, log, progress, elapsed)
+            if snapshot["completion"]:
+                return self._ready(board, started, snapshot, log.diagnosis, already=first_poll and not started["changed"])
+            self._check_engine(snapshot, log)
+            healthy_at = healthy_at or (elapsed if snapshot["healthy"] else None)
             if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
                 what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
-                raise log_trouble(self._node, what, log.diagnosis, look["engine"])
-            first_look = False
+                raise log_trouble(self._node, what, log.diagnosis, snapshot["engine"])
+            first_poll = False
         raise WaitTimeout(
             f"no token within {options['wait_timeout']} s; last seen on {self._node}: {progress.stage or 'nothing'}"
             + (f": {log.diagnosis.line}" if log.diagnosis.line else ""),
@@ -336,37 +338,37 @@ class ActionModule(ActionBase):
             log_lines=list(log.diagnosis.tail),
         )
 
-    def _take_in(self, options: dict[str, t.Any], look: Look, log: EngineLog, progress: Progress, elapsed: float) -> None:
-        """Read and show what a look brought. Raises :class:`ClusterError` when the container, the fabric or the engine was taken away."""
-        self._check_node(options, look, elapsed)
-        log.feed(look)
-        progress.update(look["stage"], look["shards"], look["memory_available_mb"], elapsed)
-        if look["engine"]["stopped_by"]:
-            raise stopped(self._node, self._what, look["engine"], log.diagnosis)
+    def _process(self, options: dict[str, t.Any], snapshot: NodeSnapshot, log: EngineLog, progress: Progress, elapsed: float) -> None:
+        """Check, read and show a snapshot. Raises :class:`ClusterError` when the container or the fabric is gone, or the engine was stopped."""
+        self._check_node(options, snapshot, elapsed)
+        log.feed(snapshot)
+        progress.update(snapshot["stage"], snapshot["shards"], snapshot["memory_available_mb"], elapsed)
+        if snapshot["engine"]["stopped_by"]:
+            raise stopped(self._node, self._what, snapshot["engine"], log.diagnosis)
 
-    def _check_node(self, options: dict[str, t.Any], look: Look, elapsed: float) -> None:
-        """Raise :class:`ClusterError` when the node's container or its interface to the others was taken away."""
-        trouble = container_trouble(self._node, look["container"], elapsed, options["executor"]) or self._fabric.trouble(look["fabric"], elapsed)
+    def _check_node(self, options: dict[str, t.Any], snapshot: NodeSnapshot, elapsed: float) -> None:
+        """Raise :class:`ClusterError` when the node's container or its interface to the others is gone."""
+        trouble = container_trouble(self._node, snapshot["container"], elapsed, options["executor"]) or self._fabric.trouble(snapshot["fabric"], elapsed)
         if trouble:
             raise trouble
 
-    def _check_engine(self, look: Look, log: EngineLog) -> None:
+    def _check_engine(self, snapshot: NodeSnapshot, log: EngineLog) -> None:
         """Raise :class:`ClusterError` when this node's part of the engine has ended, or its log says that it cannot serve."""
-        if not look["engine"]["live"]:
-            raise engine_trouble(self._node, self._what, look["engine"], log.diagnosis)
-        if log.tells_end():
-            raise log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.diagnosis, look["engine"])
+        if not snapshot["engine"]["live"]:
+            raise engine_trouble(self._node, self._what, snapshot["engine"], log.diagnosis)
+        if log.is_fatal():
+            raise log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.diagnosis, snapshot["engine"])
 
-    def _ready(self, meeting: Meeting, started: dict[str, t.Any], look: Look, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
+    def _ready(self, board: RunBoard, started: dict[str, t.Any], snapshot: NodeSnapshot, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
         """Return the proof: which engine, how long its start took, how long its first token."""
-        proof = look["completion"]
-        seconds = None if already else look["engine"]["seconds"]
-        told = "the engine served already" if already else f"ready after {minutes(seconds)}"
-        meeting.succeed(f"{started['endpoint']}: {told}")
-        display.display(f"{self._node}: {told}, first token in {proof['seconds']:.2f} s, {started['endpoint']}")
+        proof = snapshot["completion"]
+        seconds = None if already else snapshot["engine"]["seconds"]
+        summary = "the engine served already" if already else f"ready after {minutes(seconds)}"
+        board.succeed(f"{started['endpoint']}: {summary}")
+        display.display(f"{self._node}: {summary}, first token in {proof['seconds']:.2f} s, {started['endpoint']}")
         return {
-            "msg": f"{told}; {proof['tokens']} token generated by vLLM {look['engine_version']} in {proof['seconds']:.2f} s",
-            "engine_version": look["engine_version"],
+            "msg": f"{summary}; {proof['tokens']} token generated by vLLM {snapshot['engine_version']} in {proof['seconds']:.2f} s",
+            "engine_version": snapshot["engine_version"],
             "seconds_to_ready": seconds,
             "seconds_to_first_token": proof["seconds"],
             "engine_live": True,
@@ -375,38 +377,38 @@ class ActionModule(ActionBase):
 
     # -- worker ------------------------------------------------------------------------------------------------------
 
-    def _wait_worker(self, meeting: Meeting, options: dict[str, t.Any], _started: dict[str, t.Any]) -> dict[str, t.Any]:
+    def _wait_worker(self, board: RunBoard, options: dict[str, t.Any], _started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
-        for elapsed, look in self._looks(meeting, options, options["wait_timeout"] + WORKER_MARGIN, dict):
-            self._check_node(options, look, elapsed)
-            self._check_head(meeting, elapsed)
-            progress.update("container up", "", look["memory_available_mb"], elapsed)
-        return self._heads_word(meeting, options)
+        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, dict):
+            self._check_node(options, snapshot, elapsed)
+            self._check_head(board, elapsed)
+            progress.update("container up", "", snapshot["memory_available_mb"], elapsed)
+        return self._head_result(board, options)
 
-    def _wait_rank(self, meeting: Meeting, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
+    def _wait_rank(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
         progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
         self._log = log
-        for elapsed, look in self._looks(meeting, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.place):
-            self._take_in(options, look, log, progress, elapsed)
-            self._check_engine(look, log)
-            self._check_head(meeting, elapsed)
-        return {**self._heads_word(meeting, options), "findings": [match.finding(self._node) for match in log.diagnosis.warnings]}
+        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
+            self._process(options, snapshot, log, progress, elapsed)
+            self._check_engine(snapshot, log)
+            self._check_head(board, elapsed)
+        return {**self._head_result(board, options), "findings": [match.finding(self._node) for match in log.diagnosis.warnings]}
 
-    def _heads_word(self, meeting: Meeting, options: dict[str, t.Any]) -> dict[str, t.Any]:
+    def _head_result(self, board: RunBoard, options: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the head's success for the result. Raises :class:`WaitTimeout` when the head said nothing."""
-        success = meeting.success()
+        success = board.success()
         if success:
             return {"msg": f"{success.node}: {success.message}"}
-        raise WaitTimeout(f"the head said nothing for {options['wait_timeout'] + WORKER_MARGIN:g} s", remedy="Look at the head's part of this task.")
+        raise WaitTimeout(f"the head published no result within {options['wait_timeout'] + WORKER_MARGIN:g} s", remedy="Look at the head's part of this task.")
 
-    def _check_head(self, meeting: Meeting, elapsed: float) -> None:
-        """Raise :class:`ClusterError` when no word of the head can be expected any more."""
-        if meeting.head() is None and elapsed > JOIN_SECONDS:
+    def _check_head(self, board: RunBoard, elapsed: float) -> None:
+        """Raise :class:`ClusterError` when the head can no longer publish a result."""
+        if board.head() is None and elapsed > JOIN_SECONDS:
             raise ClusterError(
                 f"the head's part of this task did not begin within {JOIN_SECONDS:g} s",
                 remedy="Run head and workers in one play, with as many forks as nodes and without serial; see whether the head failed before.",
             )
-        if meeting.head_gone() and not meeting.failure() and not meeting.success():
-            raise ClusterError(f"the head's part of this task ({meeting.head()}) ended without a word", remedy="Look at the head's messages above.")
+        if board.head_ended() and not board.failure() and not board.success():
+            raise ClusterError(f"this task ended on the head ({board.head()}) without a result", remedy="Look at the head's messages above.")

@@ -535,7 +535,7 @@ def not_started(paths: engine_state.EnginePaths, run_id: str, code: int) -> Clus
     ended = launcher.read_side(os.path.join(paths.run, "exit.json"))
     why = engine_state.start_error(paths, ended) if ended.get("run_id") == run_id else ""
     if code == launcher.EXIT_STOPPED:
-        return ClusterError(why or f"run {run_id} was stopped before it began", remedy="Run again when it is to serve.", reason="stopped")
+        return ClusterError(why or f"run {run_id} was stopped before it began", remedy="Run again when it should serve.", reason="stopped")
     if code == launcher.EXIT_LIVE:
         return ClusterError("another engine or start of one was quicker than this start", remedy="Run again when that start is over.", reason="start under way")
     if why:

@@ -23,8 +23,8 @@ def minutes(seconds: float) -> str:
 def line(node: str, stage: str, shards: str, memory_mb: int | None, elapsed: float) -> str:
     """Return one line: node, stage, shards, memory available, time since the task began."""
     memory = "" if memory_mb is None else f"{memory_mb / 1024:.1f} GiB available"
-    parts = [f"{stage} {shards}".strip(), memory, minutes(elapsed)]
-    return f"{node}: " + ", ".join(part for part in parts if part)
+    fields = [f"{stage} {shards}".strip(), memory, minutes(elapsed)]
+    return f"{node}: " + ", ".join(field for field in fields if field)
 
 
 class Progress:
@@ -38,7 +38,7 @@ class Progress:
         self._shown_at = 0.0
 
     def update(self, stage: str, shards: str, memory_mb: int | None, elapsed: float) -> None:
-        """Take in a look at the node, ``elapsed`` seconds after the task began. An empty stage means: no news."""
+        """Print a line if one is due, ``elapsed`` seconds after the task began. An empty stage means that the last one still holds."""
         stage, shards = (stage, shards) if stage else (self.stage, self._shown[1] if self._shown else "")
         self.stage = stage
         if (stage, shards) != self._shown or elapsed - self._shown_at >= REPEAT_SECONDS:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The wait on head and workers, with scripted looks instead of nodes."""
+"""The wait on head and workers, with scripted snapshots instead of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.gb10.cluster.plugins.action import vllm_serve
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_options
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.meeting import Meeting
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 
 ENGINE = {
     "live": True,
@@ -29,7 +29,7 @@ ENGINE = {
     "log_path": "/var/log/gb10/gb10/engine/r.log",
 }
 CONTAINER = {"exists": True, "running": True, "name": "gb10-gb10-head", "exit_code": None, "oom_killed": False}
-LOOK = {
+SNAPSHOT = {
     "engine": ENGINE,
     "container": CONTAINER,
     "fabric": {"interface": "eth1", "operstate": "up", "up": True},
@@ -53,16 +53,16 @@ STARTED = {
 TOKEN = {"healthy": True, "engine_version": "0.32.0", "completion": {"tokens": 1, "seconds": 0.4}}
 
 
-def look(**more):
-    return {**LOOK, **more}
+def snapshot(**more):
+    return {**SNAPSHOT, **more}
 
 
 def dead(*lines, **how):
-    return look(engine={**ENGINE, "live": False, **how}, log_lines=list(lines))
+    return snapshot(engine={**ENGINE, "live": False, **how}, log_lines=list(lines))
 
 
 class Time:
-    """A clock that moves when someone sleeps, and a little with each look at it."""
+    """A clock that moves when someone sleeps, and a little with each reading."""
 
     def __init__(self):
         self.now = 0.0
@@ -79,7 +79,7 @@ class Time:
 
 @pytest.fixture
 def play(tmp_path, monkeypatch):
-    """Run the action on one host. ``script`` are the answers of the module and then of each look; the last one repeats."""
+    """Run the action on one host. ``script`` are the answers of the module and then of each poll; the last one repeats."""
     clock = Time()
     monkeypatch.setattr(vllm_serve, "time", clock)
     monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._wait.time", clock)
@@ -90,8 +90,8 @@ def play(tmp_path, monkeypatch):
         shown = []
         asked = []
 
-        def meeting(self, node, role):
-            made = Meeting(str(tmp_path), "uuid", node, role)
+        def board(self, node, role):
+            made = RunBoard(str(tmp_path), "uuid", node, role)
             made.join()
             return made
 
@@ -125,26 +125,26 @@ def play(tmp_path, monkeypatch):
 
 
 def test_ready_is_a_token(play):
-    result = play.run(STARTED, look(stage="starting", shards=""), look(), look(healthy=True), look(**TOKEN))
+    result = play.run(STARTED, snapshot(stage="starting", shards=""), snapshot(), snapshot(healthy=True), snapshot(**TOKEN))
     assert (result["failed"], result["changed"], result["engine_version"]) == (False, True, "0.32.0")
     assert (result["seconds_to_ready"], result["seconds_to_first_token"]) == (42.2, 0.4)
     assert play.shown[0].startswith("spark-1: starting, 41.2 GiB available, 00:0")
     assert play.shown[1].startswith("spark-1: loading weights 1/2, 41.2 GiB available, 00:0")
-    assert play.meeting("spark-2", "worker").success().node == "spark-1"
+    assert play.board("spark-2", "worker").success().node == "spark-1"
 
 
 def test_an_engine_that_served_already_has_no_time_to_ready(play):
-    result = play.run({**STARTED, "changed": False, "actions": []}, look(**TOKEN))
+    result = play.run({**STARTED, "changed": False, "actions": []}, snapshot(**TOKEN))
     assert (result["changed"], result["seconds_to_ready"], result["seconds_to_first_token"]) == (False, None, 0.4)
 
 
-def test_an_engine_that_still_starts_is_waited_for(play):
-    result = play.run({**STARTED, "changed": False, "actions": []}, look(), look(**TOKEN))
+def test_an_engine_that_is_still_starting_is_waited_for(play):
+    result = play.run({**STARTED, "changed": False, "actions": []}, snapshot(), snapshot(**TOKEN))
     assert (result["changed"], result["seconds_to_ready"]) == (False, 42.2)
 
 
-def test_looks_go_on_where_the_last_one_ended(play):
-    play.run(STARTED, look(log_offset=100), look(log_offset=250), look(**TOKEN))
+def test_a_poll_reads_the_log_from_where_the_last_one_ended(play):
+    play.run(STARTED, snapshot(log_offset=100), snapshot(log_offset=250), snapshot(**TOKEN))
     offsets = [arguments["log_offset"] for name, arguments in play.asked if name == vllm_serve.INFO]
     assert offsets == [0, 100, 250]
     assert play.asked[1][1]["model"] == "m"
@@ -162,7 +162,7 @@ def test_an_exit_names_code_cause_line_and_remedy(play):
     assert (result["reason"], result["failed_node"], result["changed"]) == ("engine-unknown-argument", "spark-1", True)
     assert result["findings"][0]["id"] == "engine-unknown-argument"
     assert "engine_live" not in result
-    assert play.meeting("spark-2", "worker").failure().message == result["msg"]
+    assert play.board("spark-2", "worker").failure().message == result["msg"]
 
 
 @pytest.mark.parametrize(
@@ -173,44 +173,45 @@ def test_an_exit_names_code_cause_line_and_remedy(play):
         ({}, "is gone, and nothing noted how it ended"),
     ],
 )
-def test_an_exit_without_a_word(play, how, words):
+def test_an_exit_without_an_error_in_the_log(play, how, words):
     result = play.run(STARTED, dead("INFO all fine", **how))
     assert words in result["msg"]
     assert ("journalctl -k" in result["remedy"]) == (how == {"exit_signal": 9})
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_an_engine_that_somebody_stops_ends_the_wait_at_once(play, live):
-    """Even when it generates a token in its grace: nobody can use it. What its log says at its end is no failure of its own."""
+def test_an_engine_that_is_stopped_on_request_ends_the_wait_at_once(play, live):
+    """Even when it generates a token in its grace: no client can use it. What its log says at its end is not a failure of its own."""
     engine = {**ENGINE, "live": live, "stopped_by": "user bob with vllm_serve", "stopped_at": 1795226031.0}
-    result = play.run(STARTED, look(), look(engine=engine, log_lines=["RuntimeError: Engine core died"], **TOKEN))
+    result = play.run(STARTED, snapshot(), snapshot(engine=engine, log_lines=["RuntimeError: Engine core died"], **TOKEN))
     assert result["failed"]
     assert result["msg"] == "the engine on spark-1 was stopped by user bob with vllm_serve at 2026-11-21T01:53:51Z, while this play waited for it"
-    assert (result["reason"], result["remedy"]) == ("stopped", "Run again when it is to serve.")
-    assert "was stopped by user bob" in play.meeting("spark-2", "worker").failure().message
+    assert (result["reason"], result["remedy"]) == ("stopped", "Run again when it should serve.")
+    assert "was stopped by user bob" in play.board("spark-2", "worker").failure().message
 
 
-def test_a_fatal_line_ends_the_wait_at_the_next_look(play):
+def test_a_fatal_line_ends_the_wait_at_the_next_snapshot(play):
     line = "Waiting for creating a placement group of specs for 30 seconds. specs=[]"
-    result = play.run(STARTED, look(log_lines=[line]), look())
+    result = play.run(STARTED, snapshot(log_lines=[line]), snapshot())
     assert result["reason"] == "ray-no-gpus"
     assert "cannot serve" in result["msg"]
     assert len(play.asked) == 3
 
 
 def test_an_echo_waits_for_its_cause(play):
-    result = play.run(STARTED, look(log_lines=["EngineCore failed to start."]), look(log_lines=["ValueError: No available memory for the cache blocks."]))
+    cause = "ValueError: No available memory for the cache blocks."
+    result = play.run(STARTED, snapshot(log_lines=["EngineCore failed to start."]), snapshot(log_lines=[cause]))
     assert result["reason"] == "memory-none-for-cache"
 
 
 def test_health_without_a_token_is_not_ready(play):
-    result = play.run(STARTED, look(healthy=True), first_token_timeout=20)
+    result = play.run(STARTED, snapshot(healthy=True), first_token_timeout=20)
     assert "answers /health but generated no token within 20 s" in result["msg"]
     assert 20 <= play.clock.now < 30
 
 
 def test_the_wait_is_bounded(play):
-    result = play.run(STARTED, look(), wait_timeout=90)
+    result = play.run(STARTED, snapshot(), wait_timeout=90)
     assert (result["failed"], result["verdict"]) == (True, "block")
     assert "no token within 90 s; last seen on spark-1: loading weights" in result["msg"]
     assert 90 <= play.clock.now < 95
@@ -222,28 +223,28 @@ def test_a_refused_key_ends_the_wait(play):
     assert (result["failed"], result["remedy"]) == (True, "Give api_key_file")
 
 
-def test_a_connection_that_comes_back_is_no_failure(play):
-    result = play.run(STARTED, AnsibleConnectionFailure("lost"), {"failed": True, "verdict": "unknown", "msg": "docker hangs"}, look(**TOKEN))
+def test_a_connection_that_comes_back_is_not_a_failure(play):
+    result = play.run(STARTED, AnsibleConnectionFailure("lost"), {"failed": True, "verdict": "unknown", "msg": "docker hangs"}, snapshot(**TOKEN))
     assert not result["failed"]
     assert play.shown.count("reset") == 2
 
 
-def test_a_connection_that_stays_away_is_one(play):
+def test_a_connection_that_stays_lost_is_a_failure(play):
     result = play.run(STARTED, AnsibleConnectionFailure("lost"))
     assert (result["failed"], result["verdict"], result["reason"]) == (True, "unknown", "connection")
-    assert vllm_serve.TROUBLE_SECONDS <= play.clock.now < vllm_serve.TROUBLE_SECONDS + 10
+    assert vllm_serve.UNREACHABLE_SECONDS <= play.clock.now < vllm_serve.UNREACHABLE_SECONDS + 10
 
 
-def test_a_failed_start_is_told(play):
+def test_a_failed_start_is_published(play):
     result = play.run({"failed": True, "msg": "blocked", "reason": "restart not allowed"})
     assert result["reason"] == "restart not allowed"
-    assert play.meeting("spark-2", "worker").failure().message == "blocked"
+    assert play.board("spark-2", "worker").failure().message == "blocked"
 
 
-def test_an_unreachable_head_is_told(play):
+def test_an_unreachable_head_is_published(play):
     with pytest.raises(AnsibleConnectionFailure):
         play.run(AnsibleConnectionFailure("no route"))
-    assert play.meeting("spark-2", "worker").failure().message == "no route"
+    assert play.board("spark-2", "worker").failure().message == "no route"
 
 
 @pytest.mark.parametrize("options", [{"wait": False}, {"state": "stopped"}, {"check_mode": True}])
@@ -262,25 +263,25 @@ def on_worker(play, *script, **options):
 
 
 def test_the_heads_success_ends_the_wait(play):
-    head = play.meeting("spark-1", "head")
+    head = play.board("spark-1", "head")
 
     def succeed():
         head.succeed("ready after 00:42")
-        return look()
+        return snapshot()
 
-    result = on_worker(play, look(), succeed, look())
+    result = on_worker(play, snapshot(), succeed, snapshot())
     assert (result["failed"], result["changed"], result["msg"]) == (False, False, "spark-1: ready after 00:42")
     assert len(play.asked) == 3
 
 
 def test_the_heads_failure_ends_the_wait(play):
-    head = play.meeting("spark-1", "head")
+    head = play.board("spark-1", "head")
 
     def fail():
         head.fail("the engine ended")
-        return look()
+        return snapshot()
 
-    result = on_worker(play, look(), fail, look())
+    result = on_worker(play, snapshot(), fail, snapshot())
     assert result["msg"] == "ended because spark-1 failed: the engine ended"
     assert result["failed_node"] == "spark-1"
 
@@ -289,16 +290,16 @@ def test_the_heads_failure_ends_the_wait(play):
     ("container", "words"),
     [
         ({"running": False, "exit_code": 137}, "container gb10-gb10-worker of node spark-2 ended with exit code 137 00:"),
-        ({"running": False, "exit_code": 137, "oom_killed": True}, "for want of memory"),
+        ({"running": False, "exit_code": 137, "oom_killed": True}, "killed by the kernel because memory ran out"),
         ({"exists": False, "running": False, "name": ""}, "the container of node spark-2 is gone"),
     ],
 )
 def test_a_worker_that_loses_its_container_fails_at_once(play, container, words):
-    play.meeting("spark-1", "head")
-    result = on_worker(play, look(container={**CONTAINER, "name": "gb10-gb10-worker", **container}))
+    play.board("spark-1", "head")
+    result = on_worker(play, snapshot(container={**CONTAINER, "name": "gb10-gb10-worker", **container}))
     assert words in result["msg"]
     assert result["failed_node"] == "spark-2"
-    assert play.meeting("spark-3", "worker").failure().node == "spark-2"
+    assert play.board("spark-3", "worker").failure().node == "spark-2"
 
 
 DOWN = {"interface": "eth1", "operstate": "down", "up": False}
@@ -313,30 +314,30 @@ DOWN = {"interface": "eth1", "operstate": "down", "up": False}
     ],
 )
 def test_a_fabric_that_stays_down_is_named(play, fabric, words):
-    play.meeting("spark-1", "head")
-    result = on_worker(play, look(), look(fabric=fabric), fabric_address="10.0.0.2")
+    play.board("spark-1", "head")
+    result = on_worker(play, snapshot(), snapshot(fabric=fabric), fabric_address="10.0.0.2")
     assert words in result["msg"]
     assert (result["reason"], result["failed_node"]) == ("fabric", "spark-2")
     assert [arguments["fabric_address"] for name, arguments in play.asked if name == vllm_serve.INFO] == ["10.0.0.2"] * 3
 
 
 def test_the_heads_own_fabric_counts_too(play):
-    assert "interface eth1 of node spark-1" in play.run(STARTED, look(fabric=DOWN))["msg"]
+    assert "interface eth1 of node spark-1" in play.run(STARTED, snapshot(fabric=DOWN))["msg"]
 
 
 @pytest.mark.parametrize("fabric", [DOWN, None])
-def test_a_link_that_comes_back_or_is_not_watched_is_no_failure(play, fabric):
-    assert not play.run(STARTED, look(fabric=fabric), look(), look(fabric=fabric), look(**TOKEN))["failed"]
+def test_a_link_that_comes_back_or_is_not_watched_is_not_a_failure(play, fabric):
+    assert not play.run(STARTED, snapshot(fabric=fabric), snapshot(), snapshot(fabric=fabric), snapshot(**TOKEN))["failed"]
 
 
 def test_a_head_ends_when_a_worker_failed(play):
-    worker = play.meeting("spark-2", "worker")
+    worker = play.board("spark-2", "worker")
 
     def fail():
         worker.fail("container gone")
-        return look()
+        return snapshot()
 
-    result = play.run(STARTED, fail, look())
+    result = play.run(STARTED, fail, snapshot())
     assert (result["failed"], result["msg"]) == (True, "ended because spark-2 failed: container gone")
     assert play.clock.now < 5
 
@@ -349,96 +350,96 @@ ECHO = "RuntimeError: Engine core initialization failed. See root cause above."
 
 
 def on_rank(play, *script, head=None, **options):
-    """Run a worker whose head came to the same meeting with a live rank."""
-    head = head or play.meeting("spark-1", "head")
-    head.tell("plan", {"live": True, "changed": False, "reason": "live"})
+    """Run a worker whose head published a live rank."""
+    head = head or play.board("spark-1", "head")
+    head.publish("plan", {"live": True, "changed": False, "reason": "live"})
     given = {"executor": "native", "node_count": 2, "node_rank": 1, "master_address": "10.0.0.1"}
     return play.run(RANK, *script, node="spark-2", node_role="worker", **{**given, **options})
 
 
 def test_a_rank_waits_for_the_heads_token(play):
-    head = play.meeting("spark-1", "head")
+    head = play.board("spark-1", "head")
 
     def succeed():
         head.succeed("ready after 00:42")
-        return look()
+        return snapshot()
 
-    result = on_rank(play, look(), succeed, look(), head=head)
+    result = on_rank(play, snapshot(), succeed, snapshot(), head=head)
     assert (result["failed"], result["changed"], result["msg"]) == (False, False, "spark-1: ready after 00:42")
     assert play.asked[1][1]["log_offset"] == 0
     assert "probe" not in play.asked[1][1]
     assert any("spark-2: loading weights 1/2" in line for line in play.shown)
 
 
-def test_a_rank_that_ends_is_told_with_its_own_line(play):
+def test_a_rank_that_ends_is_reported_with_its_own_line(play):
     result = on_rank(play, dead(CAUSE, exit_code=2))
     assert "the rank on spark-2 ended with exit code 2" in result["msg"]
     assert CAUSE in result["msg"]
-    assert play.meeting("spark-3", "worker").failure().node == "spark-2"
+    assert play.board("spark-3", "worker").failure().node == "spark-2"
 
 
-def test_a_last_look_finds_the_cause_of_what_another_rank_saw(play):
-    head = play.meeting("spark-1", "head")
+def test_a_last_poll_finds_the_cause_of_what_another_rank_saw(play):
+    head = play.board("spark-1", "head")
 
     def fail():
         head.fail(f"the engine on spark-1 ended: {ECHO}")
-        return look()
+        return snapshot()
 
     result = on_rank(play, fail, dead(CAUSE, exit_code=2), head=head)
     assert result["msg"].startswith("the rank on spark-2 cannot serve (this version of the engine does not know an argument)")
     assert result["failed_node"] == "spark-1"
 
 
-@pytest.mark.parametrize("last", [look(), dead(ECHO, exit_code=1), AnsibleConnectionFailure("no route")])
-def test_a_last_look_without_a_cause_leaves_the_word_to_the_first(play, last):
-    head = play.meeting("spark-1", "head")
+@pytest.mark.parametrize("last", [snapshot(), dead(ECHO, exit_code=1), AnsibleConnectionFailure("no route")])
+def test_a_last_poll_without_a_cause_reports_the_first_failure(play, last):
+    head = play.board("spark-1", "head")
 
     def fail():
         head.fail("no memory")
-        return look()
+        return snapshot()
 
     result = on_rank(play, fail, last, head=head)
     assert result["msg"] == "ended because spark-1 failed: no memory"
 
 
-def test_ranks_meet_even_when_nothing_is_waited_for(play):
+def test_ranks_share_the_board_even_when_nothing_is_waited_for(play):
     result = on_rank(play, wait=False)
     assert (result["changed"], result["failed"]) == (False, False)
     assert [name for name, _arguments in play.asked] == [vllm_serve.MODULE]
 
 
 def test_check_mode_predicts_what_the_others_bring_about(play):
-    head = play.meeting("spark-1", "head")
-    head.tell("plan", {"live": False, "changed": True, "reason": "no engine runs"})
+    head = play.board("spark-1", "head")
+    head.publish("plan", {"live": False, "changed": True, "reason": "no engine runs"})
     result = on_rank(play, head=head, check_mode=True)
     assert result["changed"]
     assert result["msg"] == "would be restarted: an engine without all its ranks is not live: none lives on spark-1"
     assert [arguments["state"] for _name, arguments in play.asked] == ["started"]
 
 
-def test_without_a_head_a_worker_does_not_wait_for_ever(play):
-    result = on_worker(play, look())
+def test_without_a_head_a_worker_does_not_wait_forever(play):
+    result = on_worker(play, snapshot())
     assert "did not begin within 60 s" in result["msg"]
     assert "forks" in result["remedy"]
 
 
 def test_a_head_that_vanished_is_noticed(play):
-    play.meeting("spark-1", "head").leave()
-    assert "ended without a word" in on_worker(play, look())["msg"]
+    play.board("spark-1", "head").leave()
+    assert "without a result" in on_worker(play, snapshot())["msg"]
 
 
 def test_a_head_that_never_ends_does_not_hold_its_workers(play):
-    play.meeting("spark-1", "head")
-    result = on_worker(play, look(), wait_timeout=100)
-    assert "the head said nothing for 160 s" in result["msg"]
+    play.board("spark-1", "head")
+    result = on_worker(play, snapshot(), wait_timeout=100)
+    assert "the head published no result within 160 s" in result["msg"]
 
 
 # -- time limit ------------------------------------------------------------------------------------------------------
 
 
-def test_a_look_that_hangs_is_given_up():
+def test_a_poll_that_hangs_is_given_up():
     began = time.monotonic()
-    with pytest.raises(vllm_serve.LookTimeout), vllm_serve.time_limit(1):
+    with pytest.raises(vllm_serve.PollTimeout), vllm_serve.time_limit(1):
         signal.pause()
     assert time.monotonic() - began < 5
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ranks that live and die together: one decision on all nodes, and no start before the last end."""
+"""Ranks that start and end together: one decision on all nodes, and no start before the last end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import ranks
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.meeting import AnotherFailed, Meeting
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import Together, predicted, reason_to_start
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart, predicted, reason_to_start
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import AnotherFailed, RunBoard
 
 OFF = {"state": "stopped", "argv": []}
 ON = {"state": "started", "argv": ["vllm"]}
@@ -56,11 +56,11 @@ def test_a_prediction_for_a_live_rank_shows_a_difference():
     assert found["diff"]["before"] != found["diff"]["after"]
 
 
-# -- together --------------------------------------------------------------------------------------------------------
+# -- joint start -----------------------------------------------------------------------------------------------------
 
 
 class Nodes:
-    """Head and worker as threads that meet in one directory; the module's runs are noted in their order."""
+    """Head and worker as threads that share one board; the module's runs are recorded in their order."""
 
     def __init__(self, root):
         self.root = root
@@ -96,23 +96,23 @@ class Nodes:
             thread.join()
 
     def one(self, node, role, plan, check_mode, fails, count):
-        meeting = Meeting(str(self.root), "uuid", node, role)
-        meeting.join()
+        board = RunBoard(str(self.root), "uuid", node, role)
+        board.join()
         result = self.results[node] = {}
         try:
-            Together(meeting, role == "head", count, 1, self.module(node, plan, fails)).start(result, check_mode)
+            JointStart(board, role == "head", count, 1, self.module(node, plan, fails)).start(result, check_mode)
             if result.get("failed"):
-                meeting.fail(result["msg"])
+                board.fail(result["msg"])
         except ClusterError as error:
             self.errors[node] = error
-            meeting.fail(str(error))
+            board.fail(str(error))
         finally:
-            meeting.leave()
+            board.leave()
 
 
 @pytest.fixture
 def nodes(tmp_path, monkeypatch):
-    monkeypatch.setattr(ranks, "HEAR_SLEEP", 0.005)
+    monkeypatch.setattr(ranks, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(ranks, "PLAN_SECONDS", 0.3)
     monkeypatch.setattr(ranks, "STOP_MARGIN", 5.0)
     return Nodes(tmp_path)
@@ -162,13 +162,13 @@ def test_a_rank_that_cannot_be_stopped_keeps_all_from_starting(nodes, node):
     assert nodes.results[node]["failed"]
 
 
-def test_a_start_that_fails_keeps_in_mind_what_was_stopped(nodes):
+def test_a_start_that_fails_still_reports_what_was_stopped(nodes):
     nodes.play(LIVE, DEAD, fails=[("spark-1", "started")])
     result = nodes.results["spark-1"]
     assert (result["failed"], result["changed"], result["actions"]) == (True, True, ["stopped old"])
 
 
-def test_a_node_that_never_comes_is_not_waited_for_for_ever(nodes):
+def test_the_wait_for_a_node_that_never_joins_is_bounded(nodes):
     nodes.play(DEAD, None)
     assert isinstance(nodes.errors["spark-1"], WaitTimeout)
     assert "only 1 of 2 nodes took part in this task" in str(nodes.errors["spark-1"])
@@ -176,9 +176,9 @@ def test_a_node_that_never_comes_is_not_waited_for_for_ever(nodes):
     assert nodes.runs == []
 
 
-def test_a_node_that_ends_without_a_word_is_noticed(nodes):
-    lost = Meeting(str(nodes.root), "uuid", "spark-2", "worker")
+def test_a_node_that_ends_without_a_result_is_noticed(nodes):
+    lost = RunBoard(str(nodes.root), "uuid", "spark-2", "worker")
     lost.join()
     lost.leave()
     nodes.one("spark-1", "head", DEAD, False, "", 2)
-    assert "the part of spark-2 in this task ended without a word" in str(nodes.errors["spark-1"])
+    assert "this task ended on spark-2 without a result" in str(nodes.errors["spark-1"])
