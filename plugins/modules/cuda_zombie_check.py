@@ -46,18 +46,6 @@ attributes:
     description: Runs partly on the controller, which shows the progress.
     support: full
 options:
-  meminfo:
-    description:
-      - A file to read in place of C(meminfo) below O(proc_root).
-    type: path
-    version_added: 0.2.0
-  kernel_log:
-    description:
-      - Where the kernel's log is. V(auto) takes the kernel's own buffer, or the journal of this boot. Anything else is a file.
-      - With V(none) nobody looks, and C(suspect) is never found.
-    type: str
-    default: auto
-    version_added: 0.2.0
   pid_namespace:
     description:
       - The driver counts processes in the machine's own pid namespace, so the check means nothing in any other.
@@ -130,7 +118,7 @@ options:
     description:
       - Whether to end the processes of class C(orphan), and no other. Each gets SIGTERM, and SIGKILL after O(kill_grace).
       - Right before each signal the process is held fast and its start time compared, so that no other one with its number is hit.
-      - Only possible where O(proc_root) shows the module's own pid namespace.
+      - Only possible where O(roots.proc_root) shows the module's own pid namespace.
     type: bool
     default: false
     version_added: 0.2.0
@@ -462,6 +450,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu.zombie_check import check
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 
@@ -475,11 +464,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+            "roots": ROOTS,
             "tool_timeout": {"type": "int", "default": 30},
-            "proc_root": {"type": "path", "default": "/proc"},
-            "meminfo": {"type": "path"},
-            "kernel_log": {"type": "str", "default": "auto"},
             "pid_namespace": {"type": "str", "choices": ["auto", "host"], "default": "auto"},
             "fail_on": {"type": "list", "elements": "str", "choices": ["warn", "block", "unknown"], "default": ["block", "unknown"]},
             "wait": {"type": "bool", "default": True},

@@ -256,6 +256,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
@@ -361,8 +362,8 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
 def who_serves(params: Params) -> list[str]:
     """Return who serves on this node, in words. The notes of our clusters are root's: only the check, which comes first, asks for them."""
     if params["state"] == "check":
-        return engines.serving(params["state_dir"], params["proc_root"])
-    return engines.serving_processes(params["proc_root"])
+        return engines.serving(params["state_dir"], params["roots"]["proc_root"])
+    return engines.serving_processes(params["roots"]["proc_root"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -402,7 +403,7 @@ def main() -> None:
             "ib_write_bw": {"type": "str", "default": "ib_write_bw"},
             "ping": {"type": "str", "default": "ping"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
-            "proc_root": {"type": "path", "default": "/proc"},
+            "roots": ROOTS,
         },
         supports_check_mode=True,
     )

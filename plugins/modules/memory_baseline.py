@@ -62,10 +62,6 @@ options:
       - Seconds to wait for that at most. Memory that does not settle speaks against a baseline.
     type: int
     default: 60
-  meminfo:
-    description:
-      - A file to read in place of C(meminfo) below O(proc_root).
-    type: path
 seealso:
   - module: gb10.cluster.cuda_zombie_check
   - module: gb10.cluster.memory_watch
@@ -166,6 +162,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -193,7 +190,7 @@ def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> lis
     else:
         if names:
             found.append(f"containers of this collection run: {', '.join(names)}")
-    found += [f"an engine runs: {who}" for who in engines.serving(params["state_dir"], params["proc_root"])]
+    found += [f"an engine runs: {who}" for who in engines.serving(params["state_dir"], params["roots"]["proc_root"])]
     compute = [process for process in zombies.listed(gpus) if "C" in (process["type"] or "C")]
     if compute:
         found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")
@@ -210,7 +207,7 @@ def watch(params: Params) -> tuple[dict[str, int], list[int]]:
     for waited in clock(params["settle_timeout"], params["settle_sleep"]):
         if waited - last >= params["settle_sleep"]:
             last = waited
-            meminfo = node_memory.read_meminfo(params["proc_root"], params["meminfo"])
+            meminfo = node_memory.read_meminfo(params["roots"]["proc_root"], params["roots"]["meminfo"])
             samples.append(accounting.available_mb(meminfo))
             if accounting.settled(samples, params["settle_mb"]):
                 break
@@ -219,8 +216,8 @@ def watch(params: Params) -> tuple[dict[str, int], list[int]]:
 
 def take(params: Params, boot: str) -> dict[str, t.Any]:
     """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not tell what it needs."""
-    gpus = driver_xml.gpus(params["nvidia_smi"], params["tool_timeout"])
-    uptime = accounting.uptime(params["proc_root"])
+    gpus = driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"])
+    uptime = accounting.uptime(params["roots"]["proc_root"])
     doubts = objections(params, uptime, gpus)
     if doubts and not params["force"]:
         raise ClusterError(
@@ -282,7 +279,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
     path = accounting.baseline_path(params["state_dir"])
-    boot = accounting.boot_id(params["proc_root"])
+    boot = accounting.boot_id(params["roots"]["proc_root"])
     current, before = existing(path, boot)
     if current and not params["force"]:
         return {
@@ -318,10 +315,8 @@ def main() -> None:
             "settle_mb": {"type": "int", "default": 256},
             "settle_sleep": {"type": "int", "default": 5},
             "settle_timeout": {"type": "int", "default": 60},
-            "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+            "roots": ROOTS,
             "tool_timeout": {"type": "int", "default": 30},
-            "proc_root": {"type": "path", "default": "/proc"},
-            "meminfo": {"type": "path"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

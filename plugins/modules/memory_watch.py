@@ -123,6 +123,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -174,7 +175,7 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
     samples: list[int] = []
     seconds = 0.0
     for seconds in clock(0 if once else params["wait_timeout"], params["wait_sleep"]):
-        samples.append(available_mb(params["proc_root"]))
+        samples.append(available_mb(params["roots"]["proc_root"]))
         if enough(samples, noted, params["tolerance_mb"]) or over(samples, noted, params["settle_mb"]):
             break
     return samples, round(seconds, 1)
@@ -194,9 +195,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
-    boot = accounting.boot_id(params["proc_root"])
+    boot = accounting.boot_id(params["roots"]["proc_root"])
     if params["state"] == "noted":
-        now = available_mb(params["proc_root"])
+        now = available_mb(params["roots"]["proc_root"])
         if not module.check_mode:
             write_note(path, now, boot)
         return {"msg": f"{now} MiB available", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0}
@@ -225,7 +226,7 @@ def main() -> None:
             "settle_mb": {"type": "int", "default": 256},
             "wait_timeout": {"type": "int", "default": 180},
             "wait_sleep": {"type": "int", "default": 5},
-            "proc_root": {"type": "path", "default": "/proc"},
+            "roots": ROOTS,
         },
         supports_check_mode=True,
     )

@@ -92,42 +92,6 @@ options:
     elements: path
     default: []
     version_added: 0.2.0
-  kernel_log:
-    description:
-      - Where the kernel's log is read. V(auto) is the kernel's own buffer, and the journal where that may not be read or no longer reaches back to the
-        boot.
-      - Otherwise a file, which may hold what C(dmesg), C(journalctl -k) or C(/dev/kmsg) print.
-    type: str
-    default: auto
-    version_added: 0.2.0
-  meminfo:
-    description:
-      - A file to read memory figures from, in place of C(meminfo) below O(proc_root).
-    type: path
-    version_added: 0.2.0
-  sysfs_root:
-    description:
-      - Where the sys file system is mounted.
-    type: path
-    default: /sys
-  etc_root:
-    description:
-      - The directory that is read as C(/etc).
-    type: path
-    default: /etc
-    version_added: 0.2.0
-  modules_root:
-    description:
-      - Where the kernels' modules are installed.
-    type: path
-    default: /lib/modules
-    version_added: 0.2.0
-  boot_root:
-    description:
-      - Where the kernels themselves lie.
-    type: path
-    default: /boot
-    version_added: 0.2.0
   pid_namespace:
     description:
       - For RV(zombies), where the driver's process numbers are counted. V(auto) recognises the machine's own pid namespace, V(host) asserts it.
@@ -306,7 +270,7 @@ kernel:
       version_added: 0.2.0
       sample: {"nvidia": {"loaded": 580.95.05, "installed": 580.95.05}, "mlx5_core": {"loaded": 6.11.0-1016-nvidia, "installed": 6.11.0-1016-nvidia}}
     next_boot:
-      description: The kernel that the next boot would take, and whether it has NVIDIA's driver. Both are null where no kernel lies below O(boot_root).
+      description: The kernel that the next boot would take, and whether it has NVIDIA's driver. Both are null where no kernel lies below O(roots.boot_root).
       type: dict
       version_added: 0.2.0
       sample: {"release": 6.11.0-1016-nvidia, "has_nvidia_driver": true}
@@ -795,7 +759,7 @@ gpus:
       version_added: 0.2.0
       sample: [{"pid": 40188, "type": C, "name": /usr/local/bin/ollama, "used_mib": 6220}]
     source:
-      description: V(xml) for the full answer of O(nvidia_smi), V(csv) for the short one that it fell back to.
+      description: V(xml) for the full answer of O(roots.nvidia_smi), V(csv) for the short one that it fell back to.
       type: str
       version_added: 0.2.0
       sample: xml
@@ -1083,6 +1047,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombie_check
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
@@ -1163,15 +1128,15 @@ class Look:
     def __init__(self, params: dict[str, t.Any], api: EngineApi, wanted: t.Container[str] = SECTIONS) -> None:
         self.params = params
         self.api = api
-        self.proc, self.sysfs = params["proc_root"], params["sysfs_root"]
+        self.proc, self.sysfs = params["roots"]["proc_root"], params["roots"]["sysfs_root"]
         self.sections = Sections()
         self.answers = once(lambda: (api.get("/version"), api.get("/info")))
         self.entries = once(self._entries)
         self.processes = once(lambda: process_table.scan(self.proc))
         self.links = once(lambda: net_devices.interfaces(self.sysfs, self.proc))
         self.rdma_devices = once(lambda: net_devices.rdma_devices(self.sysfs))
-        self.log = once(lambda: kernel_log.kernel_log(params["kernel_log"], self.proc, params["tool_timeout"]))
-        self.cards = once(lambda: driver_xml.gpus(params["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
+        self.log = once(lambda: kernel_log.kernel_log(params["roots"]["kernel_log"], self.proc, params["tool_timeout"]))
+        self.cards = once(lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
         if any(section in wanted for section in OF_DRIVER):
             self.cards = ahead(self.cards)
 
@@ -1180,23 +1145,23 @@ class Look:
         return survey.entries_of(self.api.containers({}))
 
     def _meminfo(self) -> dict[str, int]:
-        return node_memory.read_meminfo(self.proc, self.params["meminfo"])
+        return node_memory.read_meminfo(self.proc, self.params["roots"]["meminfo"])
 
     # -- the sections, by name -----------------------------------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, t.Any] | None:
-        return self.sections.read("memory", lambda: node_memory.memory(self.proc, self.params["meminfo"], self.sections.part("memory")))
+        return self.sections.read("memory", lambda: node_memory.memory(self.proc, self.params["roots"]["meminfo"], self.sections.part("memory")))
 
     def kernel(self) -> dict[str, t.Any] | None:
         part = self.sections.part("kernel")
-        found = part(lambda: kernel.kernel(self.proc, self.sysfs, self.params["modules_root"], self.params["boot_root"], part))
+        found = part(lambda: kernel.kernel(self.proc, self.sysfs, self.params["roots"]["modules_root"], self.params["roots"]["boot_root"], part))
         return found and {**found, "clock": part(lambda: timekeeping.clock(self.proc, self.sysfs, part))}
 
     def docker(self) -> dict[str, t.Any]:
         part = self.sections.part("docker")
         found = part(lambda: survey.engine(*self.answers()), survey.NO_ENGINE)
         if found["reachable"]:
-            found = survey.depth(found, self.answers()[1], self.params["etc_root"], self.sections.part("docker.cdi_devices"))
+            found = survey.depth(found, self.answers()[1], self.params["roots"]["etc_root"], self.sections.part("docker.cdi_devices"))
             # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
             found["root_free_bytes"] = part(lambda: disk(found["root_dir"])["free_bytes"])
             found["memlock_bytes"] = self.sections.read(
@@ -1225,7 +1190,7 @@ class Look:
         return self.sections.read("images", found)
 
     def firewall(self) -> dict[str, t.Any] | None:
-        return self.sections.read("firewall", lambda: firewall.firewall(self.params["nft"], self.params["tool_timeout"], self.params["etc_root"]))
+        return self.sections.read("firewall", lambda: firewall.firewall(self.params["nft"], self.params["tool_timeout"], self.params["roots"]["etc_root"]))
 
     def interfaces(self) -> list[dict[str, t.Any]]:
         return [with_addresses(interface) for interface in self.sections.read("interfaces", self.links, [])]
@@ -1257,7 +1222,7 @@ class Look:
 
     def environment(self) -> list[dict[str, str]]:
         part = self.sections.part("environment")
-        return part(lambda: default_env.environment(self.params["etc_root"], part), [])
+        return part(lambda: default_env.environment(self.params["roots"]["etc_root"], part), [])
 
     def limits(self) -> dict[str, t.Any] | None:
         part = self.sections.part("limits")
@@ -1312,15 +1277,8 @@ def main() -> None:
             "images": {"type": "list", "elements": "str", "default": []},
             "nft": {"type": "str", "default": "nft"},
             "model_roots": {"type": "list", "elements": "path", "default": []},
-            "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+            "roots": ROOTS,
             "tool_timeout": {"type": "int", "default": 30},
-            "kernel_log": {"type": "str", "default": "auto"},
-            "meminfo": {"type": "path"},
-            "proc_root": {"type": "path", "default": "/proc"},
-            "sysfs_root": {"type": "path", "default": "/sys"},
-            "etc_root": {"type": "path", "default": "/etc"},
-            "modules_root": {"type": "path", "default": "/lib/modules"},
-            "boot_root": {"type": "path", "default": "/boot"},
             "pid_namespace": {"type": "str", "choices": ["auto", "host"], "default": "auto"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

@@ -104,7 +104,7 @@ options:
   drop_caches_path:
     description:
       - The file that drops caches when it is written to.
-      - Defaults to C(sys/vm/drop_caches) below O(proc_root).
+      - Defaults to C(sys/vm/drop_caches) below O(roots.proc_root).
     type: path
 """
 
@@ -278,6 +278,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
@@ -335,7 +336,7 @@ def require_permission(path: str) -> None:
     if not os.path.exists(path):
         raise ClusterError(
             f"{path} does not exist on this machine",
-            remedy="Run the task on the machine itself; inside a container mount the machine's /proc and set proc_root or drop_caches_path.",
+            remedy="Run the task on the machine itself; inside a container mount the machine's /proc and set roots.proc_root or drop_caches_path.",
         )
     if not os.access(path, os.W_OK):
         raise _denied(path, "no permission")
@@ -391,9 +392,9 @@ def compact(params: Params, path: str, meminfo: dict[str, int]) -> dict[str, int
     """Compact memory, and return what it brought in the terms of the result."""
     huge = meminfo.get("Hugepagesize", 2048)
     page = os.sysconf("SC_PAGE_SIZE") // 1024
-    before = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["proc_root"]), huge, page)
+    before = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["roots"]["proc_root"]), huge, page)
     tell_kernel(path, "1", params["drop_timeout"])
-    after = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["proc_root"]), huge, page)
+    after = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["roots"]["proc_root"]), huge, page)
     return {"huge_page_kb": huge, "before_mb": before, "after_mb": after}
 
 
@@ -425,7 +426,7 @@ def judge(result: dict[str, t.Any], params: Params, node: str) -> list[dict[str,
             f"under writeback; now {after['dirty_mb']} and {after['writeback_mb']}); clean pages were dropped all the same"
         )
         left = after["dirty_mb"] + after["writeback_mb"]
-        source = os.path.join(params["proc_root"], "meminfo")
+        source = os.path.join(params["roots"]["proc_root"], "meminfo")
         findings.append(
             finding("page_cache.sync", node, "warn", message, measured=left, needed=0, remedy=page_cache.HUNG_REMEDY, source=source)
         )
@@ -461,7 +462,7 @@ class Look(t.NamedTuple):
 
 
 def look(params: Params) -> Look:
-    meminfo = node_memory.read_meminfo(params["proc_root"])
+    meminfo = node_memory.read_meminfo(params["roots"]["proc_root"])
     if not params["paths"]:
         return Look(meminfo, None, node_memory.reclaimable_mb(meminfo, params["level"]))
     survey = walk("looking at the files", params, params["drop_timeout"])
@@ -483,18 +484,18 @@ def act(params: Params, drop_path: str, compact_path: str) -> dict[str, t.Any]:
         walk("giving the files' pages back", params, params["drop_timeout"], page_cache.give_back)
     else:
         tell_kernel(drop_path, str(params["level"]), params["drop_timeout"])
-    compaction = compact(params, compact_path, node_memory.read_meminfo(params["proc_root"])) if params["compact"] else None
+    compaction = compact(params, compact_path, node_memory.read_meminfo(params["roots"]["proc_root"])) if params["compact"] else None
     return {"sync": sync, "sync_seconds": seconds, "compaction": compaction}
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params, node = module.params, platform.node()
-    drop_path = params["drop_caches_path"] or os.path.join(params["proc_root"], "sys/vm/drop_caches")
-    compact_path = os.path.join(params["proc_root"], "sys/vm/compact_memory")
+    drop_path = params["drop_caches_path"] or os.path.join(params["roots"]["proc_root"], "sys/vm/drop_caches")
+    compact_path = os.path.join(params["roots"]["proc_root"], "sys/vm/compact_memory")
 
     before = after = look(params)
     actions, reason = plan(before.reclaimable_mb, params)
-    serving = engines.serving(params["state_dir"], params["proc_root"]) if actions else []
+    serving = engines.serving(params["state_dir"], params["roots"]["proc_root"]) if actions else []
     if serving and params["if_serving"] == "fail":
         raise refusal(serving, node)
     if serving:
@@ -552,7 +553,7 @@ def main() -> None:
             "compact": {"type": "bool", "default": False},
             "if_serving": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
-            "proc_root": {"type": "path", "default": "/proc"},
+            "roots": ROOTS,
             "drop_caches_path": {"type": "path"},
         },
         supports_check_mode=True,

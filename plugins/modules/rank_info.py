@@ -149,6 +149,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
@@ -243,7 +244,7 @@ def verdict_of(ranks: t.Sequence[dict[str, t.Any]], where: str) -> dict[str, str
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    proc_root = params["proc_root"]
+    proc_root = params["roots"]["proc_root"]
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
@@ -285,7 +286,7 @@ def main() -> None:
             "env_names": {"type": "list", "elements": "str", "default": []},
             "env_absent_names": {"type": "list", "elements": "str", "default": []},
             "devices": {"type": "list", "elements": "str", "default": ["/dev/infiniband"]},
-            "proc_root": {"type": "path", "default": "/proc"},
+            "roots": ROOTS,
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

@@ -339,6 +339,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import (
     TCP_ESTABLISHED,
@@ -448,7 +449,7 @@ class Look:
         self.params = params
         self.engine = engine
         self.now = now
-        self.proc = params["proc_root"]
+        self.proc = params["roots"]["proc_root"]
         self.sections = Sections()
         self.entries = once(lambda: survey.entries_of(engine.containers({})))
         self._tables: dict[str, t.Callable[[], list[Connection]]] = {}
@@ -490,7 +491,7 @@ class Look:
         return [one for one in described_ones if one is not None]
 
     def _gpu_processes(self) -> list[dict[str, t.Any]]:
-        cards = driver_xml.gpus(self.params["nvidia_smi"], self.params["tool_timeout"], self.sections.part("gpu_mib"))
+        cards = driver_xml.gpus(self.params["roots"]["nvidia_smi"], self.params["tool_timeout"], self.sections.part("gpu_mib"))
         return [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
 
     def _member(self, pid: int, memory: t.Mapping[int, int | None]) -> dict[str, t.Any] | None:
@@ -811,9 +812,8 @@ def main() -> None:
             "sample_s": {"type": "float", "default": 2},
             "probe": {"type": "bool", "default": True},
             "probe_timeout": {"type": "float", "default": 3},
-            "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+            "roots": ROOTS,
             "tool_timeout": {"type": "int", "default": 30},
-            "proc_root": {"type": "path", "default": "/proc"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

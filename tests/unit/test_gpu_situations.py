@@ -18,6 +18,7 @@ import typing as t
 import pytest
 import through_ansible
 import yaml
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.doc_fragments import _look
 from ansible_collections.gb10.cluster.plugins.modules import cuda_zombie_check, node_info
@@ -93,7 +94,7 @@ class Again:
         """Return what a module says of it, with the documented defaults."""
         texts = (module.DOCUMENTATION, _look.ModuleDocFragment.DOCUMENTATION, _look.ModuleDocFragment.DRIVER)
         params = {name: option.get("default") for text in texts for name, option in yaml.safe_load(text)["options"].items()}
-        return module.work(types.SimpleNamespace(params={**params, "docker_timeout": 1, **self.options, **options}, check_mode=False))
+        return module.work(types.SimpleNamespace(params=rooted({**params, "docker_timeout": 1, **self.options, **options}), check_mode=False))
 
 
 @pytest.mark.parametrize(("machine", "situation"), CASES)
@@ -138,7 +139,7 @@ def test_of_a_tool_that_stops_in_the_middle_the_short_answer_counts(tmp_path, ma
 
 def test_through_ansible(tmp_path):
     here = Again(tmp_path, MACHINES[0] / "orphan")
-    arguments = ["-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps({**here.options, "fail_on": ["block"], "wait": False})]
+    arguments = ["-m", "gb10.cluster.cuda_zombie_check", "-a", json.dumps(rooted({**here.options, "fail_on": ["block"], "wait": False}))]
     environment = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
     done = through_ansible.run("adhoc", "localhost", "-i", "localhost,", "-c", "local", *arguments, env=environment)
     result = json.loads("{" + done.stdout.partition("=> {")[2])

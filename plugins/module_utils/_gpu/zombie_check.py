@@ -313,7 +313,7 @@ class Containers:
 
     def owner(self, process: t.Mapping[str, t.Any]) -> str | None:
         """Return whose a process is."""
-        proc_root = self._params["proc_root"]
+        proc_root = self._params["roots"]["proc_root"]
         one = launcher.process(process["pid"], proc_root)
         if one is None:
             return None
@@ -338,15 +338,15 @@ class Readers(t.NamedTuple):
 def asking(params: Params) -> Readers:
     """Return readers that ask anew each time."""
     return Readers(
-        lambda: driver_xml.gpus(params["nvidia_smi"], params["tool_timeout"]),
-        lambda: process_table.scan(params["proc_root"]),
-        lambda: kernel_log(source=params["kernel_log"], proc_root=params["proc_root"], timeout=params["tool_timeout"]),
+        lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"]),
+        lambda: process_table.scan(params["roots"]["proc_root"]),
+        lambda: kernel_log(source=params["roots"]["kernel_log"], proc_root=params["roots"]["proc_root"], timeout=params["tool_timeout"]),
     )
 
 
 def look(params: Params, readers: Readers | None = None) -> zombies.Look:
     readers = readers or asking(params)
-    return zombies.look(readers.cards, readers.scan, params["proc_root"])
+    return zombies.look(readers.cards, readers.scan, params["roots"]["proc_root"])
 
 
 def again(params: Params) -> bool:
@@ -377,18 +377,18 @@ def end_orphans(params: Params, found: zombies.Look, check_mode: bool) -> list[d
     orphans = found.of("orphan")
     if not orphans:
         return []
-    if not zombies.own_processes(params["proc_root"]):
+    if not zombies.own_processes(params["roots"]["proc_root"]):
         raise ClusterError(
-            f"{params['proc_root']} does not show this module's own pid namespace: a signal would reach another process",
+            f"{params['roots']['proc_root']} does not show this module's own pid namespace: a signal would reach another process",
             remedy="Run the check with kill_orphans on the machine itself.",
             reason="foreign pid namespace",
         )
-    outcomes = {} if check_mode else zombies.end(orphans, params["proc_root"], params["kill_grace"])
+    outcomes = {} if check_mode else zombies.end(orphans, params["roots"]["proc_root"], params["kill_grace"])
     return [{**orphan, "outcome": outcomes.get(orphan["pid"], "would end")} for orphan in orphans]
 
 
 def sample(params: Params) -> dict[str, int]:
-    return node_memory.read_meminfo(params["proc_root"], params["meminfo"])
+    return node_memory.read_meminfo(params["roots"]["proc_root"], params["roots"]["meminfo"])
 
 
 def stopped_lately(params: Params, available: int) -> bool:
@@ -420,7 +420,7 @@ def account(params: Params, found: zombies.Look, containers: Containers, ended: 
 
     Raises :class:`UnknownState` when meminfo cannot be read.
     """
-    boot = accounting.boot_id(params["proc_root"])
+    boot = accounting.boot_id(params["roots"]["proc_root"])
     baseline, no_baseline = accounting.baseline_of(params["baseline"] or accounting.baseline_path(params["state_dir"]), boot)
     living = found.of("live", "orphan", "unknown")
     held_mib = zombies.sum_mib(process for process in living if process["listed"])
@@ -453,14 +453,14 @@ def account(params: Params, found: zombies.Look, containers: Containers, ended: 
 
 def read_log(params: Params, readers: Readers) -> dict[str, t.Any]:
     """Return what the kernel's log says about allocations of the driver; what cannot be read is told in it."""
-    if params["kernel_log"] == "none":
+    if params["roots"]["kernel_log"] == "none":
         return NO_LOG
     try:
         section = readers.log()
     except UnknownState as error:
         return {**NO_LOG, "error": str(error)}
     except OSError as error:
-        return {**NO_LOG, "error": f"{error.filename or params['kernel_log']}: {error.strerror}"}
+        return {**NO_LOG, "error": f"{error.filename or params['roots']['kernel_log']}: {error.strerror}"}
     events = [event for event in section["events"] if event["kind"] == "nv_no_memory"]
     return {
         "source": section["source"],
@@ -494,7 +494,7 @@ def gather(params: Params, check_mode: bool, readers: Readers | None = None) -> 
 def namespace(params: Params) -> dict[str, t.Any]:
     """Return which pid namespace is looked at, and who says that its numbers are the driver's."""
     try:
-        name: str | None = os.readlink(os.path.join(params["proc_root"], "self", "ns", "pid"))
+        name: str | None = os.readlink(os.path.join(params["roots"]["proc_root"], "self", "ns", "pid"))
     except OSError:
         name = None
     return {"namespace": name, "asserted": params["pid_namespace"] == "host" and name != f"pid:[{driver.HOST_PID_NAMESPACE}]"}
@@ -528,7 +528,7 @@ def check(params: Params, check_mode: bool, readers: Readers | None = None) -> d
     node = platform.node()
     seen = namespace(params)
     try:
-        driver.require_host_processes(params["proc_root"], asserted=params["pid_namespace"] == "host")
+        driver.require_host_processes(params["roots"]["proc_root"], asserted=params["pid_namespace"] == "host")
         result = outcome(gather(params, check_mode, readers), node)
     except UnknownState as error:
         result = not_known(error, node)

@@ -150,7 +150,7 @@ def scan(root: str = "/proc") -> Scan:
         except PermissionError:
             hidden += 1
     if not found:
-        raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (proc_root).")
+        raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (roots.proc_root).")
     return Scan(found, None if not hidden and _hides(root) else hidden)
 
 

@@ -19,6 +19,7 @@ import types
 
 import pytest
 import through_ansible
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check, zombies
@@ -94,7 +95,7 @@ class Machine:
             (self.root / f"answer.{number}").write_text(text)
 
     def options(self, **params):
-        return {
+        return rooted({
             "nvidia_smi": str(self.tool),
             "tool_timeout": 10,
             "proc_root": str(self.proc),
@@ -117,7 +118,7 @@ class Machine:
             "docker_timeout": 1,
             "earlier": {},
             **params,
-        }
+        })
 
 
 @pytest.fixture

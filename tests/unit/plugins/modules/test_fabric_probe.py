@@ -17,6 +17,7 @@ import types
 import pytest
 import through_ansible
 import yaml
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import fabric_probe
@@ -41,7 +42,7 @@ def node(tmp_path):
 
 
 def call(node, check_mode=False, **params):
-    return fabric_probe.work(types.SimpleNamespace(params={**node, **params}, check_mode=check_mode))
+    return fabric_probe.work(types.SimpleNamespace(params=rooted({**node, **params}), check_mode=check_mode))
 
 
 def measure(node, ports, **params):
@@ -155,7 +156,7 @@ BOOK = [
     {
         "hosts": "spark-1:spark-2",
         "gather_facts": False,
-        "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc", "ping": "{{ place }}/ping", "seconds": 5}},
+        "module_defaults": {"gb10.cluster.fabric_probe": {"roots": {"proc_root": "{{ place }}/proc"}, "ping": "{{ place }}/ping", "seconds": 5}},
         "vars": {"__fabric_round": "{{ rounds[0] }}"},
         "tasks": [
             {"ansible.builtin.set_fact": {"__fabric_found": []}},
@@ -231,7 +232,7 @@ WHOLE = [
         "hosts": "gb10_cluster",
         "gather_facts": False,
         "any_errors_fatal": True,
-        "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc", "ping": "{{ place }}/ping", "seconds": 4}},
+        "module_defaults": {"gb10.cluster.fabric_probe": {"roots": {"proc_root": "{{ place }}/proc"}, "ping": "{{ place }}/ping", "seconds": 4}},
         "tasks": [
             {
                 "ansible.builtin.set_fact": {
@@ -295,7 +296,7 @@ def test_the_play_stops_before_anything_is_loaded_while_an_engine_serves(node, t
             "hosts": "gb10_cluster",
             "gather_facts": False,
             "any_errors_fatal": True,
-            "module_defaults": {"gb10.cluster.fabric_probe": {"proc_root": "{{ place }}/proc"}},
+            "module_defaults": {"gb10.cluster.fabric_probe": {"roots": {"proc_root": "{{ place }}/proc"}}},
             "roles": ["gb10.cluster.fabric"],
         }
     ]

@@ -12,6 +12,7 @@ import types
 
 import pytest
 import through_ansible
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import memory_baseline
@@ -42,7 +43,7 @@ def node(tmp_path, monkeypatch):
 
 
 def options(node, **params):
-    return {
+    return rooted({
         "state_dir": str(node.root / "state"),
         "max_uptime": 1800,
         "force": False,
@@ -56,7 +57,7 @@ def options(node, **params):
         "docker_socket": str(node.root / "docker.sock"),
         "docker_timeout": 1,
         **params,
-    }
+    })
 
 
 def call(node, *, check_mode=False, **params):

@@ -10,6 +10,7 @@ import json
 import types
 
 import pytest
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import memory_watch
@@ -37,7 +38,7 @@ def call(node, state, *, check_mode=False, **params):
         "state": state, "cluster_name": "gb10", "state_dir": str(node.root / "state"), "tolerance_mb": 4096, "settle_mb": 256,
         "wait_timeout": 180, "wait_sleep": 5, "proc_root": str(node.root / "proc"),
     }  # fmt: skip
-    return memory_watch.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
+    return memory_watch.work(types.SimpleNamespace(params=rooted({**defaults, **params}), check_mode=check_mode))
 
 
 def test_noted_then_back(node):

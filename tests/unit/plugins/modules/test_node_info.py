@@ -16,6 +16,7 @@ import types
 import pytest
 import through_ansible
 import yaml
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -94,7 +95,7 @@ def call(tmp_path, monkeypatch):
     def call(engine=None, **params):
         monkeypatch.setattr(node_info, "EngineApi", lambda socket, timeout: engine or Engine())
         mine = {"devices": ["/dev/null", "/dev/nonexistent"], "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5}
-        return node_info.work(types.SimpleNamespace(params={**defaults()[1], **mine, **params}, check_mode=False))
+        return node_info.work(types.SimpleNamespace(params=rooted({**defaults()[1], **mine, **params}), check_mode=False))
 
     return call
 
@@ -301,7 +302,7 @@ def test_secrets_in_command_lines_stay_on_the_node(call, monkeypatch):
 def test_meminfo_from_a_file(call, tmp_path, node):
     path = tmp_path / "meminfo"
     path.write_text("MemTotal: 4096 kB\nMemAvailable: 2048 kB\nBuffers: 0 kB\nCached: 0 kB\n")
-    result = call(sections=["memory", "limits"], meminfo=str(path), **node)
+    result = call(sections=["memory", "limits"], **{**node, "meminfo": str(path)})
     assert result["memory"]["total_mb"] == 4 and result["limits"]["earlyoom"]["why"].startswith("there is no swap")
 
 
@@ -322,7 +323,7 @@ def test_every_result_and_option_is_documented():
             documented[node.targets[0].id] = yaml.safe_load(node.value.value)
     options, _defaults = defaults()
     described = documented["DOCUMENTATION"]["options"]
-    of_fragments = {"docker_socket", "docker_timeout", "nvidia_smi", "proc_root", "tool_timeout"}
+    of_fragments = {"docker_socket", "docker_timeout", "roots", "tool_timeout"}
     assert set(options) - of_fragments == set(described)
     assert described["sections"]["choices"] == list(node_info.SECTIONS)
     assert set(documented["RETURN"]) == {*node_info.SECTIONS, "errors"}
@@ -380,7 +381,7 @@ def as_nobody(function, path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
 def test_an_unprivileged_user_gets_what_it_may_see_and_is_told_the_rest(tmp_path):
     params = {**defaults()[1], "nvidia_smi": "/nonexistent/nvidia-smi", "docker_socket": "/nonexistent.sock", "ports": [1], "model_roots": ["/root"]}
-    result = as_nobody(lambda: node_info.work(types.SimpleNamespace(params=params, check_mode=False)), tmp_path / "result")
+    result = as_nobody(lambda: node_info.work(types.SimpleNamespace(params=rooted(params), check_mode=False)), tmp_path / "result")
     unseen = {error["section"]: error for error in result["errors"]}
     asked = [error for error in result["errors"] if "processes may not be asked" in error["error"]]
     assert asked and asked[0]["section"] == "tenants" and "become" in asked[0]["remedy"]
@@ -391,7 +392,7 @@ def test_an_unprivileged_user_gets_what_it_may_see_and_is_told_the_rest(tmp_path
 
 def test_through_ansible(node, gb10, tmp_path):
     arguments = {**node, "nvidia_smi": gb10, "docker_socket": str(tmp_path / "absent.sock"), "sections": ["memory", "docker", "limits", "tenants", "models"]}
-    module = ["-m", "gb10.cluster.node_info", "-a", json.dumps(arguments)]
+    module = ["-m", "gb10.cluster.node_info", "-a", json.dumps(rooted(arguments))]
     done = through_ansible.run("adhoc", "localhost", "-c", "local", *module, "--check", "-t", str(tmp_path / "results"))
     assert done.rc == 0, done.out
     result = json.loads((tmp_path / "results/localhost").read_text())

@@ -13,6 +13,7 @@ import signal
 import types
 
 import pytest
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
@@ -57,7 +58,7 @@ def call(machine, *, check_mode=False, **params):
         "level": 1, "paths": [], "max_files": 100, "min_reclaimable_mb": 1024, "sync": True, "sync_timeout": 5, "drop_timeout": 30, "compact": False,
         "if_serving": "fail", "state_dir": str(machine.root / "state"), "proc_root": str(machine.root), "drop_caches_path": None,
     }  # fmt: skip
-    return page_cache_drop.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
+    return page_cache_drop.work(types.SimpleNamespace(params=rooted({**defaults, **params}), check_mode=check_mode))
 
 
 # -- the whole machine -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import sys
 import types
 
 import pytest
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import rank_info
@@ -86,7 +87,7 @@ def call(monkeypatch):
             "docker_socket": "",
             "docker_timeout": 1,
         }
-        return rank_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
+        return rank_info.work(types.SimpleNamespace(params=rooted({**defaults, **params}), check_mode=False))
 
     return call
 

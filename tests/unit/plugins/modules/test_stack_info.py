@@ -22,6 +22,7 @@ import through_ansible
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import stack_info
@@ -57,7 +58,7 @@ def call(tmp_path, monkeypatch):
             "sample_s": 0, "probe": False, "probe_timeout": 1, "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "proc_root": str(root),
             "docker_socket": "/x", "docker_timeout": 1, **params,
         }  # fmt: skip
-        return stack_info.work(types.SimpleNamespace(params=mine, check_mode=False), sleep)
+        return stack_info.work(types.SimpleNamespace(params=rooted(mine), check_mode=False), sleep)
 
     return call
 
@@ -312,7 +313,7 @@ def test_every_result_and_option_is_documented(call, tree):
 
 def test_through_ansible(tree, tmp_path):
     arguments = {"proc_root": str(tree.replay(RAY_2).root), "docker_socket": str(tmp_path / "absent.sock"), "nvidia_smi": "/nonexistent", "sample_s": 0}
-    module = ["-m", "gb10.cluster.stack_info", "-a", json.dumps(arguments)]
+    module = ["-m", "gb10.cluster.stack_info", "-a", json.dumps(rooted(arguments))]
     done = through_ansible.run("adhoc", "localhost", "-c", "local", *module, "--check", "-t", str(tmp_path / "results"))
     assert done.rc == 0, done.out
     result = json.loads((tmp_path / "results/localhost").read_text())
