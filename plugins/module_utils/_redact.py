@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Takes secrets out of text that leaves a node. This module util is PRIVATE to the collection."""
+"""Removes secrets from text that leaves a node. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: A shorter value would be found in innocent text, and is no secret either.
+#: A shorter value would match harmless text, and is not a secret either.
 SHORTEST_SECRET = 8
 
-#: What a secret looks like whose value is not known here: a hub token, a header, a variable whose name says it.
+#: Patterns of secrets whose value is not known here: a hub token, a header, a variable with a telling name.
 _PATTERNS = (
     re.compile(r"\b(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     re.compile(r"\b(?P<kept>nvapi-|sk-)[A-Za-z0-9_-]{16,}"),
@@ -26,20 +26,20 @@ _PATTERNS = (
     re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://[^\s/:@]+:)[^\s/@]+(?=@)"),
 )
 
-#: How the name of a variable ends that holds a secret.
+#: How the name of a variable that holds a secret ends.
 _SECRET_NAME = re.compile(r"(?i)(?:TOKEN|API_?KEY|SECRET|SECRET_KEY|ACCESS_KEY|PASSWORD|PASSWD|CREDENTIALS?)$")
 
 #: How an option of a command line ends that is followed by a secret.
 _SECRET_OPTION = re.compile(r"(?i)(?:token|api[_-]?key|secret|password)$")
 
-#: What stands where a secret stood.
+#: The text that replaces a secret.
 HIDDEN = "<secret>"
 
 
 def known_secrets(directory: str) -> dict[str, str]:
     """Return name → value of the secret files in ``directory``, empty when there is no such directory.
 
-    Raises :class:`ClusterError` when one is there and cannot be read: then nothing may leave the node.
+    Raises :class:`ClusterError` when one exists but cannot be read: then nothing may leave the node.
     """
     found = {}
     try:
@@ -67,7 +67,7 @@ def redacted(text: str, secrets: dict[str, str]) -> str:
 
 
 def shown_argv(argv: t.Iterable[str]) -> list[str]:
-    """Return the words of a command line as they may leave a node: without what follows an option whose name says secret, and what looks like one.
+    """Return the words of a command line as they may leave a node: without the values of secret options, and without what looks like a secret.
 
     Some of these options take several values (``--api-key A B``), so all words up to the next option go.
     """
@@ -84,5 +84,5 @@ def shown_argv(argv: t.Iterable[str]) -> list[str]:
 
 
 def shown_value(name: str, value: str) -> str:
-    """Return the value of a variable as it may leave a node: :data:`HIDDEN` when its name says secret, else without what looks like one."""
+    """Return the value of a variable as it may leave a node: :data:`HIDDEN` for the name of a secret, else without what looks like one."""
     return HIDDEN if value and _SECRET_NAME.search(name) else redacted(value, {})

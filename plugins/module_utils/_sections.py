@@ -11,18 +11,18 @@ import functools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
 
 BECOME = "Run the task with become: true."
 
 
 def fail(error: Exception) -> t.NoReturn:
-    """Raise ``error``: for ``part`` to note what was found out some other way than by a reader that failed."""
+    """Raise ``error``: lets a section note an error that was found in another way than by a failing reader."""
     raise error
 
 
 def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
-    """Return a function that calls ``reader`` at its first call alone, and then always returns what it returned or raises what it raised."""
+    """Return a function that calls ``reader`` only once, and on every call returns what it returned or raises what it raised."""
     outcome: list[tuple[t.Any, Exception | None]] = []
 
     def again() -> t.Any:
@@ -39,8 +39,8 @@ def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
     return again
 
 
-def ahead(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
-    """Begin ``reader`` now, beside what the caller does, and return a function that waits for it, and returns what it returned or raises what it raised."""
+def pending(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
+    """Start ``reader`` now, in parallel with the caller, and return a function that waits for it and returns or raises what it did."""
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
     answer = pool.submit(reader)
     pool.shutdown(wait=False)
@@ -48,7 +48,7 @@ def ahead(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
 
 
 class Sections:
-    """Reads one section after the other; one that fails is told in ``errors`` and does not keep the others from being read."""
+    """Reads one section after the other; one that fails is recorded in ``errors`` and does not keep the others from being read."""
 
     def __init__(self) -> None:
         self.errors: list[dict[str, str]] = []
@@ -61,12 +61,12 @@ class Sections:
             self._note(section, error)
         return otherwise
 
-    def part(self, section: str) -> Part:
-        """Return what reads the parts of one section, each of which may fail by itself; see ``_files``."""
-        return functools.partial(self.read, section)
+    def section(self, name: str) -> Section:
+        """Return what runs the readers of one section, each of which may fail by itself; see :mod:`files`."""
+        return functools.partial(self.read, name)
 
     def _note(self, section: str, error: ClusterError | OSError) -> None:
-        """Tell in ``errors`` that a section is empty, in whole or in part, because of ``error``; the same is told once."""
+        """Record in ``errors``, once, that a section is empty, in whole or in part, because of ``error``."""
         if isinstance(error, ClusterError):
             entry = {"section": section, "verdict": error.verdict, "error": str(error), "remedy": error.remedy}
         else:

@@ -16,10 +16,10 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: Seconds that a killed program gets to go before it is left behind.
+#: Seconds that a killed program gets to end before it is left running.
 KILL_GRACE = 2.0
 
-#: Bytes of each output that are read; a tool that says more than this is not the tool we asked.
+#: Bytes of each output that are read; a tool that prints more than this is not the one we expect.
 OUTPUT_LIMIT = 8 * 1024 * 1024
 
 
@@ -33,8 +33,8 @@ class ToolResult:
 
     @property
     def raw(self) -> str:
-        """Both outputs in one text, for messages about an answer that nobody could read."""
-        return "\n".join(part.strip() for part in (self.stdout, self.stderr) if part.strip())
+        """Both outputs in one text, for messages about an answer that could not be parsed."""
+        return "\n".join(output.strip() for output in (self.stdout, self.stderr) if output.strip())
 
 
 def _output(stream: t.BinaryIO) -> str:
@@ -45,7 +45,7 @@ def _output(stream: t.BinaryIO) -> str:
 def run_tool(argv: t.Sequence[str], timeout: float) -> ToolResult:
     """Run ``argv`` (no shell, C locale, no input) for at most ``timeout`` seconds.
 
-    A program stuck in the kernel ignores SIGKILL, and waiting for it would hang the module as well: it is left behind. Its output
+    A program stuck in the kernel ignores SIGKILL, and waiting for it would hang the module as well: it is left running. Its output
     goes to files and not to pipes, so that a child of it that holds them open cannot hang the module either.
 
     Raises :class:`UnknownState` when the program is missing, cannot be run, or does not end in time.
@@ -53,7 +53,7 @@ def run_tool(argv: t.Sequence[str], timeout: float) -> ToolResult:
     name = os.path.basename(argv[0])
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         try:
-            # run_command waits without end for a process that is stuck in the kernel.
+            # run_command waits forever for a process that is stuck in the kernel.
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(argv),
                 stdin=subprocess.DEVNULL,
@@ -65,7 +65,7 @@ def run_tool(argv: t.Sequence[str], timeout: float) -> ToolResult:
         except OSError as error:
             raise UnknownState(
                 f"{name} cannot be run: {error.strerror or error} ({argv[0]})",
-                remedy=f"Install {name} on this node, or say where it is.",
+                remedy=f"Install {name} on this node, or set its path.",
                 reason="tool missing",
                 raw=str(error),
             ) from error

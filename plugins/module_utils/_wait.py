@@ -13,8 +13,8 @@ import typing as t
 def clock(timeout: float, sleep: float) -> t.Iterator[float]:
     """Yield the seconds waited so far: at once, then every ``sleep`` seconds, and a last time when ``timeout`` is over.
 
-    The caller looks for its event in the loop and leaves it when the event is there; a loop that runs out means
-    that it never came. The last look comes at the end of the time, so an event shortly before it is not missed.
+    The caller checks for its event in the loop and leaves it when the event has come; a loop that runs out means
+    that it never came. The last check comes when the time is over, so an event shortly before is not missed.
     """
     started = time.monotonic()
     while True:

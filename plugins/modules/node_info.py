@@ -1032,7 +1032,7 @@ errors:
     remedy:
       description: What to do about it.
       type: str
-      sample: Install nvidia-smi on this node, or say where it is.
+      sample: Install nvidia-smi on this node, or set its path.
 """
 
 import importlib.metadata
@@ -1055,7 +1055,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import firew
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, ahead, once
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once, pending
 
 #: What can be read, in the order of the result. Each is a method of :class:`Look`.
 SECTIONS = (
@@ -1136,9 +1136,9 @@ class Look:
         self.links = once(lambda: net_devices.interfaces(self.sysfs, self.proc))
         self.rdma_devices = once(lambda: net_devices.rdma_devices(self.sysfs))
         self.log = once(lambda: kernel_log.kernel_log(params["roots"]["kernel_log"], self.proc, params["tool_timeout"]))
-        self.cards = once(lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"], self.sections.part("gpus")))
+        self.cards = once(lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"], self.sections.section("gpus")))
         if any(section in wanted for section in OF_DRIVER):
-            self.cards = ahead(self.cards)
+            self.cards = pending(self.cards)
 
     def _entries(self) -> list[dict[str, t.Any]]:
         self.answers()  # an engine that does not answer is not waited for twice
@@ -1150,20 +1150,20 @@ class Look:
     # -- the sections, by name -----------------------------------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, t.Any] | None:
-        return self.sections.read("memory", lambda: node_memory.memory(self.proc, self.params["roots"]["meminfo"], self.sections.part("memory")))
+        return self.sections.read("memory", lambda: node_memory.memory(self.proc, self.params["roots"]["meminfo"], self.sections.section("memory")))
 
     def kernel(self) -> dict[str, t.Any] | None:
-        part = self.sections.part("kernel")
-        found = part(lambda: kernel.kernel(self.proc, self.sysfs, self.params["roots"]["modules_root"], self.params["roots"]["boot_root"], part))
-        return found and {**found, "clock": part(lambda: timekeeping.clock(self.proc, self.sysfs, part))}
+        section = self.sections.section("kernel")
+        found = section(lambda: kernel.kernel(self.proc, self.sysfs, self.params["roots"]["modules_root"], self.params["roots"]["boot_root"], section))
+        return found and {**found, "clock": section(lambda: timekeeping.clock(self.proc, self.sysfs, section))}
 
     def docker(self) -> dict[str, t.Any]:
-        part = self.sections.part("docker")
-        found = part(lambda: survey.engine(*self.answers()), survey.NO_ENGINE)
+        section = self.sections.section("docker")
+        found = section(lambda: survey.engine(*self.answers()), survey.NO_ENGINE)
         if found["reachable"]:
-            found = survey.depth(found, self.answers()[1], self.params["roots"]["etc_root"], self.sections.part("docker.cdi_devices"))
+            found = survey.depth(found, self.answers()[1], self.params["roots"]["etc_root"], self.sections.section("docker.cdi_devices"))
             # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
-            found["root_free_bytes"] = part(lambda: disk(found["root_dir"])["free_bytes"])
+            found["root_free_bytes"] = section(lambda: disk(found["root_dir"])["free_bytes"])
             found["memlock_bytes"] = self.sections.read(
                 "docker.memlock_bytes", lambda: limits.memlock(self.processes().processes.values(), "dockerd", self.proc)
             )
@@ -1173,13 +1173,13 @@ class Look:
         return self.sections.read("containers", lambda: survey.ours(self.entries()), [])
 
     def foreign_containers(self) -> list[dict[str, t.Any]]:
-        part = self.sections.part("foreign_containers")
+        section = self.sections.section("foreign_containers")
 
         def found() -> list[dict[str, t.Any]]:
-            pids = process_table.by_container(part(lambda: self.processes().processes, {}).values())
-            return survey.foreign(self.entries(), self.api.inspect, pids, part)
+            pids = process_table.by_container(section(lambda: self.processes().processes, {}).values())
+            return survey.foreign(self.entries(), self.api.inspect, pids, section)
 
-        return part(found, [])
+        return section(found, [])
 
     def images(self) -> dict[str, dict[str, t.Any] | None] | None:
         def found() -> dict[str, dict[str, t.Any] | None]:
@@ -1196,8 +1196,8 @@ class Look:
         return [with_addresses(interface) for interface in self.sections.read("interfaces", self.links, [])]
 
     def fabric(self) -> list[dict[str, t.Any]]:
-        part = self.sections.part("fabric")
-        return part(lambda: rdma.fabric(self.sysfs, self.proc, part, self.links(), self.rdma_devices()), [])
+        section = self.sections.section("fabric")
+        return section(lambda: rdma.fabric(self.sysfs, self.proc, section, self.links(), self.rdma_devices()), [])
 
     def rdma(self) -> list[dict[str, t.Any]]:
         return self.sections.read("rdma", self.rdma_devices, [])
@@ -1221,33 +1221,33 @@ class Look:
         return self.sections.read("gpus", self.cards, [])
 
     def environment(self) -> list[dict[str, str]]:
-        part = self.sections.part("environment")
-        return part(lambda: default_env.environment(self.params["roots"]["etc_root"], part), [])
+        section = self.sections.section("environment")
+        return section(lambda: default_env.environment(self.params["roots"]["etc_root"], section), [])
 
     def limits(self) -> dict[str, t.Any] | None:
-        part = self.sections.part("limits")
-        return part(lambda: limits.limits(self.processes().processes.values(), self._meminfo, self.proc, part))
+        section = self.sections.section("limits")
+        return section(lambda: limits.limits(self.processes().processes.values(), self._meminfo, self.proc, section))
 
     def kernel_log(self) -> dict[str, t.Any] | None:
         return self.sections.read("kernel_log", self.log)
 
     def tenants(self) -> list[dict[str, t.Any]]:
-        part = self.sections.part("tenants")
+        section = self.sections.section("tenants")
 
         def found() -> list[dict[str, t.Any]]:
             seen = self.processes()
-            cards = part(self.cards, [])
+            cards = section(self.cards, [])
             listed = [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
             in_containers = any(process.container for process in seen.processes.values())
-            entries = part(self.entries, []) if in_containers else []
+            entries = section(self.entries, []) if in_containers else []
             own = {entry["Id"] for entry in entries if survey.is_ours(entry)}
             names = {entry["Id"]: name_of(entry) for entry in entries}
-            return tenants.tenants(seen, listed, own, names, self.proc, part)
+            return tenants.tenants(seen, listed, own, names, self.proc, section)
 
-        return part(found, [])
+        return section(found, [])
 
     def models(self) -> list[dict[str, t.Any]]:
-        return hub_caches.models(self.params["model_roots"], self.sections.part("models"))
+        return hub_caches.models(self.params["model_roots"], self.sections.section("models"))
 
     def zombies(self) -> dict[str, t.Any]:
         readers = zombie_check.Readers(self.cards, self.processes, self.log)

@@ -491,7 +491,7 @@ class Look:
         return [one for one in described_ones if one is not None]
 
     def _gpu_processes(self) -> list[dict[str, t.Any]]:
-        cards = driver_xml.gpus(self.params["roots"]["nvidia_smi"], self.params["tool_timeout"], self.sections.part("gpu_mib"))
+        cards = driver_xml.gpus(self.params["roots"]["nvidia_smi"], self.params["tool_timeout"], self.sections.section("gpu_mib"))
         return [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
 
     def _member(self, pid: int, memory: t.Mapping[int, int | None]) -> dict[str, t.Any] | None:

@@ -22,7 +22,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import CMDLINE_SHOWN
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import fail
@@ -170,17 +170,17 @@ def _scalar(value: str) -> str:
     return value.split(" #", 1)[0].strip()
 
 
-def cdi_devices(directories: t.Iterable[str], etc_root: str, part: Part = strict) -> list[str]:
+def cdi_devices(directories: t.Iterable[str], etc_root: str, section: Section = strict) -> list[str]:
     """Return the devices of all CDI specifications in these directories; ``etc_root`` stands for ``/etc``.
 
-    What cannot be read or parsed is noted by ``part``.
+    What cannot be read or parsed is noted by ``section``.
     """
     found: set[str] = set()
     for directory in directories:
         place = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
-        for name in part(functools.partial(names, place), []):
+        for name in section(functools.partial(names, place), []):
             if name.endswith((".json", ".yaml", ".yml")):
-                found.update(part(functools.partial(_spec_devices, os.path.join(place, name)), []))
+                found.update(section(functools.partial(_spec_devices, os.path.join(place, name)), []))
     return sorted(found)
 
 
@@ -200,10 +200,10 @@ def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool)
     return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get((runtime, cdi), "hook" if hook else "none")
 
 
-def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, part: Part = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
-    """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``part``."""
+def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, section: Section = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
+    """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``section``."""
     hook = shutil.which(HOOK, path=daemon_path) is not None
-    devices = sorted({*cdi_devices(found["cdi_dirs"], etc_root, part), *part(lambda: discovered(info), [])})
+    devices = sorted({*cdi_devices(found["cdi_dirs"], etc_root, section), *section(lambda: discovered(info), [])})
     return {**found, "cdi_devices": devices, "nvidia": nvidia_ways(found["runtimes"], devices, hook)}
 
 
@@ -316,12 +316,12 @@ def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t
 
 
 def foreign(
-    entries: t.Iterable[dict[str, t.Any]], inspect: t.Callable[[str], dict[str, t.Any]], pids: t.Mapping[str, list[int]], part: Part = strict
+    entries: t.Iterable[dict[str, t.Any]], inspect: t.Callable[[str], dict[str, t.Any]], pids: t.Mapping[str, list[int]], section: Section = strict
 ) -> list[dict[str, t.Any]]:
     """Return the section ``foreign_containers`` of ``node_info``: the containers that are not ours, by name.
 
     ``inspect`` asks the engine about one, ``pids`` are the processes by container id. One that goes meanwhile is left out. What the engine does
-    not tell, or tells in a shape that cannot be read, is noted by ``part``; an engine that does not answer is not asked again.
+    not tell, or tells in a shape that cannot be read, is noted by ``section``; an engine that does not answer is not asked again.
     """
     found: list[dict[str, t.Any]] = []
     silent = False
@@ -334,9 +334,9 @@ def foreign(
         except NotFound:
             continue
         except ClusterError as error:
-            part(functools.partial(fail, error))
+            section(functools.partial(fail, error))
             silent = isinstance(error, UnknownState)
-        short = part(functools.partial(described, entry, None, pids))
+        short = section(functools.partial(described, entry, None, pids))
         if short is not None:
-            found.append(part(functools.partial(described, entry, details, pids), short))
+            found.append(section(functools.partial(described, entry, details, pids), short))
     return sorted(found, key=lambda container: container["name"])

@@ -17,7 +17,7 @@ from xml.parsers import expat
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 XML_QUERY = ("-q", "-x")
@@ -210,10 +210,10 @@ def _processes(gpu: ET.Element) -> list[dict[str, t.Any]]:
     return [found[pid] for pid in sorted(found)]
 
 
-def parse_gpus(text: str, part: Part = strict) -> list[dict[str, t.Any]]:
+def parse_gpus(text: str, section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the GPUs of an ``nvidia-smi -q -x`` answer in the shape of ``node_info``'s ``gpus``.
 
-    Figures are None where the tool says that it has none, and where one cannot be read, which ``part`` notes. Raises
+    Figures are None where the tool says that it has none, and where one cannot be read, which ``section`` notes. Raises
     :class:`UnknownState` for an answer that is not whole, or that describes another number of GPUs than it announces.
     """
     root = parse_tree(text)
@@ -221,10 +221,10 @@ def parse_gpus(text: str, part: Part = strict) -> list[dict[str, t.Any]]:
     announced = (root.findtext("attached_gpus") or "").strip()
     if announced != str(len(elements)):
         raise _unreadable(f"announces {announced[:20] or 'no number of'} GPUs and describes {len(elements)}", text)
-    return [_gpu_entry(root, index, element, part) for index, element in enumerate(elements)]
+    return [_gpu_entry(root, index, element, section) for index, element in enumerate(elements)]
 
 
-def _gpu_entry(root: ET.Element, index: int, gpu: ET.Element, part: Part) -> dict[str, t.Any]:
+def _gpu_entry(root: ET.Element, index: int, gpu: ET.Element, section: Section) -> dict[str, t.Any]:
     return {
         "index": index,
         "name": _text(gpu, "product_name"),
@@ -233,18 +233,18 @@ def _gpu_entry(root: ET.Element, index: int, gpu: ET.Element, part: Part) -> dic
         "driver_version": _text(root, "driver_version"),
         "cuda_version": _text(root, "cuda_version"),
         "vbios": _text(gpu, "vbios_version"),
-        "memory_total_mb": part(lambda: _whole(gpu, "fb_memory_usage/total", "MiB")),
-        "memory_used_mb": part(lambda: _whole(gpu, "fb_memory_usage/used", "MiB")),
-        "utilisation_percent": part(lambda: _whole(gpu, "utilization/gpu_util", "%")),
-        "sm_clock_mhz": part(lambda: _whole(gpu, "clocks/sm_clock", "MHz")),
-        "sm_clock_max_mhz": part(lambda: _whole(gpu, "max_clocks/sm_clock", "MHz")),
-        "power_w": part(lambda: _power(gpu)),
-        "temperature_c": part(lambda: _whole(gpu, "temperature/gpu_temp", "C")),
+        "memory_total_mb": section(lambda: _whole(gpu, "fb_memory_usage/total", "MiB")),
+        "memory_used_mb": section(lambda: _whole(gpu, "fb_memory_usage/used", "MiB")),
+        "utilisation_percent": section(lambda: _whole(gpu, "utilization/gpu_util", "%")),
+        "sm_clock_mhz": section(lambda: _whole(gpu, "clocks/sm_clock", "MHz")),
+        "sm_clock_max_mhz": section(lambda: _whole(gpu, "max_clocks/sm_clock", "MHz")),
+        "power_w": section(lambda: _power(gpu)),
+        "temperature_c": section(lambda: _whole(gpu, "temperature/gpu_temp", "C")),
         "pstate": _text(gpu, "performance_state"),
-        "throttle": part(lambda: _throttle(gpu)),
-        "persistence": part(lambda: _switch(gpu, "persistence_mode")),
-        "mig": part(lambda: _switch(gpu, "mig_mode/current_mig")),
-        "processes": part(lambda: _processes(gpu)),
+        "throttle": section(lambda: _throttle(gpu)),
+        "persistence": section(lambda: _switch(gpu, "persistence_mode")),
+        "mig": section(lambda: _switch(gpu, "mig_mode/current_mig")),
+        "processes": section(lambda: _processes(gpu)),
         "source": "xml",
     }
 
@@ -285,12 +285,12 @@ def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t
     return joined
 
 
-def _whole_answer(result: ToolResult, part: Part) -> list[dict[str, t.Any]]:
+def _whole_answer(result: ToolResult, section: Section) -> list[dict[str, t.Any]]:
     """Return the GPUs of a run of the tool, which may fail and yet describe them all: status 14 is a corrupted infoROM, say."""
     if result.rc != 0 and f"</{_ROOT}>" not in result.stdout:
         driver.answer(result)
-    found = parse_gpus(result.stdout, part)
-    part(lambda: driver.answer(result))
+    found = parse_gpus(result.stdout, section)
+    section(lambda: driver.answer(result))
     return found
 
 
@@ -298,7 +298,7 @@ def _ask(nvidia_smi: str, query: tuple[str, ...], timeout: float) -> str:
     return driver.answer(run_tool([nvidia_smi, *query], timeout))
 
 
-def gpus(nvidia_smi: str, timeout: float, part: Part = strict) -> list[dict[str, t.Any]]:
+def gpus(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the node's GPUs: the section ``gpus`` of ``node_info``. ``timeout`` is in seconds, for each call of the tool.
 
     Read from ``nvidia-smi -q -x``; where that fails, or says nothing that can be read, from the two short CSV queries. Raises
@@ -306,7 +306,7 @@ def gpus(nvidia_smi: str, timeout: float, part: Part = strict) -> list[dict[str,
     be read.
     """
     try:
-        return _whole_answer(run_tool([nvidia_smi, *XML_QUERY], timeout), part)
+        return _whole_answer(run_tool([nvidia_smi, *XML_QUERY], timeout), section)
     except UnknownState as error:
         if error.reason in ("tool missing", "tool hangs"):
             raise
@@ -315,4 +315,4 @@ def gpus(nvidia_smi: str, timeout: float, part: Part = strict) -> list[dict[str,
         described = driver.query_gpus(nvidia_smi, timeout)
     except UnknownState as second:
         raise UnknownState(f"{first}; and in short: {second}", remedy=first.remedy, reason=first.reason, **first.details) from second
-    return join_csv(described, part(lambda: parse_processes_by_gpu(_ask(nvidia_smi, PROCESS_QUERY, timeout))))
+    return join_csv(described, section(lambda: parse_processes_by_gpu(_ask(nvidia_smi, PROCESS_QUERY, timeout))))

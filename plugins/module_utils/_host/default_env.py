@@ -20,7 +20,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_value
 
 #: Names that change what an engine, Ray, NCCL, UCX, Gloo, CUDA or the hub's client do. The prefixes are those that vLLM hands on to its
@@ -208,11 +208,11 @@ def read_text(path: str) -> str | None:
 
 
 class _Reader:
-    """Gathers variables file by file; a file that cannot be read or parsed is noted by ``part``, and the others are read all the same."""
+    """Gathers variables file by file; a file that cannot be read or parsed is noted by ``section``, and the others are read all the same."""
 
-    def __init__(self, root: str, part: Part) -> None:
+    def __init__(self, root: str, section: Section) -> None:
         self.root = root
-        self.part = part
+        self.section = section
         self.found: list[dict[str, str]] = []
 
     def path(self, *parts: str) -> str:
@@ -220,13 +220,13 @@ class _Reader:
 
     def names(self, *parts: str, suffix: str) -> list[str]:
         """Return the entries of a directory below the root that end in ``suffix``."""
-        return [name for name in self.part(lambda: names(self.path(*parts)), []) if name.endswith(suffix)]
+        return [name for name in self.section(lambda: names(self.path(*parts)), []) if name.endswith(suffix)]
 
     def read(self, where: str, path: str, parse: t.Callable[[str], list[Pair]]) -> None:
         """Add the variables of one file."""
         self.found += [
             {"where": where, "name": name, "value": shown_value(name, value), "path": path}
-            for name, value in self.part(lambda: _variables(path, parse), [])
+            for name, value in self.section(lambda: _variables(path, parse), [])
             if is_engine_name(name)
         ]
 
@@ -270,15 +270,15 @@ def _variables(path: str, parse: t.Callable[[str], list[Pair]]) -> list[Pair]:
         raise UnknownState(f"{path}: {error}", remedy="Correct the file, or remove it.", **error.details) from error
 
 
-def environment(etc_root: str, part: Part = strict) -> list[dict[str, str]]:
+def environment(etc_root: str, section: Section = strict) -> list[dict[str, str]]:
     """Return the section ``environment`` of ``node_info``: the engine's variables that this node sets for everybody, as ``{where, name, value, path}``.
 
     ``where`` is ``/etc/environment``, ``environment.d:FILE``, ``profile.d:FILE``, ``shell:FILE``, ``systemd:UNIT``, ``systemd:system.conf`` or
     ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not told. ``etc_root`` stands for ``/etc``. Files
-    that cannot be read or parsed are noted by ``part``. Raises OSError when ``etc_root`` itself cannot be listed.
+    that cannot be read or parsed are noted by ``section``. Raises OSError when ``etc_root`` itself cannot be listed.
     """
     os.listdir(etc_root)
-    reader = _Reader(etc_root, part)
+    reader = _Reader(etc_root, section)
     reader.read("/etc/environment", reader.path("environment"), parse_pam)
     for name in reader.names("environment.d", suffix=".conf"):
         reader.read(f"environment.d:{name}", reader.path("environment.d", name), parse_environment_file)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Small files of procfs and sysfs, told apart: not there, not readable, not understood. This module util is PRIVATE to the collection.
+"""Small files of procfs and sysfs: absent, not readable and not understood are distinguished. This module util is PRIVATE to the collection.
 
-A section of ``node_info`` is read in parts. Each reader here takes ``part``, which is asked to run one of them:
-``part(reader, otherwise)`` returns what ``reader()`` returns, or notes what went wrong and returns ``otherwise``. :func:`strict` notes
+A section of ``node_info`` is read by several readers, each of which may fail by itself. Functions that read a section take ``section``:
+``section(reader, otherwise)`` returns what ``reader()`` returns, or notes what went wrong and returns ``otherwise``. :func:`strict` notes
 nothing: the first failure is the section's.
 """
 
@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: Bytes of one file that are read; what procfs and sysfs say about one thing is far shorter.
+#: Bytes of one file that are read; files of procfs and sysfs are far shorter.
 SIZE_LIMIT = 1024 * 1024
 
 #: How the kernel says that an attribute does not exist here, or has no value now: ``carrier`` of an interface that is down and the type
@@ -25,26 +25,26 @@ SIZE_LIMIT = 1024 * 1024
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENODATA}
 
 
-class Part(t.Protocol):
-    """How one part of a section is read; see this module's text."""
+class Section(t.Protocol):
+    """Runs one reader of a section; see this module's docstring."""
 
     def __call__(self, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
         """Return what ``reader()`` returns, or ``otherwise`` when it failed and that was noted."""
 
 
 def strict(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-    """Return what ``reader()`` returns and let its failure through; ``otherwise`` is not used."""
+    """Return what ``reader()`` returns and do not catch its failure; ``otherwise`` is not used."""
     return reader()
 
 
 def required_text(path: str) -> str:
-    """Return a file's text without the white space around it. Raises OSError; bytes that are no UTF-8 are replaced."""
+    """Return a file's text without the white space around it. Raises OSError; bytes that are not UTF-8 are replaced."""
     with open(path, "rb") as stream:
         return stream.read(SIZE_LIMIT).decode("utf-8", errors="replace").strip()
 
 
 def optional_text(path: str) -> str | None:
-    """Return a file's text, None when it is absent or has no value now. Raises OSError when it is there and may not be read."""
+    """Return a file's text, None when it is absent or has no value now. Raises OSError when it exists and may not be read."""
     try:
         return required_text(path)
     except OSError as error:
@@ -67,7 +67,7 @@ def optional_number(path: str) -> int | None:
 
 
 def names(path: str) -> list[str]:
-    """Return what is in a directory, sorted; nothing when it is not there. Raises OSError when it may not be looked at."""
+    """Return the names in a directory, sorted; none when it does not exist. Raises OSError when it may not be read."""
     try:
         return sorted(os.listdir(path))
     except OSError as error:

@@ -13,7 +13,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, optional_text, required_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_text, required_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -194,7 +194,7 @@ def grub_release(text: str) -> str | None:
     return kernel["release"] if kernel and defaults <= {"0", "${next_entry}"} else None
 
 
-def next_release(boot_root: str, part: Part = strict) -> str | None:
+def next_release(boot_root: str, section: Section = strict) -> str | None:
     """Return the kernel that the next boot would take; None when there is none below ``boot_root``.
 
     GRUB's first entry where its file may be read and takes the first entry; else the newest kernel that lies there.
@@ -205,17 +205,17 @@ def next_release(boot_root: str, part: Part = strict) -> str | None:
         if match and not name.endswith(_NO_KERNEL):
             kernels.append(match["release"])
     newest = max(kernels, key=version_key, default=None)
-    config = part(lambda: optional_text(os.path.join(boot_root, "grub", "grub.cfg")))
+    config = section(lambda: optional_text(os.path.join(boot_root, "grub", "grub.cfg")))
     chosen = grub_release(config) if config else None
     return chosen if chosen in kernels else newest
 
 
-def next_boot(boot_root: str, modules_root: str, part: Part = strict) -> dict[str, t.Any]:
+def next_boot(boot_root: str, modules_root: str, section: Section = strict) -> dict[str, t.Any]:
     """Return ``{release, has_nvidia_driver}`` of the next boot, both None where no kernel lies below ``boot_root`` (a container)."""
-    release = next_release(boot_root, part)
+    release = next_release(boot_root, section)
     if release is None:
         return {"release": None, "has_nvidia_driver": None}
-    return {"release": release, "has_nvidia_driver": part(lambda: "nvidia" in installed_modules(modules_root, release))}
+    return {"release": release, "has_nvidia_driver": section(lambda: "nvidia" in installed_modules(modules_root, release))}
 
 
 def command_line_parameter(cmdline: str, module: str, parameter: str) -> str | None:
@@ -253,37 +253,37 @@ def kernel(
     sysfs_root: str = "/sys",
     modules_root: str = "/lib/modules",
     boot_root: str = "/boot",
-    part: Part = strict,
+    section: Section = strict,
     modinfo_tool: str = "modinfo",
 ) -> dict[str, t.Any]:
     """Return the section ``kernel`` of ``node_info``, without ``clock``, which is :func:`_clock.clock`.
 
     ``release``, ``arch``, ``boot_id``, ``cmdline``, ``uptime_s``; ``modules``: for each of :data:`MODULES` that is loaded or installed,
     its versions as :func:`version_of` tells them, None for "not"; ``next_boot``; ``parameters``: those of :data:`PARAMETERS` whose module
-    is loaded. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``part``.
+    is loaded. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``section``.
     """
     release = required_text(os.path.join(proc_root, "sys", "kernel", "osrelease"))
     # What the boot loader passes may hold a credential.
-    cmdline = part(lambda: redacted(required_text(os.path.join(proc_root, "cmdline")), {}))
-    files: dict[str, str] | None = part(lambda: installed_modules(modules_root, release))
+    cmdline = section(lambda: redacted(required_text(os.path.join(proc_root, "cmdline")), {}))
+    files: dict[str, str] | None = section(lambda: installed_modules(modules_root, release))
 
     modules = {}
     for name in MODULES:
-        loaded = part(lambda name=name: loaded_version(name, sysfs_root, release))
-        installed = part(lambda name=name: installed_version(name, files or {}, release, modinfo_tool))
+        loaded = section(lambda name=name: loaded_version(name, sysfs_root, release))
+        installed = section(lambda name=name: installed_version(name, files or {}, release, modinfo_tool))
         if loaded is not None or name in (files or {}):
             modules[name] = {"loaded": loaded, "installed": installed}
     parameters = {}
     for module, parameter in PARAMETERS:
         if os.path.exists(os.path.join(sysfs_root, "module", module, "parameters", parameter)):
-            parameters[f"{module}.{parameter}"] = part(lambda m=module, p=parameter: _parameter(m, p, sysfs_root, cmdline or ""))
+            parameters[f"{module}.{parameter}"] = section(lambda m=module, p=parameter: _parameter(m, p, sysfs_root, cmdline or ""))
     return {
         "release": release,
-        "arch": part(lambda: optional_text(os.path.join(proc_root, "sys", "kernel", "arch"))) or platform.machine(),
-        "boot_id": part(lambda: required_text(os.path.join(proc_root, "sys", "kernel", "random", "boot_id"))),
+        "arch": section(lambda: optional_text(os.path.join(proc_root, "sys", "kernel", "arch"))) or platform.machine(),
+        "boot_id": section(lambda: required_text(os.path.join(proc_root, "sys", "kernel", "random", "boot_id"))),
         "cmdline": cmdline,
-        "uptime_s": part(lambda: uptime(required_text(os.path.join(proc_root, "uptime")))),
+        "uptime_s": section(lambda: uptime(required_text(os.path.join(proc_root, "uptime")))),
         "modules": modules,
-        "next_boot": part(lambda: next_boot(boot_root, modules_root, part), {"release": None, "has_nvidia_driver": None}),
+        "next_boot": section(lambda: next_boot(boot_root, modules_root, section), {"release": None, "has_nvidia_driver": None}),
         "parameters": parameters,
     }

@@ -20,7 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Bytes of a log file that are read, from its end.
@@ -326,7 +326,7 @@ def kernel_log(
     source: str = "auto",
     proc_root: str = "/proc",
     timeout: float = 20.0,
-    part: Part = strict,
+    section: Section = strict,
     kmsg: str = "/dev/kmsg",
     journalctl: str = "journalctl",
 ) -> dict[str, t.Any]:
@@ -336,10 +336,10 @@ def kernel_log(
     buffer, and where that is not readable or no longer reaches back to the boot, the journal. ``timeout`` is in seconds. ``time`` and
     ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log does not tell); messages that differ in
     numbers alone are one event, told in the words of the first. ``since_boot``: whether the boot's first line is among what was read.
-    ``truncated``: whether something was left out. Without the time of the boot, which ``part`` notes, events count without their times.
+    ``truncated``: whether something was left out. Without the time of the boot, which ``section`` notes, events count without their times.
     Raises OSError or :class:`UnknownState` when no source can be read.
     """
-    boot_time = part(lambda: read_boot_time(proc_root))
+    boot_time = section(lambda: read_boot_time(proc_root))
     if source != "auto":
         return from_file(source, boot_time)
     buffer, failure = None, ""

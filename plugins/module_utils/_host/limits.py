@@ -21,7 +21,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, optional_number, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_bytes
 
 #: How "no limit" is told.
@@ -216,16 +216,16 @@ def earlyoom(processes: t.Iterable[Process], meminfo: t.Mapping[str, int], swapp
     }
 
 
-def limits(processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[str, int]], proc_root: str, part: Part = strict) -> dict[str, t.Any]:
-    """Return the section ``limits`` of ``node_info``; what cannot be read is None and noted by ``part``.
+def limits(processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[str, int]], proc_root: str, section: Section = strict) -> dict[str, t.Any]:
+    """Return the section ``limits`` of ``node_info``; what cannot be read is None and noted by ``section``.
 
     ``{docker_memlock_bytes, containerd_memlock_bytes, sshd: {pid, oom_score_adj}, earlyoom: {...}}``; bytes are -1 without a limit and None when the
     daemon does not run. ``meminfo`` reads meminfo, in KiB.
     """
     swappiness = os.path.join(proc_root, "sys", "vm", "swappiness")
     return {
-        "docker_memlock_bytes": part(lambda: memlock(processes, "dockerd", proc_root)),
-        "containerd_memlock_bytes": part(lambda: memlock(processes, "containerd", proc_root)),
-        "sshd": part(lambda: sshd(processes, proc_root)),
-        "earlyoom": part(lambda: earlyoom(processes, meminfo(), optional_number(swappiness))),
+        "docker_memlock_bytes": section(lambda: memlock(processes, "dockerd", proc_root)),
+        "containerd_memlock_bytes": section(lambda: memlock(processes, "containerd", proc_root)),
+        "sshd": section(lambda: sshd(processes, proc_root)),
+        "earlyoom": section(lambda: earlyoom(processes, meminfo(), optional_number(swappiness))),
     }

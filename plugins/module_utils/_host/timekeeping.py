@@ -12,7 +12,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, optional_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Bits of ``timex.status``, and the clock state that means "not synchronised" (the kernel's ``include/uapi/linux/timex.h``).
@@ -140,7 +140,7 @@ def daemon(proc_root: str, sysfs_root: str) -> str | None:
 def clock(
     proc_root: str = "/proc",
     sysfs_root: str = "/sys",
-    part: Part = strict,
+    section: Section = strict,
     ask_kernel: t.Callable[[], KernelClock] = kernel_clock,
     chronyc: str = "chronyc",
 ) -> dict[str, t.Any]:
@@ -149,14 +149,14 @@ def clock(
     ``source`` is the kernel's clock source (``arch_sys_counter``, ``tsc``). ``offset_ms`` is what is left to be corrected, positive when
     the clock is behind: chrony's own figure where chrony runs, since it steers the kernel's clock without leaving the offset there,
     else the kernel's. It is the clock's idea of itself: two nodes are compared by the controller. What cannot be read is None and noted
-    by ``part``.
+    by ``section``.
     """
-    keeper = part(lambda: daemon(proc_root, sysfs_root))
-    synchronized, offset = part(lambda: judge_kernel_clock(ask_kernel()), (None, None))
+    keeper = section(lambda: daemon(proc_root, sysfs_root))
+    synchronized, offset = section(lambda: judge_kernel_clock(ask_kernel()), (None, None))
     if keeper == "chrony":
-        synchronized, offset = part(lambda: ask_chrony(chronyc), (synchronized, None))
+        synchronized, offset = section(lambda: ask_chrony(chronyc), (synchronized, None))
     return {
-        "source": part(lambda: optional_text(os.path.join(sysfs_root, "devices", "system", "clocksource", "clocksource0", "current_clocksource"))),
+        "source": section(lambda: optional_text(os.path.join(sysfs_root, "devices", "system", "clocksource", "clocksource0", "current_clocksource"))),
         "synchronized": synchronized,
         "offset_ms": None if offset is None else round(offset, 6),
         "daemon": keeper,

@@ -11,7 +11,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, optional_number, optional_text, required_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, optional_text, required_text, strict
 
 KIB_PER_MIB = 1024
 
@@ -177,20 +177,20 @@ def _pressure(proc_root: str) -> dict[str, dict[str, float | int]] | None:
     return None if text is None else parse_pressure(text)
 
 
-def memory(proc_root: str = "/proc", meminfo: str | None = None, part: Part = strict) -> dict[str, t.Any]:
+def memory(proc_root: str = "/proc", meminfo: str | None = None, section: Section = strict) -> dict[str, t.Any]:
     """Return the section ``memory`` of ``node_info``.
 
     :data:`FIGURES` and :data:`MORE_FIGURES` in MiB from meminfo; ``swap_in_pages`` and ``swap_out_pages``, pages since boot, from
     ``vmstat``; ``swappiness`` (0 to 200); ``pressure`` as :func:`parse_pressure`, None where the kernel has no PSI. Raises
-    :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``part``.
+    :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``section``.
     """
     known = read_meminfo(proc_root, meminfo)
     more = {key: known.get(name, 0) // KIB_PER_MIB for key, name in MORE_FIGURES.items()}
-    swap = part(lambda: _swap_activity(proc_root), {"swap_in_pages": None, "swap_out_pages": None})
+    swap = section(lambda: _swap_activity(proc_root), {"swap_in_pages": None, "swap_out_pages": None})
     return {
         **figures(known),
         **more,
         **swap,
-        "swappiness": part(lambda: optional_number(os.path.join(proc_root, "sys", "vm", "swappiness"))),
-        "pressure": part(lambda: _pressure(proc_root)),
+        "swappiness": section(lambda: optional_number(os.path.join(proc_root, "sys", "vm", "swappiness"))),
+        "pressure": section(lambda: _pressure(proc_root)),
     }

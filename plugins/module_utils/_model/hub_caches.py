@@ -16,7 +16,7 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 
 _REPO = re.compile(r"^models--(?P<repo>[^/]+)$")
@@ -57,20 +57,20 @@ def _there(path: str) -> bool:
     return True
 
 
-def expanded(root: str, part: Part = strict) -> list[str]:
+def expanded(root: str, section: Section = strict) -> list[str]:
     """Return the directories that an absolute path with the patterns ``*``, ``?`` and ``[`` means; a path without any means itself.
 
-    Unlike the shell's expansion it tells, through ``part``, of what may not be looked into.
+    Unlike the shell's expansion it tells, through ``section``, of what may not be looked into.
     """
     if not _PATTERN.search(root) or os.path.exists(root):
         return [root]
     found = ["/"]
     for word in filter(None, root.split("/")):
         if _PATTERN.search(word):
-            inside = [(base, name) for base in found for name in part(functools.partial(_entries, base), [])]
+            inside = [(base, name) for base in found for name in section(functools.partial(_entries, base), [])]
             found = [os.path.join(base, name) for base, name in inside if fnmatch.fnmatchcase(name, word) and (word[0] == "." or name[0] != ".")]
         else:
-            found = [path for path in (os.path.join(base, word) for base in found) if part(functools.partial(_there, path), False)]
+            found = [path for path in (os.path.join(base, word) for base in found) if section(functools.partial(_there, path), False)]
     return found
 
 
@@ -128,25 +128,25 @@ def _holds_other_weights(snapshot: str) -> bool:
     return any(name.lower().endswith(_OTHER_WEIGHTS) for _directory, _directories, names in os.walk(snapshot) for name in names)
 
 
-def models(roots: t.Iterable[str], part: Part = strict) -> list[dict[str, t.Any]]:
+def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the section ``models`` of ``node_info``: every revision of every model in these caches, which may be patterns.
 
     ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``, by repository.
     ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
-    repository that holds only such is told with revision None. What may not be read is noted by ``part``.
+    repository that holds only such is told with revision None. What may not be read is noted by ``section``.
     """
     found: list[dict[str, t.Any]] = []
     seen: set[str] = set()
-    for root in [place for root in roots for place in expanded(root, part)]:
-        for repo_path in part(functools.partial(repositories, root), []):
+    for root in [place for root in roots for place in expanded(root, section)]:
+        for repo_path in section(functools.partial(repositories, root), []):
             real = os.path.realpath(repo_path)
             if real not in seen:
                 seen.add(real)
-                found += part(functools.partial(revisions, repo_path, part), [])
+                found += section(functools.partial(revisions, repo_path, section), [])
     return sorted(found, key=lambda model: (model["repo"], model["revision"] or "", model["path"]))
 
 
-def revisions(repo_path: str, part: Part = strict) -> list[dict[str, t.Any]]:
+def revisions(repo_path: str, section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the revisions of one repository in a cache. Raises :class:`UnknownState` when its directories may not be read."""
     unfinished = len(model_files.incomplete_blobs(repo_path))
     names = refs(repo_path)
@@ -157,7 +157,7 @@ def revisions(repo_path: str, part: Part = strict) -> list[dict[str, t.Any]]:
         path = os.path.join(snapshots, commit)
         if not _COMMIT.match(commit) or not os.path.isdir(path):
             continue
-        complete, missing = part(functools.partial(judged, path), (None, []))
+        complete, missing = section(functools.partial(judged, path), (None, []))
         told = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "path": path}
         found.append({**common, "revision": commit, "refs": names.get(commit, []), **told})
     if not found and unfinished:

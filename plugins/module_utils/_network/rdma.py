@@ -17,7 +17,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, names, number, optional_number, optional_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, number, optional_number, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 
 DRIVER = "mlx5_core"
@@ -98,7 +98,7 @@ def pci_address(base: str) -> str | None:
     return address if _ADDRESS.match(address) else None
 
 
-def pcie(base: str, part: Part = strict) -> dict[str, t.Any]:
+def pcie(base: str, section: Section = strict) -> dict[str, t.Any]:
     """Return ``{address, width, width_max, speed_gts, speed_max_gts}`` of the function below ``base/device``.
 
     Widths are lanes, speeds GT/s a lane; the largest are what both ends of the link can: a chip for sixteen lanes in a place for four is
@@ -123,10 +123,10 @@ def pcie(base: str, part: Part = strict) -> dict[str, t.Any]:
         return {"address": None, "width": None, "width_max": None, "speed_gts": None, "speed_max_gts": None}
     return {
         "address": address,
-        "width": part(lambda: lanes(device, "current_link_width")),
-        "width_max": part(lambda: both(lanes, "max_link_width")),
-        "speed_gts": part(lambda: speed(device, "current_link_speed")),
-        "speed_max_gts": part(lambda: both(speed, "max_link_speed")),
+        "width": section(lambda: lanes(device, "current_link_width")),
+        "width_max": section(lambda: both(lanes, "max_link_width")),
+        "speed_gts": section(lambda: speed(device, "current_link_speed")),
+        "speed_max_gts": section(lambda: both(speed, "max_link_speed")),
     }
 
 
@@ -171,17 +171,17 @@ def _are_twins(one: dict[str, t.Any], two: dict[str, t.Any]) -> bool:
     return bool(mine and theirs and mine["rest"] == theirs["rest"] and mine["domain"] != theirs["domain"])
 
 
-def _facts(name: str, sysfs_root: str, part: Part) -> dict[str, t.Any]:
+def _facts(name: str, sysfs_root: str, section: Section) -> dict[str, t.Any]:
     """Return what tells twins of one interface."""
     base = os.path.join(sysfs_root, "class", "net", name)
     guid = None
-    for device in part(lambda: names(os.path.join(base, "device", "infiniband")), []):
-        guid = part(lambda device=device: optional_text(os.path.join(base, "device", "infiniband", device, "sys_image_guid")))
+    for device in section(lambda: names(os.path.join(base, "device", "infiniband")), []):
+        guid = section(lambda device=device: optional_text(os.path.join(base, "device", "infiniband", device, "sys_image_guid")))
     return {
         "name": name,
         "address": pci_address(base),
-        "port_name": part(lambda: optional_text(os.path.join(base, "phys_port_name"))) or None,
-        "switch_id": part(lambda: optional_text(os.path.join(base, "phys_switch_id"))) or None,
+        "port_name": section(lambda: optional_text(os.path.join(base, "phys_port_name"))) or None,
+        "switch_id": section(lambda: optional_text(os.path.join(base, "phys_switch_id"))) or None,
         "image_guid": guid if guid and guid.strip("0:") else None,
     }
 
@@ -207,18 +207,18 @@ def _interface(found: dict[str, dict[str, t.Any]], name: str | None) -> dict[str
     }
 
 
-def _rdma_part(device: dict[str, t.Any], sysfs_root: str, part: Part) -> dict[str, t.Any]:
+def _rdma_part(device: dict[str, t.Any], sysfs_root: str, section: Section) -> dict[str, t.Any]:
     """Return what the RDMA device itself tells; of its ports the first, since every ConnectX-7 device has one."""
     base = os.path.join(sysfs_root, "class", "infiniband", device["name"])
     port = device["ports"][0] if device["ports"] else {}
     path = os.path.join(base, "ports", str(port.get("port", 1)))
     return {
-        "firmware": part(lambda: optional_text(os.path.join(base, "fw_ver"))),
+        "firmware": section(lambda: optional_text(os.path.join(base, "fw_ver"))),
         "port_state": port.get("state"),
         "physical_state": port.get("physical_state"),
         "rate": port.get("rate"),
-        "gids": part(lambda: read_gids(path)),
-        "counters": part(lambda: read_counters(base, path)),
+        "gids": section(lambda: read_gids(path)),
+        "counters": section(lambda: read_counters(base, path)),
     }
 
 
@@ -228,7 +228,7 @@ _NO_RDMA: dict[str, t.Any] = {"firmware": None, "port_state": None, "physical_st
 def fabric(
     sysfs_root: str = "/sys",
     proc_root: str = "/proc",
-    part: Part = strict,
+    section: Section = strict,
     interfaces: list[dict[str, t.Any]] | None = None,
     rdma: list[dict[str, t.Any]] | None = None,
 ) -> list[dict[str, t.Any]]:
@@ -237,7 +237,7 @@ def fabric(
     ``{device, netdev, twin, cage, bond, carrier, operstate, speed_mbps, mtu, addresses, networks, driver, firmware, port_state,
     physical_state, rate, pcie, gids, counters}``. ``interfaces`` and ``rdma`` are what :func:`net_devices.interfaces` and
     :func:`net_devices.rdma_devices` returned, read here where not given. The addresses are the interface's own: those of a bond are the bond's.
-    ``gids`` and ``counters`` are None where they could not be read, which ``part`` notes, and empty without an RDMA device.
+    ``gids`` and ``counters`` are None where they could not be read, which ``section`` notes, and empty without an RDMA device.
     """
     known = {entry["name"]: entry for entry in (net_devices.interfaces(sysfs_root, proc_root) if interfaces is None else interfaces)}
     devices = net_devices.rdma_devices(sysfs_root) if rdma is None else rdma
@@ -245,7 +245,7 @@ def fabric(
     covered = {name for device in devices for name in device["netdevs"]}
     rows += [(None, name) for name, entry in sorted(known.items()) if entry.get("driver") == DRIVER and name not in covered]
 
-    facts = {name: _facts(name, sysfs_root, part) for _device, name in rows if name}
+    facts = {name: _facts(name, sysfs_root, section) for _device, name in rows if name}
     found = []
     for device, name in rows:
         # The PCI function is the RDMA device's own: a device may lack an interface.
@@ -260,8 +260,8 @@ def fabric(
                 "cage": _cage(name or "", mine["port_name"] if mine else None, pci_address(where)),
                 "bond": _bond(base) if name else None,
                 **_interface(known, name),
-                **(_rdma_part(device, sysfs_root, part) if device else _NO_RDMA),
-                "pcie": pcie(where, part),
+                **(_rdma_part(device, sysfs_root, section) if device else _NO_RDMA),
+                "pcie": pcie(where, section),
             }
         )
     return found

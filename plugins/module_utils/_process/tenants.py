@@ -16,7 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Part, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import CMDLINE_SHOWN, Process, Scan, open_files, read_whole, user_name
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
@@ -157,12 +157,12 @@ def tenants(
     own: t.Collection[str],
     names: t.Mapping[str, str],
     root: str,
-    part: Part = strict,
+    section: Section = strict,
 ) -> list[dict[str, t.Any]]:
     """Return the section ``tenants`` of ``node_info``: ``{pid, name, cmdline, user, kind, container, cuda, gpu_mib, rss_mb}``, those with most memory first.
 
     ``gpu_processes`` is what the driver lists; ``own`` the ids of our containers, whose processes are left out; ``names`` the container names by
-    id. ``cuda`` is None, which ``part`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
+    id. ``cuda`` is None, which ``section`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
     business.
     """
     listed = gpu_memory(gpu_processes)
@@ -182,7 +182,7 @@ def tenants(
             unasked.append(f"{process.name} ({process.pid})")
         if kind is not None:
             found.append(_tenant(process, kind, cuda, listed.get(process.pid), names))
-    part(lambda: require_all_asked(seen.hidden, unasked))
+    section(lambda: require_all_asked(seen.hidden, unasked))
     return sorted(found, key=lambda tenant: (-(tenant["gpu_mib"] or 0), -tenant["rss_mb"], tenant["pid"]))
 
 

@@ -119,7 +119,7 @@ def test_devices_of_all_directories(tmp_path):
     (run / "broken.yml").write_text("devices:\n- x\n")
     sections = Sections()
     directories = ["/etc/cdi", str(run), "/nonexistent"]
-    found = survey.cdi_devices(directories, str(tmp_path / "etc"), sections.part("docker.cdi_devices"))
+    found = survey.cdi_devices(directories, str(tmp_path / "etc"), sections.section("docker.cdi_devices"))
     assert found[0] == "nvidia.com/gpu=0" and found[-1] == "vendor.com/net=a" and len(found) == 4
     (error,) = sections.errors
     assert "broken.yml" in error["error"] and error["remedy"] == "Write it anew: nvidia-ctk cdi generate"
@@ -152,7 +152,7 @@ def test_in_depth(tmp_path):
     found = survey.depth(survey.engine(VERSION, {**info, "CDISpecDirs": []}), info, str(tmp_path))
     assert found["cdi_devices"] == ["nvidia.com/gpu=7"] and found["nvidia"] == "cdi"
     sections = Sections()
-    broken = survey.depth(survey.engine(VERSION, {**INFO, "CDISpecDirs": []}), {"DiscoveredDevices": [3]}, str(tmp_path), sections.part("x"))
+    broken = survey.depth(survey.engine(VERSION, {**INFO, "CDISpecDirs": []}), {"DiscoveredDevices": [3]}, str(tmp_path), sections.section("x"))
     assert broken["nvidia"] == "runtime" and len(sections.errors) == 1
 
 
@@ -209,7 +209,7 @@ def test_a_container_of_somebody_else():
 
 def foreign(entries, inspect):
     sections = Sections()
-    return survey.foreign(entries, inspect, {}, sections.part("foreign_containers")), sections.errors
+    return survey.foreign(entries, inspect, {}, sections.section("foreign_containers")), sections.errors
 
 
 def test_ours_are_left_out_and_those_that_go_meanwhile():
@@ -350,4 +350,4 @@ def test_an_engine_with_a_part_of_another_shape_is_read_or_unknown(key, value):
         found = survey.engine(VERSION, {**INFO, key: value})
     except UnknownState:
         return
-    survey.depth(found, INFO, "/nonexistent", Sections().part("docker"))
+    survey.depth(found, INFO, "/nonexistent", Sections().section("docker"))

@@ -53,7 +53,7 @@ def write(root, path, text):
 
 def read(root):
     sections = Sections()
-    found = default_env.environment(str(root), sections.part("environment"))
+    found = default_env.environment(str(root), sections.section("environment"))
     return {(entry["where"], entry["name"]): entry["value"] for entry in found}, sections.errors
 
 

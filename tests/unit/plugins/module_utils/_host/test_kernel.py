@@ -130,7 +130,7 @@ def test_a_container_has_neither_modules_nor_kernels(tmp_path):
     roots = tree(tmp_path)
     noted = Noted()
     roots.update(sysfs_root=str(tmp_path / "none"), modules_root=str(tmp_path / "none"), boot_root=str(tmp_path / "none"))
-    found = kernel.kernel(**roots, part=noted)
+    found = kernel.kernel(**roots, section=noted)
     assert found["modules"] == {} and found["parameters"] == {} and found["next_boot"] == {"release": None, "has_nvidia_driver": None}
     assert noted.errors == []
 
@@ -139,7 +139,7 @@ def test_a_container_has_neither_modules_nor_kernels(tmp_path):
 def test_a_module_that_modinfo_cannot_read_is_noted(tmp_path, modinfo, result):
     modinfo(result)
     noted = Noted()
-    found = kernel.kernel(**tree(tmp_path), part=noted)
+    found = kernel.kernel(**tree(tmp_path), section=noted)
     assert found["modules"]["mlx5_core"] == {"loaded": "srcversion 0123456789ABCDEF", "installed": None} and len(noted.errors) == 1
     assert found["modules"]["nvidia"]["installed"] == "580.95.05"
 
@@ -155,7 +155,7 @@ def test_a_module_that_modinfo_cannot_read_is_noted(tmp_path, modinfo, result):
 )
 def test_what_cannot_be_read_is_noted_and_hides_nothing_else(tmp_path, modinfo, name, content):
     noted = Noted()
-    found = kernel.kernel(**tree(tmp_path, **{name: content}), part=noted)
+    found = kernel.kernel(**tree(tmp_path, **{name: content}), section=noted)
     assert len(noted.errors) == 1 and found["release"] == RELEASE and found["modules"]["nvidia"]["loaded"] == "580.95.05"
 
 
@@ -164,7 +164,7 @@ def test_a_module_file_that_is_gone_is_noted(tmp_path, modinfo, name, path):
     roots = tree(tmp_path)
     os.unlink(tmp_path / f"modules/{RELEASE}/kernel" / path)
     noted = Noted()
-    assert kernel.kernel(**roots, part=noted)["modules"][name]["installed"] is None
+    assert kernel.kernel(**roots, section=noted)["modules"][name]["installed"] is None
     assert path in noted.errors[0] and "No such file" in noted.errors[0]
 
 
@@ -207,7 +207,7 @@ def test_a_boot_directory_that_may_not_be_read_is_noted(tmp_path, monkeypatch, m
     roots = tree(tmp_path)
     monkeypatch.setattr(kernel, "names", denied)
     noted = Noted()
-    assert kernel.kernel(**roots, part=noted)["next_boot"] == {"release": None, "has_nvidia_driver": None} and len(noted.errors) == 1
+    assert kernel.kernel(**roots, section=noted)["next_boot"] == {"release": None, "has_nvidia_driver": None} and len(noted.errors) == 1
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_parameter_that_is_roots_alone(tmp_path, monkeypatch, modinfo, cmdline
 
     monkeypatch.setattr(kernel, "optional_text", denied)
     noted = Noted()
-    found = kernel.kernel(**roots, part=noted)
+    found = kernel.kernel(**roots, section=noted)
     assert found["parameters"] == {"nvidia_drm.modeset": expected} and len(noted.errors) == (expected is None)
 
 

@@ -196,14 +196,14 @@ def test_without_the_time_of_the_boot_events_count_without_a_time(tmp_path):
     path.write_text(f"[   60.000000] {XID}\n")
     noted = []
 
-    def part(reader, otherwise=None):
+    def section(reader, otherwise=None):
         try:
             return reader()
         except OSError as error:
             noted.append(error)
             return otherwise
 
-    found = kernel_log.kernel_log(str(path), str(tmp_path), part=part)
+    found = kernel_log.kernel_log(str(path), str(tmp_path), section=section)
     assert found["events"][0]["time"] is None and len(noted) == 1
 
 

@@ -150,7 +150,7 @@ def test_each_part_fails_by_itself(tmp_path):
     (tmp_path / "sys/vm/swappiness").write_text("sixty\n")
     sections = Sections()
     processes = [process(771, "dockerd"), process(900, "sshd"), process(5, "earlyoom")]
-    found = limits.limits(processes, lambda: SWAP, str(tmp_path), sections.part("limits"))
+    found = limits.limits(processes, lambda: SWAP, str(tmp_path), sections.section("limits"))
     assert found == {
         "docker_memlock_bytes": None,
         "containerd_memlock_bytes": None,

@@ -99,20 +99,20 @@ def test_what_chrony_does_not_tell_is_noted_and_the_kernels_word_stays(tmp_path,
     monkeypatch.setattr(timekeeping, "run_tool", lambda argv, timeout: ToolResult(1, "506 Cannot talk to daemon", ""))
     noted = []
 
-    def part(reader, otherwise=None):
+    def section(reader, otherwise=None):
         try:
             return reader()
         except (UnknownState, OSError) as error:
             noted.append(error)
             return otherwise
 
-    found = timekeeping.clock(**tree(tmp_path, **{unit("chronyd.service"): "612\n"}), part=part, ask_kernel=lambda: SYNCED)
+    found = timekeeping.clock(**tree(tmp_path, **{unit("chronyd.service"): "612\n"}), section=section, ask_kernel=lambda: SYNCED)
     assert found["synchronized"] is True and found["offset_ms"] is None and "506" in str(noted[0])
 
     def denied():
         raise PermissionError(1, "Operation not permitted")
 
-    found = timekeeping.clock(**tree(tmp_path), part=part, ask_kernel=denied)
+    found = timekeeping.clock(**tree(tmp_path), section=section, ask_kernel=denied)
     assert found["synchronized"] is None
 
 

@@ -153,17 +153,17 @@ def test_a_kernel_without_pressure(tmp_path):
 def test_what_cannot_be_read_of_a_section_hides_nothing_else(tmp_path):
     errors = []
 
-    def part(reader, otherwise=None):
+    def section(reader, otherwise=None):
         try:
             return reader()
         except (UnknownState, OSError) as error:
             errors.append(error)
             return otherwise
 
-    found = node_memory.memory(proc(tmp_path, vmstat="x", sys__vm__swappiness="x", pressure__memory="x"), None, part)
+    found = node_memory.memory(proc(tmp_path, vmstat="x", sys__vm__swappiness="x", pressure__memory="x"), None, section)
     assert found["total_mb"] and found["swap_in_pages"] is None and found["swappiness"] is None and found["pressure"] is None and len(errors) == 3
     with pytest.raises(UnknownState):
-        node_memory.memory(proc(tmp_path, meminfo="x"), None, part)
+        node_memory.memory(proc(tmp_path, meminfo="x"), None, section)
 
 
 @st.composite

@@ -46,7 +46,7 @@ def model(root, repo="org/tiny", commit=COMMIT, ref="main", **files):
 
 def look(*roots):
     sections = Sections()
-    return hub_caches.models([str(root) for root in roots], sections.part("models")), sections.errors
+    return hub_caches.models([str(root) for root in roots], sections.section("models")), sections.errors
 
 
 def test_a_complete_model(tmp_path):

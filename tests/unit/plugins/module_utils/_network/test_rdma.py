@@ -108,8 +108,8 @@ def tree(tmp_path, monkeypatch):
     return Tree(tmp_path)
 
 
-def look(tree, part=files.strict):
-    found = _fabric.fabric(tree.sysfs, str(tree.root / "none"), part)
+def look(tree, section=files.strict):
+    found = _fabric.fabric(tree.sysfs, str(tree.root / "none"), section)
     assert all(entry.keys() == KEYS for entry in found)
     return {entry["device"] or entry["netdev"]: entry for entry in found}
 

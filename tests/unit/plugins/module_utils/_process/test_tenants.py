@@ -42,7 +42,7 @@ def look(root, processes, listed=(), own=(OURS,), hidden=0, names=None):
     for entry in processes:
         if not (root / str(entry.pid)).exists():
             opened(root, entry.pid)
-    found = tenants.tenants(seen, listed, own, names or {}, str(root), sections.part("tenants"))
+    found = tenants.tenants(seen, listed, own, names or {}, str(root), sections.section("tenants"))
     return found, sections.errors
 
 
