@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 
 
 class FilterModule:
@@ -18,10 +18,6 @@ class FilterModule:
     def filters(self):
         return {
             "api_url": stage_findings.api_url,
-            "doctor_rules": judging.judge_stacks,
-            "fabric_findings": judging.judge_probe,
-            "fabric_lines": probe_evidence.lines,
-            "fabric_rounds": probe_evidence.plan,
             "failure_lines": stage_findings.failure_lines,
             "findings_verdict": table.verdict,
             "gate_findings": stage_findings.gate,
@@ -30,7 +26,6 @@ class FilterModule:
             "init_writes": inventory.writes,
             "input_findings": inputs.judge_cluster,
             "model_findings": stage_findings.models,
-            "preflight_rules": judging.judge,
             "proof_findings": stage_findings.proof,
             "stage_seconds": stage_findings.stage_seconds,
             "teardown_findings": stage_findings.teardown,

@@ -43,7 +43,7 @@ EXAMPLES = r"""
   register: answer
 
 - name: Show what is wrong with them
-  gb10.cluster.verdicts:
+  gb10.cluster.judge:
     title: My settings
     findings: "{{ answer.findings }}"
 
@@ -75,7 +75,7 @@ login:
   type: dict
   sample: {"connection": ssh, "host": spark-1.example.lan, "port": 22}
 findings:
-  description: What is wrong, as M(gb10.cluster.verdicts) takes it. Empty when all is well.
+  description: What is wrong, as M(gb10.cluster.judge) takes it. Empty when all is well.
   returned: always
   type: list
   elements: dict

@@ -175,11 +175,12 @@ class Fault:
         self._injected = at
 
     def answered(self, played: Play, *texts: str, where: str) -> None:
-        """Assert that a play failed and that its messages hold all ``texts``; note the seconds until the first of those messages."""
+        """Assert that a play failed and that its messages, and the tables they point to, hold all ``texts``; note the seconds until the first of those messages."""
         assert played.rc != 0, played.stdout
         for text in texts:
             assert text in played.failures, f"{text!r} is not in:\n{played.failures}"
-        first = min(at for at, message in played.failed_at if texts[0] in message)
+        # A text of a table that a failed task points to counts from that task.
+        first = min((at for at, message in played.failed_at if texts[0] in message), default=played.failed_at[0][0])
         since = played.began if self._injected is None else self._injected
         # Shown and not asserted: a loaded machine must not fail a build.
         self.row.seconds = f"{first - since:.1f}"

@@ -84,8 +84,10 @@ class Play:
 
     @property
     def failures(self) -> str:
-        """The messages of all failed tasks, one below the other."""
-        return "\n".join(message for _at, message in self.failed_at)
+        """The messages of all failed tasks, one below the other, and the tables and lines that they point to."""
+        messages = [message for _at, message in self.failed_at]
+        shown = [event["stdout"] for event in self.events if event["event"] == "verbose"]
+        return "\n".join([*messages, *(shown if messages else [])])
 
     @property
     def failed_at(self) -> list[tuple[float, str]]:

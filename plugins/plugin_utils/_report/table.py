@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import typing as t
 
 Finding = dict[str, t.Any]
@@ -46,11 +48,11 @@ def counts(findings: t.Sequence[Finding]) -> str:
     return summary(tally(findings))
 
 
-def summary(numbers: t.Mapping[str, int]) -> str:
+def summary(numbers: t.Mapping[str, int], words: t.Sequence[str] = (*reversed(ORDER), "not_judged")) -> str:
     """One line of the numbers that a record of all nodes counts, those that are 0 left out."""
-    words = [f"{numbers[word]} {word.replace('_', ' ')}" for word in (*reversed(ORDER), "not_judged") if numbers.get(word)]
+    counted = [f"{numbers[word]} {word.replace('_', ' ')}" for word in words if numbers.get(word)]
     lowered = f" ({numbers['lowered']} of them lowered by hand)" if numbers.get("lowered") else ""
-    return (", ".join(words) or "nothing judged") + lowered
+    return (", ".join(counted) or "nothing judged") + lowered
 
 
 #: Most columns of a table of rules and nodes; a larger cluster gets the names of the nodes instead.
@@ -80,26 +82,45 @@ def _cell(verdict: str | None) -> str:
 def _by_verdict(cells: t.Mapping[str, str]) -> str:
     """``block: spark-1, spark-9; warn: spark-2``, gravest first."""
     by_verdict = {verdict: [node for node, cell in cells.items() if cell == verdict] for verdict in reversed(ORDER[1:])}
-    return "; ".join(f"{verdict}: {', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
+    return "; ".join(f"{verdict}: {f'all {len(nodes)} nodes' if len(nodes) == len(cells) else ', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
 
 
-def render(findings: t.Sequence[Finding]) -> list[str]:
-    """Lines of a table, gravest first: verdict, id, node, message; the remedy on a line of its own below."""
-    rows = sorted(findings, key=lambda finding: (-ORDER.index(finding["verdict"]), finding["id"], finding["node"]))
-    widths = [max((len(str(row[column])) for row in rows), default=0) for column in ("verdict", "id", "node")]
+#: Longest list of nodes that stands in the column of nodes; a longer one stands below the message.
+NODES_WIDTH = 24
+#: Width of the lines that name many nodes, below the messages.
+LINE_WIDTH = 100
+
+
+def without_node(text: str, node: str) -> str:
+    """``text`` with NODE in place of the node's name, so that what several nodes say can be compared."""
+    return re.sub(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", "NODE", text)
+
+
+def shared(findings: t.Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
+    """Findings that differ in nothing but the node as one, each with its nodes, gravest first."""
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for found in sorted(findings, key=lambda found: (-ORDER.index(found["verdict"]), found["id"])):
+        said = (without_node(str(found.get(word) or ""), found["node"]) for word in ("message", "remedy"))
+        groups.setdefault((found["verdict"], found["id"], *said), []).append(found)
+    return [
+        (group[0] if len(group) == 1 else {**group[0], "message": message, "remedy": remedy}, list(dict.fromkeys(one["node"] for one in group)))
+        for (_verdict, _id, message, remedy), group in groups.items()
+    ]
+
+
+def render(findings: t.Iterable[Finding]) -> list[str]:
+    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on a line of its own below."""
+    rows = []
+    for found, nodes in shared(findings):
+        names = ", ".join(nodes)
+        fits = len(nodes) == 1 or len(names) <= NODES_WIDTH
+        rows.append((found, (found["verdict"], found["id"], names if fits else f"{len(nodes)} nodes"), "" if fits else f"on {names}"))
+    widths = [max((len(cells[column]) for _found, cells, _below in rows), default=0) for column in range(3)]
+    margin = " " * (sum(widths) + 6)
     lines = []
-    for row in rows:
-        head = "  ".join(str(row[column]).ljust(width) for column, width in zip(("verdict", "id", "node"), widths))
-        lines.append(f"{head}  {row['message']}")
-        if row["verdict"] != "pass" and row.get("remedy"):
-            lines.append(f"{' ' * (sum(widths) + 6)}→ {row['remedy']}")
+    for found, cells, below in rows:
+        lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths)), found["message"]]))
+        lines += textwrap.wrap(below, len(margin) + LINE_WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+        if found["verdict"] != "pass" and found.get("remedy"):
+            lines.append(f"{margin}→ {found['remedy']}")
     return lines
-
-
-def reasons(findings: t.Sequence[Finding], stopping: t.Sequence[str] = STOPPING) -> str:
-    """What stops, as one message: each finding with its remedy."""
-    return "\n".join(
-        f"{finding['node']}: {finding['message'].rstrip('.')}." + (f" Remedy: {finding['remedy']}" if finding.get("remedy") else "")
-        for finding in findings
-        if finding["verdict"] in stopping
-    )

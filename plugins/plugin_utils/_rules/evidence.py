@@ -41,7 +41,7 @@ class Fault:
 class Node:
     """One node: its name, what ``node_info`` and ``cuda_zombie_check`` answered there, and what is asked of it.
 
-    ``needs`` is described in preflight_rules.yml. ``engine_live`` says whether an engine of this very cluster serves: its ports,
+    ``needs`` is what ``judging.requirements`` returns. ``engine_live`` says whether an engine of this very cluster serves: its ports,
     memory and processes are no faults.
     """
 

@@ -52,11 +52,41 @@ def test_render_puts_the_gravest_first_with_its_remedy():
     assert lines[1].endswith("→ do this")
 
 
-def test_counts_and_reasons():
+def test_what_several_nodes_share_is_one_entry_that_names_them():
+    same = [finding("d.four", f"spark-{number}", "block", f"no driver on spark-{number}.", remedy=f"ssh spark-{number} reboot") for number in (1, 2, 11)]
+    assert table.render([*same[:2], WARN]) == [
+        "block  d.four  spark-1, spark-2  no driver on NODE.",
+        "                                 → ssh NODE reboot",
+        "warn   b.two   spark-2           so so.",
+        "                                 → look",
+    ]
+    names = [f"a-long-name-{node}" for node in range(3)]
+    assert table.render([{**BLOCK, "node": node} for node in names])[:2] == [
+        "block  d.four  3 nodes  no.",
+        "                        on a-long-name-0, a-long-name-1, a-long-name-2",
+    ]
+    # Another message, remedy, verdict or id is another entry.
+    for other in ({"message": "really no."}, {"remedy": "do that"}, {"verdict": "unknown"}, {"id": "d.five"}):
+        assert len(table.shared([BLOCK, {**BLOCK, "node": "spark-1", **other}])) == 2
+
+
+def test_the_same_said_of_many_nodes_stays_short():
+    """32 nodes without a driver printed 545 lines when every node had its own entries."""
+    nodes = [f"spark-{number}" for number in range(1, 33)]
+    ids = ("gpu.present", "gpu.mps", "tenant.idle", "tenant.holding", "cuda_zombie.unknown", "container.foreign_gpu")
+    findings = [finding(id, node, "unknown", "no answer of the driver.", remedy=f"look at {node}") for id in ids for node in nodes]
+    matrix = {id: dict.fromkeys(nodes, "unknown") for id in ids}
+    assert table.grid(matrix)[0].endswith("  unknown: all 32 nodes")
+    lines = table.render(findings)
+    assert len(lines) <= len(ids) * 6
+    assert all(sum(f"{node}," in line or line.endswith(node) for line in lines) == len(ids) for node in nodes)
+
+
+def test_counts():
     findings = [PASS, PASS, WARN, BLOCK]
     assert table.counts(findings) == "1 block, 1 warn, 2 pass"
     assert table.counts([]) == "nothing judged"
-    assert table.reasons(findings) == "spark-2: no. Remedy: do this"
+    assert table.summary(table.tally(findings), ("block", "unknown", "warn")) == "1 block, 1 warn"
 
 
 MATRIX = {

@@ -1,0 +1,136 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.stages import STAGES
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Collects what the nodes answered, judges it, shows the outcome once and stops on what must stop; runs on the controller alone."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        dummy, arguments = self.validate_argument_spec(
+            argument_spec={
+                "stage": {"type": "str", "choices": sorted(STAGES)},
+                "nodes": {"type": "list", "elements": "str"},
+                "answers": {"type": "dict", "default": {}},
+                "settings": {"type": "dict", "default": {}},
+                "path": {"type": "path", "default": ""},
+                "title": {"type": "str"},
+                "findings": {"type": "list", "elements": "dict"},
+                "note": {"type": "str", "default": ""},
+                "silenced": {"type": "list", "elements": "str", "default": []},
+                "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
+                "fail": {"type": "bool", "default": True},
+                "fail_on_block": {"type": "bool", "default": True},
+                "fail_on_warn": {"type": "bool", "default": False},
+            },
+            required_one_of=[["stage", "findings"]],
+            mutually_exclusive=[["stage", "findings"]],
+            required_together=[["title", "findings"], ["stage", "nodes"]],
+        )
+        if arguments["stage"]:
+            outcome = self._judge(arguments, task_vars)
+        else:
+            outcome = Outcome(arguments["title"], arguments["findings"])
+        if not self._task.check_mode:
+            for path, content in outcome.files.items():
+                write(path, content, outcome.mode)
+        return show(outcome, arguments, list(outcome.files) if not self._task.check_mode else [])
+
+    def _judge(self, arguments, task_vars):
+        """Ask the stage's function about the answers of all nodes."""
+        stage = STAGES[arguments["stage"]]
+        run = Run(
+            settings=arguments["settings"],
+            silenced=arguments["silenced"],
+            path=arguments["path"],
+            tags=list(task_vars["ansible_run_tags"]),
+            skip_tags=list(task_vars["ansible_skip_tags"]),
+            time=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            check_mode=self._task.check_mode,
+        )
+        names = {**stage.reads, **arguments["answers"]}
+        return stage.judge({node: self._answers(node, names, task_vars["hostvars"]) for node in arguments["nodes"]}, run)
+
+    def _answers(self, node, names, hostvars):
+        """Return the variables of a node as a task there would see them, None for those that are not defined.
+
+        ``hostvars`` alone lacks what roles define.
+        """
+        play = self._task.get_play()
+        variables = self._task.get_variable_manager().get_vars(play=play, host=hostvars._inventory.get_host(node), task=self._task)
+        templar = self._templar.copy_with_new_env(available_variables=variables)
+        return {word: templar.template(variables[name]) if name in variables else None for word, name in names.items()}
+
+
+def show(outcome, arguments, written):
+    """Print an outcome, and return the result of the task; what was printed is not repeated in it."""
+    findings = table.silence(outcome.findings or [], arguments["silenced"])
+    numbers = table.tally(findings, outcome.matrix)
+    counts = table.summary(numbers)
+    verdict = table.worst(findings)
+    stopping = (*table.STOPPING, "warn") if arguments["fail_on_warn"] else table.STOPPING if arguments["fail_on_block"] else ()
+    stops = bool(outcome.failure) or verdict in stopping
+    lines = list(outcome.lines)
+    if outcome.findings is not None:
+        where = f" (as JSON in {written[0]})" if written else ""
+        shown = [finding for finding in findings if arguments["show"] == "all" or finding["verdict"] != "pass"]
+        blocks = [block for block in (table.grid(outcome.matrix), table.render(shown)) if block]
+        rows = itertools.chain.from_iterable(("", *block) for block in blocks)
+        lines += [f"{outcome.title}{where}: {counts}", *(f"  {row}".rstrip() for row in itertools.islice(rows, 1, None))]
+    if arguments["note"]:
+        lines += ["", *arguments["note"].rstrip().splitlines()]
+    if lines:
+        display.display("\n".join(lines))
+    msg = f"{outcome.title}: {counts}" if outcome.findings is not None else outcome.title
+    if stops:
+        where = ", or ".join(["see the table above", *written])
+        msg = outcome.failure or f"{outcome.title}: {table.summary(numbers, ('block', 'unknown', 'warn'))}; {where}"
+    failed = stops and arguments["fail"]
+    return {
+        "changed": False,
+        "failed": failed,
+        "stops": stops,
+        "msg": msg,
+        "verdict": verdict,
+        **({"findings": findings} if outcome.findings is not None and not outcome.matrix and not failed else {}),
+        **({"ansible_stats": {"data": outcome.stats, "per_host": False, "aggregate": False}} if outcome.stats else {}),
+        **outcome.returns,
+        "remedy": "",
+        "reason": msg,
+        "actions": [],
+    }
+
+
+def write(path, content, mode):
+    """Write JSON on the controller, whole or not at all. Raises :class:`AnsibleActionFail` naming the path."""
+    place = Path(path)
+    beside = place.with_name(f"{place.name}.new")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(f"{json.dumps(content, indent=2, ensure_ascii=False)}\n", encoding="utf-8")
+        if mode is not None:
+            beside.chmod(mode)
+        beside.replace(place)
+    except OSError as error:
+        raise AnsibleActionFail(f"{path} can't be written on the controller: {error.strerror}") from error

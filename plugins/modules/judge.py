@@ -1,0 +1,140 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: judge
+short_description: Judge what the nodes answered, print it once, and stop on what must stop
+version_added: 0.1.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Every judgement of this collection is a finding of one shape. This action prints findings as one table, the gravest first, each with its remedy.
+    What several nodes share is one entry that names them.
+  - With O(stage) it collects what the nodes answered and judges it as the roles of this collection do. With O(findings) it takes findings as they are.
+  - Fails when a finding's verdict is V(block) or V(unknown), unless O(fail_on_block) is off, and when O(fail_on_warn) says so with V(warn).
+    What could not be found out is never taken for a pass.
+  - Runs on the controller. No node is contacted.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+attributes:
+  action:
+    description: Runs on the controller.
+    support: full
+options:
+  stage:
+    description:
+      - What is judged. The roles of this collection use it, each with the answers and settings of its own tasks.
+      - Mutually exclusive with O(findings), and one of the two is required.
+    type: str
+    choices: [doctor, fabric, fabric_plan, preflight]
+    version_added: 0.2.0
+  nodes:
+    description: The nodes whose answers are collected. Required with O(stage).
+    type: list
+    elements: str
+    version_added: 0.2.0
+  answers:
+    description:
+      - The word by which the stage knows an answer, to the name of the variable that holds it on every node, such as a registered result.
+      - A variable is evaluated as a task on that node would see it, those of roles included. One that is not defined there is no answer.
+    type: dict
+    default: {}
+    version_added: 0.2.0
+  settings:
+    description: What the stage needs to know beside the answers.
+    type: dict
+    default: {}
+    version_added: 0.2.0
+  path:
+    description:
+      - File or directory on the controller that the stage writes its JSON to, not in check mode. It is a record and no state - nothing is V(changed) by it.
+    type: path
+    default: ""
+    version_added: 0.2.0
+  title:
+    description:
+      - What was judged, the table's first words. Required with O(findings).
+    type: str
+  findings:
+    description:
+      - The findings, each with C(id), C(node), C(verdict), C(message) and, where there are any, C(measured), C(needed), C(remedy) and C(source).
+      - Mutually exclusive with O(stage), and one of the two is required.
+    type: list
+    elements: dict
+  silenced:
+    description:
+      - Ids of findings that shall not stop anything. They are still listed and counted, as V(silenced).
+    type: list
+    elements: str
+    default: []
+  show:
+    description:
+      - Whether the table lists everything or leaves out what passed.
+    type: str
+    choices: [all, problems]
+    default: all
+  fail:
+    description:
+      - Whether the task fails where it stops. Ansible passes on what a stage passes on (as M(ansible.builtin.set_stats) does) of tasks that did not fail
+        alone. Without it, a task after this one has to fail when RV(stops).
+    type: bool
+    default: true
+    version_added: 0.2.0
+  fail_on_block:
+    description:
+      - Whether V(block) and V(unknown) stop. Without it the table is all there is, as the playbook C(gb10.cluster.doctor) wants it.
+    type: bool
+    default: true
+    version_added: 0.2.0
+  fail_on_warn:
+    description:
+      - Whether V(warn) stops, too. It implies O(fail_on_block).
+    type: bool
+    default: false
+    version_added: 0.2.0
+  note:
+    description:
+      - A text of any number of lines that is printed below the table as it is, such as the next command to type.
+    type: str
+    default: ""
+    version_added: 0.2.0
+"""
+
+EXAMPLES = r"""
+- name: Judge a node by hand
+  gb10.cluster.judge:
+    title: My own rule
+    findings:
+      - id: kernel.known_bad
+        node: "{{ inventory_hostname }}"
+        verdict: block
+        message: Kernel 7.0.0-1019 is known to lose the fabric.
+        remedy: Boot the previous kernel.
+"""
+
+RETURN = r"""
+verdict:
+  description: The gravest verdict among the findings.
+  returned: always
+  type: str
+  sample: pass
+stops:
+  description: Whether something was found that stops. RV(msg) then says how much of it, and where it was printed.
+  returned: always
+  type: bool
+  sample: false
+findings:
+  description: The findings as they were judged. A record of all nodes has its own.
+  returned: when the task did not fail, and there is no such record
+  type: list
+  elements: dict
+  sample:
+    - id: docker.reachable
+      node: spark-1
+      verdict: pass
+      message: Docker 28.2.2 answers.
+"""
