@@ -13,14 +13,14 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Moves bytes between two nodes over each of their links, one at a time and then over all at once, both ways, and pings with the do-not-fragment bit at
     the links' MTU. A link that is up at 200 Gbit/s was reported to carry 13; only moving bytes shows that.
-  - One node listens (O(state=listen)), then the other measures (O(state=measure)). O(state=check) tells whether a node may be probed. The role
+  - One node listens (O(state=listen)), then the other measures (O(state=measure)). O(state=check) shows whether a node may be probed. The role
     P(gb10.cluster.fabric#role) does all of it for a cluster.
-  - A pair is loaded for at most O(seconds), which is 10 seconds or less. Whatever happens, the listening process ends by itself, after O(wait) and
-    O(seconds) at last.
-  - The listening node binds to the addresses of O(links) alone, to ports that the kernel chooses, and serves one peer that knows O(token). The token does
-    not travel.
+  - A pair is loaded for at most O(seconds), which is 10 seconds or less. Whatever happens, the listening process ends by itself, at the latest after
+    O(wait) and O(seconds).
+  - The listening node binds only to the addresses of O(links), to ports that the kernel chooses, and serves one peer that knows O(token). The token is
+    never sent.
   - With O(method=rdma) the bytes are moved by C(ib_write_bw) of the package perftest. Where that fails, and with O(method=tcp), Python's own sockets move
-    them. RV(method) and RV(why) tell what was done. TCP from Python does not fill a link of 200 Gbit/s.
+    them. RV(method) and RV(why) show what was done. TCP from Python does not fill a link of 200 Gbit/s.
   - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found by the processes of vLLM and
     SGLang, and with O(state=check) by the state of this collection's clusters below O(state_dir) too, as M(gb10.cluster.page_cache_drop) finds them.
   - In check mode nothing is loaded and nothing listens. RV(probed) is false then.
@@ -41,9 +41,9 @@ attributes:
 options:
   state:
     description:
-      - V(check) tells whether an engine serves, and whether C(ib_write_bw) is there.
+      - V(check) shows whether an engine serves, and whether C(ib_write_bw) is installed.
       - V(listen) starts a process that waits for the measuring node and ends by itself.
-      - V(measure) measures with a node that listens, and returns what was found. It does not fail for what the network or the other node does.
+      - V(measure) measures with a node that listens, and returns what was found. It does not fail because of the network or the other node.
     type: str
     choices: [check, listen, measure]
     default: check
@@ -90,7 +90,7 @@ options:
     default: []
   token:
     description:
-      - A secret that both nodes are given, for this one pair and run. Required with O(state=listen) and O(state=measure), at least 16 characters.
+      - A secret that both nodes share, for this one pair and run. Required with O(state=listen) and O(state=measure), at least 16 characters.
     type: str
     default: ""
   method:
@@ -111,7 +111,7 @@ options:
     default: 30
   streams:
     description:
-      - TCP connections on one link and way at once, 1 to 16.
+      - TCP connections on one link and in one direction at once, 1 to 16.
     type: int
     default: 4
   ib_write_bw:
@@ -177,7 +177,7 @@ rdma:
   type: bool
   sample: true
 serving:
-  description: Who serves on this node, in words; empty unless the module refused.
+  description: The engines that serve on this node, as text; empty unless the module refused.
   returned: always
   type: list
   elements: str
@@ -240,7 +240,7 @@ together:
   type: dict
   sample: {"out_gbits": 189.85, "in_gbits": 188.4}
 errors:
-  description: What could not be done, in words. Empty when all was measured; otherwise the verdict is V(unknown).
+  description: What could not be done, as text. Empty when all was measured; otherwise the verdict is V(unknown).
   returned: with O(state=measure)
   type: list
   elements: str
@@ -264,9 +264,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import engin
 Params = dict[str, t.Any]
 
 NOT_PROBED = "check mode: the fabric is not probed, since that loads the network"
-#: How many of those who serve a message names.
+#: How many of the serving engines a message names.
 NAMED = 3
-#: Least and most of what may be asked.
+#: Minimum and maximum of the options.
 RANGES = {"seconds": (2, 10), "wait": (1, 120), "streams": (1, 16)}
 #: Characters of a token, at least.
 TOKEN_LENGTH = 16
@@ -279,14 +279,14 @@ def refusal(serving: t.Sequence[str], node: str) -> ClusterError:
     more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
     return ClusterError(
         f"the fabric of {node} is not probed while an engine serves: {'; '.join(serving[:NAMED])}{more}",
-        remedy="Stop it first (gb10.cluster.teardown for a cluster of this collection), or probe when nobody uses it.",
+        remedy="Stop it first (gb10.cluster.teardown for a cluster of this collection), or probe when it is not in use.",
         reason="engine live",
         serving=list(serving),
     )
 
 
 def problems(params: Params, check_mode: bool = False) -> list[str]:
-    """Return what is wrong with the options, in words. In check mode nobody listens, so there are no ports."""
+    """Return the problems with the options. In check mode the other node does not listen, so there are no ports."""
     found = [f"{name}: {params[name]}, expected {least} to {most}" for name, (least, most) in RANGES.items() if not least <= params[name] <= most]
     if params["state"] == "check":
         return found
@@ -299,7 +299,7 @@ def problems(params: Params, check_mode: bool = False) -> list[str]:
         found.append(f"peer_ports: {params['peer_ports']}, expected one port for each of the {len(params['links'])} links")
     for number, link in enumerate(params["links"]):
         addresses = ["address", *(["peer_address"] if params["state"] == "measure" else [])]
-        found += [f"links[{number}].{name}: {link[name]!r} is no IPv4 address of one node" for name in addresses if not is_one(link[name])]
+        found += [f"links[{number}].{name}: {link[name]!r} is not an IPv4 address of one node" for name in addresses if not is_host_address(link[name])]
         if params["state"] == "measure" and params["method"] == "rdma" and (not link["device"] or link["gid"] is None):
             found.append(f"links[{number}]: method rdma needs device and gid")
         if link["mtu"] is not None and not 576 <= link["mtu"] <= 65535:
@@ -307,8 +307,8 @@ def problems(params: Params, check_mode: bool = False) -> list[str]:
     return found
 
 
-def is_one(text: str) -> bool:
-    """Say whether a text is an IPv4 address that one node can have: neither all of them nor a group."""
+def is_host_address(text: str) -> bool:
+    """Return whether a text is an IPv4 address that one node can have: neither unspecified nor multicast."""
     try:
         address = ipaddress.IPv4Address(text)
     except ValueError:
@@ -318,7 +318,7 @@ def is_one(text: str) -> bool:
 
 def check(params: Params, check_mode: bool) -> dict[str, t.Any]:
     rdma = shutil.which(params["ib_write_bw"]) is not None
-    return {"msg": f"no engine serves; ib_write_bw is {'there' if rdma else 'missing'}", "probed": False, "rdma": rdma}
+    return {"msg": f"no engine serves; ib_write_bw is {'installed' if rdma else 'missing'}", "probed": False, "rdma": rdma}
 
 
 def listen(params: Params, check_mode: bool) -> dict[str, t.Any]:
@@ -327,8 +327,8 @@ def listen(params: Params, check_mode: bool) -> dict[str, t.Any]:
     listener = fabric_probe.Listener(params["links"], params["token"], params["ib_write_bw"], params["wait"], params["seconds"])
     ports = listener.ports
     fabric_probe.detach(listener, params["wait"] + params["seconds"] + ALARM_MARGIN)
-    places = ", ".join(f"{link['address']}:{port}" for link, port in zip(params["links"], ports))
-    return {"msg": f"listens on {places} for {params['wait']} s", "probed": True, "ports": ports}
+    endpoints = ", ".join(f"{link['address']}:{port}" for link, port in zip(params["links"], ports))
+    return {"msg": f"listens on {endpoints} for {params['wait']} s", "probed": True, "ports": ports}
 
 
 def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
@@ -359,8 +359,8 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
     }
 
 
-def who_serves(params: Params) -> list[str]:
-    """Return who serves on this node, in words. The notes of our clusters are root's: only the check, which comes first, asks for them."""
+def serving_engines(params: Params) -> list[str]:
+    """Return the engines that serve on this node, as text. Only root may read the state of our clusters, so only the check, which comes first, does."""
     if params["state"] == "check":
         return engines.serving(params["state_dir"], params["roots"]["proc_root"])
     return engines.serving_processes(params["roots"]["proc_root"])
@@ -371,7 +371,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     wrong = problems(params, module.check_mode)
     if wrong:
         raise ClusterError("; ".join(wrong), remedy="Correct the options.", reason="options")
-    serving = who_serves(params)
+    serving = serving_engines(params)
     if serving:
         raise refusal(serving, platform.node())
     return {"serving": [], **{"check": check, "listen": listen, "measure": measure}[params["state"]](params, module.check_mode)}

@@ -391,7 +391,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "engine": engine,
         "last_end": engine_state.last_end(engine),
         "container": container,
-        "fabric": net_devices.holder(params["fabric_address"]) if params["fabric_address"] else None,
+        "fabric": net_devices.interface_of(params["fabric_address"]) if params["fabric_address"] else None,
         **log_view(engine, params["log_offset"], params["log_run_id"]),
         **api_view(engine, params),
         "memory_available_mb": engine_state.memory_available_mb(),

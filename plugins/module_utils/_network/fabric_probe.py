@@ -4,11 +4,11 @@
 
 """Move bytes between two nodes over each fabric link, for a bounded time. This module util is PRIVATE to the collection.
 
-One node listens, the other measures and decides what is done. The listener binds to its fabric addresses alone, to ports that the kernel
-chooses, and talks to nobody who does not know the token: it sends a random challenge on every connection and wants its HMAC. It serves one
+One node listens, the other measures and decides what is done. The listener binds only to its fabric addresses, to ports that the kernel
+chooses, and serves only a peer that knows the token: it sends a random challenge on every connection and expects its HMAC. It serves one
 measuring node and ends by itself. Every wait on either side ends at a deadline.
 
-The first part decides on what was read, the second moves bytes.
+The first half decides from what was read, the second moves bytes.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds that one pair is loaded at most, whatever is asked.
+#: Seconds that one pair is loaded at most, whatever the options say.
 MOST_SECONDS = 10.0
-#: Seconds of one transfer at most; of that length RDMA's always is, since its tool counts whole seconds.
+#: Seconds of one transfer at most; an RDMA transfer always takes this long, since its tool counts whole seconds.
 TRANSFER_SECONDS = 1.0
-#: Seconds that a transfer takes beside its bytes: RDMA starts two programs that set a connection up, TCP opens connections.
+#: Seconds that a transfer takes in addition to its bytes: RDMA starts two programs that set up a connection, TCP opens connections.
 OVERHEAD = {"rdma": 0.35, "tcp": 0.1}
-#: Seconds kept for the pings and the greeting, and those below which a transfer is not begun.
+#: Seconds kept for the pings and the handshake, and those below which no transfer is started.
 RESERVE, LEAST_SECONDS = 1.2, 0.2
 
-#: Bytes of a challenge and of its answer, of one write or read, and of a line of talk at most.
+#: Bytes of a challenge and of its answer, of one write or read, and of one message at most.
 CHALLENGE, CHUNK, LINE_LIMIT = 32, 1 << 20, 1 << 16
 
 #: Headers of an echo request without options: IPv4 has 20 bytes, ICMP 8.
 PING_HEADERS = 28
 
-#: Connections at once: streams by links, and one to talk.
+#: Connections at once: streams times links, and one for control.
 MOST_CONNECTIONS = 128
 
-#: Why the other node may have gone.
+#: Why the other node may have ended the connection.
 ENDED = "the other node ended the connection: the token was wrong, it has a peer already, or its time is over"
 
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
@@ -69,14 +69,14 @@ class Transfer(t.NamedTuple):
 
 
 def transfers(links: int, method: str, seconds: float) -> list[Transfer]:
-    """Return what is transferred: each link alone, then all at once where there are several, both ways.
+    """Return the transfers: each link alone, then all at once where there are several, in both directions.
 
-    The two ways are measured one after the other. Where ``seconds`` do not suffice for that, they are at once: the links are full duplex.
+    The two directions are measured one after the other. Where ``seconds`` are too few for that, they run at once: the links are full duplex.
     """
     groups = [(number,) for number in range(links)] + ([tuple(range(links))] if links > 1 else [])
-    apart = [Transfer(group, (way,)) for group in groups for way in ("out", "in")]
-    if each_seconds(len(apart), method, seconds) >= (TRANSFER_SECONDS if method == "rdma" else TRANSFER_SECONDS / 2):
-        return apart
+    one_way = [Transfer(group, (way,)) for group in groups for way in ("out", "in")]
+    if each_seconds(len(one_way), method, seconds) >= (TRANSFER_SECONDS if method == "rdma" else TRANSFER_SECONDS / 2):
+        return one_way
     return [Transfer(group, ("out", "in")) for group in groups]
 
 
@@ -86,7 +86,7 @@ def each_seconds(count: int, method: str, seconds: float) -> float:
 
 
 def gbits(count: int, seconds: float) -> float:
-    """Return bytes in seconds as Gbit/s, to two decimals. Raises :class:`UnknownState` when there is nothing to divide."""
+    """Return bytes in seconds as Gbit/s, to two decimals. Raises :class:`UnknownState` when nothing arrived."""
     if count <= 0 or seconds <= 0:
         raise UnknownState(f"{count} bytes arrived in {seconds:.3f} s")
     return round(count * 8 / seconds / 1e9, 2)
@@ -101,12 +101,12 @@ def parse_ib_write_bw(text: str) -> float:
     heads = [number for number, line in enumerate(lines) if "BW average[" in line]
     rows = [found for line in lines[heads[0] + 1:] if (found := _ROW.match(line))] if heads else []
     if len(heads) != 1 or "BW average[Gb/sec]" not in lines[heads[0]] or len(rows) != 1:
-        raise UnknownState("ib_write_bw gives no one bandwidth in Gbit/s", reason="output not understood", raw=text[:4000])
+        raise UnknownState("ib_write_bw does not print one bandwidth in Gbit/s", reason="output not understood", raw=text[:4000])
     return float(rows[0]["average"])
 
 
 def ib_result(result: ToolResult) -> float:
-    """Return the Gbit/s of a run of ``ib_write_bw``. Raises :class:`UnknownState` with what it said when it failed."""
+    """Return the Gbit/s of a run of ``ib_write_bw``. Raises :class:`UnknownState` with its last line of output when it failed."""
     if result.rc != 0:
         last = (result.raw.splitlines() or ["nothing"])[-1].strip()
         raise UnknownState(f"ib_write_bw ended with {result.rc}: {last[:200]}", reason="tool failed", raw=result.raw[:4000])
@@ -116,59 +116,59 @@ def ib_result(result: ToolResult) -> float:
 def parse_ping(result: ToolResult) -> dict[str, t.Any]:
     """Return ``{passes, path_mtu}`` of a do-not-fragment ping; ``path_mtu`` is the MTU that something on the way names, else None.
 
-    Raises :class:`UnknownState` when the tool does not tell how many packets came back.
+    Raises :class:`UnknownState` when the tool does not print how many packets came back.
     """
     counted = _RECEIVED.search(result.stdout)
     narrow = _TOO_LONG.search(result.raw)
     if not counted and not narrow:
-        raise UnknownState(f"ping does not tell what came back: {result.raw[:200]}", reason="output not understood", raw=result.raw[:4000])
+        raise UnknownState(f"ping does not print what came back: {result.raw[:200]}", reason="output not understood", raw=result.raw[:4000])
     named = next((int(group) for group in narrow.groups() if group), None) if narrow else None
     return {"passes": bool(counted and int(counted[2])), "path_mtu": named}
 
 
 def ping_argv(ping: str, source: str, target: str, mtu: int) -> list[str]:
-    """Return the command of a ping that fills ``mtu`` and may not be taken apart on the way."""
+    """Return the command of a ping that fills ``mtu`` and must not be fragmented on the way."""
     return [ping, "-n", "-q", "-M", "do", "-s", str(mtu - PING_HEADERS), "-c", "2", "-i", "0.2", "-W", "1", "-I", source, target]
 
 
 def ib_argv(program: str, end: t.Mapping[str, t.Any], port: int, server: str = "") -> list[str]:
     """Return the command of one end of an RDMA transfer: of the server, or of the client of the ``server`` at an address.
 
-    Four queue pairs fill a link. ``-F`` keeps it from refusing for the CPU's clock.
+    Four queue pairs fill a link. ``-F`` keeps it from failing because of CPU frequency scaling.
     """
     argv = [program, "-d", end["device"], "-x", str(end["gid"]), "-p", str(port), "-q", "4", "-F", "--report_gbits", "-D", str(int(TRANSFER_SECONDS))]
     return [*argv, "--bind_source_ip", end["address"], *([server] if server else [])]
 
 
 def listens(table: str, port: int) -> bool:
-    """Say whether a ``/proc/net/tcp`` text has a listener on a port."""
+    """Return whether a ``/proc/net/tcp`` text has a listener on a port."""
     return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in table.splitlines()[1:] if len(line.split()) > 3)
 
 
-# -- talking ---------------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------------------------
 
 
 class Deadline:
-    """When all must be over."""
+    """The time at which everything must have ended."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def left(self, what: str = "the probe") -> float:
-        """Return the seconds that are left. Raises :class:`UnknownState` when there are none."""
+        """Return the remaining seconds. Raises :class:`UnknownState` when there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise UnknownState(f"the time of {what} is over", reason="time over")
         return left
 
 
-def answer_to(token: str, challenge: bytes) -> bytes:
-    """Return what proves that one knows the token."""
+def token_proof(token: str, challenge: bytes) -> bytes:
+    """Return the answer to a challenge that proves knowledge of the token."""
     return hmac.new(token.encode(), challenge, hashlib.sha256).digest()
 
 
-def exactly(sock: socket.socket, count: int) -> bytes:
-    """Return ``count`` bytes. Raises ConnectionError when the other side ends before, OSError like any socket."""
+def receive_exactly(sock: socket.socket, count: int) -> bytes:
+    """Return ``count`` bytes. Raises ConnectionError when the other side ends earlier, OSError like any socket."""
     found = b""
     while len(found) < count:
         more = sock.recv(count - len(found))
@@ -178,42 +178,42 @@ def exactly(sock: socket.socket, count: int) -> bytes:
     return found
 
 
-def say(sock: socket.socket, message: t.Mapping[str, t.Any]) -> None:
+def send_message(sock: socket.socket, message: t.Mapping[str, t.Any]) -> None:
     """Send one message: its length, then JSON."""
     text = json.dumps(message).encode()
     sock.sendall(struct.pack("!I", len(text)) + text)
 
 
-def hear(sock: socket.socket) -> dict[str, t.Any]:
-    """Return the next message. Raises :class:`UnknownState` when it is none, ConnectionError or OSError like any socket."""
-    (length,) = struct.unpack("!I", exactly(sock, 4))
+def receive_message(sock: socket.socket) -> dict[str, t.Any]:
+    """Return the next message. Raises :class:`UnknownState` for anything else, ConnectionError or OSError like any socket."""
+    (length,) = struct.unpack("!I", receive_exactly(sock, 4))
     if length > LINE_LIMIT:
-        raise UnknownState("the other node says something that is no message", reason="talk not understood", raw=str(length))
-    text = exactly(sock, length)
+        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=str(length))
+    text = receive_exactly(sock, length)
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnknownState("the other node says something that is no message", reason="talk not understood", raw=repr(text[:200])) from error
+        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=repr(text[:200])) from error
     if not isinstance(message, dict):
-        raise UnknownState("the other node says something that is no message", reason="talk not understood", raw=repr(text[:200]))
+        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=repr(text[:200]))
     return message
 
 
-def heard(sock: socket.socket) -> dict[str, t.Any]:
-    """Return the next message of the listening node. Raises :class:`UnknownState` also when it tells of an error."""
-    message = hear(sock)
+def receive_answer(sock: socket.socket) -> dict[str, t.Any]:
+    """Return the next message of the listening node. Raises :class:`UnknownState` also when it reports an error."""
+    message = receive_message(sock)
     if "error" in message:
-        raise UnknownState(f"the listening node says: {message['error']}", reason="peer failed")
+        raise UnknownState(f"the listening node reports: {message['error']}", reason="peer failed")
     return message
 
 
 def connect(source: str, target: tuple[str, int], token: str, what: t.Mapping[str, t.Any], deadline: Deadline) -> socket.socket:
-    """Return a connection to the listening node, from an address of this one, over which the token was proven."""
+    """Return a connection to the listening node, from an address of this one, that has passed the token check."""
     with contextlib.ExitStack() as unless_greeted:
         sock = unless_greeted.enter_context(socket.create_connection(target, timeout=deadline.left(), source_address=(source, 0)))
         sock.settimeout(deadline.left())
-        sock.sendall(answer_to(token, exactly(sock, CHALLENGE)))
-        say(sock, what)
+        sock.sendall(token_proof(token, receive_exactly(sock, CHALLENGE)))
+        send_message(sock, what)
         unless_greeted.pop_all()
     return sock
 
@@ -221,8 +221,8 @@ def connect(source: str, target: tuple[str, int], token: str, what: t.Mapping[st
 # -- moving bytes ----------------------------------------------------------------------------------------------------
 
 
-def pour(sock: socket.socket, seconds: float, deadline: Deadline) -> None:
-    """Send zeros for some seconds, then say that this was all."""
+def send_zeros(sock: socket.socket, seconds: float, deadline: Deadline) -> None:
+    """Send zeros for some seconds, then close the sending direction."""
     buffer, end = memoryview(bytes(CHUNK)), time.monotonic() + seconds
     while time.monotonic() < end:
         sock.settimeout(deadline.left())
@@ -230,8 +230,8 @@ def pour(sock: socket.socket, seconds: float, deadline: Deadline) -> None:
     sock.shutdown(socket.SHUT_WR)
 
 
-def drain(sock: socket.socket, deadline: Deadline) -> tuple[int, float, float]:
-    """Receive until the other side says that this was all; returns bytes, and when the first and the last came."""
+def receive_all(sock: socket.socket, deadline: Deadline) -> tuple[int, float, float]:
+    """Receive until the other side closes; return the bytes, and when the first and the last came."""
     buffer, count, first, last = bytearray(CHUNK), 0, 0.0, 0.0
     while True:
         sock.settimeout(deadline.left())
@@ -243,26 +243,27 @@ def drain(sock: socket.socket, deadline: Deadline) -> tuple[int, float, float]:
         count += more
 
 
-def rates(streams: t.Mapping[int, list[tuple[int, float, float]]]) -> dict[int, float]:
+def gbits_by_link(streams: t.Mapping[int, list[tuple[int, float, float]]]) -> dict[int, float]:
     """Return the Gbit/s of every link from what its streams received: all bytes, from the first to the last."""
     found = {}
     for link, seen in streams.items():
-        told = [one for one in seen if one[0]]
-        found[link] = gbits(sum(one[0] for one in told), max(one[2] for one in told) - min(one[1] for one in told)) if told else gbits(0, 0)
+        active = [stream for stream in seen if stream[0]]
+        duration = max(stream[2] for stream in active) - min(stream[1] for stream in active) if active else 0
+        found[link] = gbits(sum(stream[0] for stream in active), duration)
     return found
 
 
-def move(sockets: t.Mapping[tuple[int, str], list[socket.socket]], sends: str, seconds: float, deadline: Deadline) -> dict[int, float]:
-    """Send on the connections of the direction ``sends``, receive on the others, all at once; returns the Gbit/s received, by link."""
+def exchange(sockets: t.Mapping[tuple[int, str], list[socket.socket]], sends: str, seconds: float, deadline: Deadline) -> dict[int, float]:
+    """Send on the connections of the direction ``sends``, receive on the others, all at once; return the Gbit/s received, by link."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=MOST_CONNECTIONS) as pool:
-        senders = [pool.submit(pour, sock, seconds, deadline) for (_link, way), socks in sockets.items() if way == sends for sock in socks]
-        receivers = [(link, pool.submit(drain, sock, deadline)) for (link, way), socks in sockets.items() if way != sends for sock in socks]
+        senders = [pool.submit(send_zeros, sock, seconds, deadline) for (_link, way), socks in sockets.items() if way == sends for sock in socks]
+        receivers = [(link, pool.submit(receive_all, sock, deadline)) for (link, way), socks in sockets.items() if way != sends for sock in socks]
         streams: dict[int, list[tuple[int, float, float]]] = {}
         for link, future in receivers:
             streams.setdefault(link, []).append(future.result())
         for future in senders:
             future.result()
-    return rates(streams)
+    return gbits_by_link(streams)
 
 
 def free_port(address: str) -> int:
@@ -273,7 +274,7 @@ def free_port(address: str) -> int:
 
 
 class RdmaServers:
-    """Servers of ``ib_write_bw`` on this node, one a link. A ``with`` block waits for their end, which comes with their timeout at last."""
+    """Servers of ``ib_write_bw`` on this node, one a link. A ``with`` block waits for their end, at the latest their timeout."""
 
     def __init__(self, program: str, ends: t.Mapping[int, t.Mapping[str, t.Any]], deadline: Deadline) -> None:
         self.ports = {link: free_port(end["address"]) for link, end in ends.items()}
@@ -289,7 +290,7 @@ class RdmaServers:
         self._pool.shutdown(wait=True)
 
     def wait(self) -> None:
-        """Wait until all listen. Raises :class:`UnknownState` when one ended before, or does not begin."""
+        """Wait until all listen. Raises :class:`UnknownState` when one ended before that, or never listens."""
         for _waited in clock(self._limit / 2, 0.02):
             for run in self._runs.values():
                 if run.done():
@@ -304,22 +305,22 @@ class RdmaServers:
 def rdma_clients(
     program: str, ends: t.Mapping[int, t.Mapping[str, t.Any]], ports: t.Mapping[int, float], peers: t.Mapping[int, str], deadline: Deadline
 ) -> dict[int, float]:
-    """Send to the servers of the other node, over all links at once; returns the Gbit/s by link."""
+    """Send to the servers of the other node, over all links at once; return the Gbit/s by link."""
     limit = min(deadline.left(), TRANSFER_SECONDS + 1.5)
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(ends))) as pool:
         runs = {link: pool.submit(run_tool, ib_argv(program, end, int(ports[link]), peers[link]), limit) for link, end in ends.items()}
         return {link: ib_result(run.result()) for link, run in runs.items()}
 
 
-def by_number(message: t.Mapping[str, t.Any], key: str, links: t.Iterable[int]) -> dict[int, float]:
-    """Return the figure of every link that a message tells under ``key``; JSON made text of the numbers of the links.
+def figures_by_link(message: t.Mapping[str, t.Any], key: str, links: t.Iterable[int]) -> dict[int, float]:
+    """Return the figure of every link in a message's ``key``; JSON turned the numbers of the links into text.
 
-    Raises :class:`UnknownState` when one of the links is missing or its figure is none.
+    Raises :class:`UnknownState` when a link is missing or its figure is not a number.
     """
-    told = message.get(key)
-    found = {link: told.get(str(link)) for link in links} if isinstance(told, dict) else {None: None}
+    figures = message.get(key)
+    found = {link: figures.get(str(link)) for link in links} if isinstance(figures, dict) else {None: None}
     if any(isinstance(figure, bool) or not isinstance(figure, (int, float)) or not 0 <= figure < 1e6 for figure in found.values()):
-        raise UnknownState(f"the other node tells no {key}", reason="talk not understood", raw=str(message)[:200])
+        raise UnknownState(f"the other node sent no {key}", reason="message not understood", raw=str(message)[:200])
     return found
 
 
@@ -327,7 +328,7 @@ def by_number(message: t.Mapping[str, t.Any], key: str, links: t.Iterable[int]) 
 
 
 class Listener:
-    """What the listening node does: greets, and does its half of each transfer that it is asked for."""
+    """What the listening node does: checks the token, and does its half of each transfer that it is asked for."""
 
     def __init__(self, links: t.Sequence[dict[str, t.Any]], token: str, program: str, wait: float, seconds: float) -> None:
         self._links, self._token, self._program, self._seconds = links, token, program, seconds
@@ -342,7 +343,7 @@ class Listener:
         except OSError as error:
             self.close()
             remedy = "Correct the address, or give the interface its address."
-            raise UnknownState(f"{link['address']} cannot be listened on: {error.strerror}", remedy=remedy, reason="address") from error
+            raise UnknownState(f"cannot listen on {link['address']}: {error.strerror}", remedy=remedy, reason="address") from error
 
     @property
     def ports(self) -> list[int]:
@@ -353,19 +354,19 @@ class Listener:
             sock.close()
 
     def _accept(self, number: int) -> tuple[socket.socket, dict[str, t.Any]] | None:
-        """Return the next connection on a link that proves the token with what it is for; None for a stranger, who is turned away."""
+        """Return the next connection on a link, and its purpose, once it proved the token; None for a foreign one, which is closed."""
         listening = self._sockets[number]
         listening.settimeout(self._deadline.left("the listening node"))
         sock, _peer = listening.accept()
         try:
-            # A stranger who says nothing takes no more than a second from us.
+            # A foreign peer that sends nothing costs no more than a second.
             sock.settimeout(min(1.0, self._deadline.left()))
             challenge = secrets.token_bytes(CHALLENGE)
             sock.sendall(challenge)
-            if not hmac.compare_digest(exactly(sock, CHALLENGE), answer_to(self._token, challenge)):
+            if not hmac.compare_digest(receive_exactly(sock, CHALLENGE), token_proof(self._token, challenge)):
                 sock.close()
                 return None
-            what = hear(sock)
+            what = receive_message(sock)
             sock.settimeout(self._deadline.left())
             return sock, what
         except (OSError, UnknownState):
@@ -373,31 +374,31 @@ class Listener:
             return None
 
     def serve(self) -> None:
-        """Wait for the measuring node on the first link, and do what it asks until it leaves or the time is over. All ends with this."""
+        """Wait for the measuring node on the first link, and do what it asks until it ends or the time is over; then close all."""
         try:
-            greeted = None
-            while greeted is None:
-                greeted = self._accept(0)
-            control, _what = greeted
+            accepted = None
+            while accepted is None:
+                accepted = self._accept(0)
+            control, _what = accepted
             # From here on the network is loaded.
             self._deadline = Deadline(self._seconds)
             with control:
                 control.settimeout(self._deadline.left())
-                say(control, {"hello": True})
-                self._talk(control)
+                send_message(control, {"hello": True})
+                self._serve_orders(control)
         finally:
             self.close()
 
-    def _talk(self, control: socket.socket) -> None:
+    def _serve_orders(self, control: socket.socket) -> None:
         while True:
             control.settimeout(self._deadline.left())
-            order = hear(control)
+            order = receive_message(control)
             if order.get("do") == "end":
                 return
             try:
                 self._transfer(control, order)
             except UnknownState as error:
-                say(control, {"error": str(error)})
+                send_message(control, {"error": str(error)})
 
     def _transfer(self, control: socket.socket, order: dict[str, t.Any]) -> None:
         try:
@@ -407,7 +408,7 @@ class Listener:
             ends = {link: self._links[link] for link in links}
             method = order["do"]
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, ZeroDivisionError) as error:
-            raise UnknownState(f"the measuring node asks for something unknown: {order}", reason="talk not understood") from error
+            raise UnknownState(f"the measuring node asks for something unknown: {order}", reason="message not understood") from error
         if method == "rdma":
             self._rdma(control, ways, ends, peers)
         else:
@@ -424,10 +425,10 @@ class Listener:
                         sock, what = accepted
                         stack.enter_context(sock)
                         if (link, what.get("way")) not in sockets:
-                            raise UnknownState("a connection came that nobody asked for", reason="talk not understood")
+                            raise UnknownState("an unexpected connection came", reason="message not understood")
                         sockets[link, what["way"]].append(sock)
-            say(control, {"ready": True})
-            say(control, {"gbits": move(sockets, "in", seconds, self._deadline)})
+            send_message(control, {"ready": True})
+            send_message(control, {"gbits": exchange(sockets, "in", seconds, self._deadline)})
 
     def _rdma(self, control: socket.socket, ways: t.Sequence[str], ends: dict[int, dict[str, t.Any]], peers: dict[int, str]) -> None:
         with contextlib.ExitStack() as stack:
@@ -436,26 +437,26 @@ class Listener:
                 servers = stack.enter_context(RdmaServers(self._program, ends, self._deadline))
                 servers.wait()
                 ports = servers.ports
-            say(control, {"ready": True, "ports": ports})
-            order = hear(control)
+            send_message(control, {"ready": True, "ports": ports})
+            order = receive_message(control)
             sends = "in" in ways and order.get("ports")
-            theirs = by_number(order, "ports", ends) if sends else {}
-            say(control, {"gbits": rdma_clients(self._program, ends, theirs, peers, self._deadline) if sends else {}})
+            theirs = figures_by_link(order, "ports", ends) if sends else {}
+            send_message(control, {"gbits": rdma_clients(self._program, ends, theirs, peers, self._deadline) if sends else {}})
 
 
 def detach(listener: Listener, seconds: int) -> None:
-    """Let a process of its own serve, which nobody waits for and which ends after ``seconds`` whatever happens."""
+    """Serve in a detached process, which ends after ``seconds`` whatever happens."""
     first = os.fork()
     if first:
         os.waitpid(first, 0)
         listener.close()
         return
-    # What goes wrong from here on is told by the measuring node, which misses this one: nobody reads what this process says.
+    # The measuring node, which then misses this one, reports what goes wrong from here on: the output of this process goes nowhere.
     try:
         os.setsid()
         if os.fork():
             os._exit(0)
-        # Even one that hangs in Python ends by this.
+        # This also ends a process that hangs in Python.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
         os.chdir("/")
@@ -464,7 +465,7 @@ def detach(listener: Listener, seconds: int) -> None:
             os.dup2(nothing, descriptor)
         listener.serve()
     finally:
-        # Nothing of the parent's is flushed or removed twice.
+        # Skip the exit handlers: nothing of the parent's may be flushed or removed twice.
         os._exit(0)
 
 
@@ -472,7 +473,7 @@ def detach(listener: Listener, seconds: int) -> None:
 
 
 class Prober:
-    """What the measuring node does with one peer. Nothing here raises for what the other node or the network does: it is in ``errors``."""
+    """What the measuring node does with one peer. What the other node or the network does wrong does not raise: it is recorded in ``errors``."""
 
     def __init__(self, links: t.Sequence[dict[str, t.Any]], token: str, *, method: str, streams: int, seconds: float, program: str, ping: str) -> None:
         self._links, self._token, self._streams, self._program, self._ping = links, token, streams, program, ping
@@ -497,20 +498,20 @@ class Prober:
     def run(self) -> None:
         """Ping over all links at once, then transfer."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(self._links))) as pool:
-            for future in [pool.submit(self._echo, number) for number in range(len(self._links))]:
+            for future in [pool.submit(self._ping_link, number) for number in range(len(self._links))]:
                 future.result()
         first = self._links[0]
         try:
             with connect(first["address"], (first["peer_address"], first["peer_port"]), self._token, {"kind": "control"}, self._deadline) as control:
-                heard(control)
+                receive_answer(control)
                 self._transfers(control)
-                say(control, {"do": "end"})
+                send_message(control, {"do": "end"})
         except (ConnectionResetError, BrokenPipeError):
             self.errors.append(f"{first['peer_address']}: {ENDED}")
         except (OSError, UnknownState) as error:
             self.errors.append(f"{first['peer_address']}: {error}")
 
-    def _echo(self, number: int) -> None:
+    def _ping_link(self, number: int) -> None:
         link, seen = self._links[number], self.links[number]
         if link["mtu"] is None:
             self.errors.append(f"{link['link']}: its MTU is not known")
@@ -528,16 +529,16 @@ class Prober:
                 self._transfer(control, todo[0], each_seconds(len(todo), self.method, self._deadline.left() + RESERVE / 2))
             except UnknownState as error:
                 if self.method == "rdma" and error.reason != "time over":
-                    # What is left is measured by other means, and it is told why.
+                    # Measure the rest by other means, and report why.
                     self.method, self.why = "tcp", str(error)
-                    self._forget()
+                    self._discard_figures()
                     todo = transfers(len(self._links), "tcp", self._deadline.left())
                     continue
                 raise
             todo.pop(0)
 
-    def _forget(self) -> None:
-        """Take back what was measured, for it was measured by other means than what is told with it."""
+    def _discard_figures(self) -> None:
+        """Discard the figures so far: they were measured by other means than ``method`` now says."""
         for link in [*self.links, *([self.together] if self.together else [])]:
             link.update(out_gbits=None, in_gbits=None)
 
@@ -547,7 +548,7 @@ class Prober:
         control.settimeout(self._deadline.left())
         peers = {link: self._links[link]["address"] for link in transfer.links}
         order = {"do": self.method, "links": transfer.links, "ways": transfer.directions, "seconds": seconds, "streams": self._streams, "peers": peers}
-        say(control, order)
+        send_message(control, order)
         found = self._rdma(control, transfer) if self.method == "rdma" else self._tcp(control, transfer, seconds)
         for way in transfer.directions:
             if len(transfer.links) == 1:
@@ -566,18 +567,18 @@ class Prober:
                         stack.enter_context(connect(link["address"], (link["peer_address"], link["peer_port"]), self._token, {"way": way}, self._deadline))
                         for _stream in range(streams)
                     ]
-            heard(control)
-            mine = move(sockets, "out", seconds, self._deadline)
-            theirs = by_number(heard(control), "gbits", transfer.links if "out" in transfer.directions else ())
+            receive_answer(control)
+            mine = exchange(sockets, "out", seconds, self._deadline)
+            theirs = figures_by_link(receive_answer(control), "gbits", transfer.links if "out" in transfer.directions else ())
         return {"in": mine, "out": theirs}
 
     def _rdma(self, control: socket.socket, transfer: Transfer) -> dict[str, dict[int, float]]:
         ends = {link: self._links[link] for link in transfer.links}
         peers = {link: self._links[link]["peer_address"] for link in transfer.links}
-        theirs = by_number(heard(control), "ports", transfer.links if "out" in transfer.directions else ())
+        theirs = figures_by_link(receive_answer(control), "ports", transfer.links if "out" in transfer.directions else ())
         mine, ports, failed = {}, {}, None
         with contextlib.ExitStack() as stack:
-            # Whatever fails here: the other node waits for what it was promised, and says what it was to say.
+            # Whatever fails here, finish the exchange: the other node waits for the ports and sends its figures.
             try:
                 if "in" in transfer.directions:
                     servers = stack.enter_context(RdmaServers(self._program, ends, self._deadline))
@@ -585,13 +586,13 @@ class Prober:
                     ports = servers.ports
             except UnknownState as error:
                 failed = error
-            say(control, {"ports": ports})
+            send_message(control, {"ports": ports})
             try:
                 if "out" in transfer.directions:
                     mine = rdma_clients(self._program, ends, theirs, peers, self._deadline)
             except UnknownState as error:
                 failed = failed or error
-            answer = heard(control)
+            answer = receive_answer(control)
         if failed:
             raise failed
-        return {"out": mine, "in": by_number(answer, "gbits", transfer.links if "in" in transfer.directions else ())}
+        return {"out": mine, "in": figures_by_link(answer, "gbits", transfer.links if "in" in transfer.directions else ())}

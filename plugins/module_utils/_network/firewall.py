@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a firewall refuses what it does not know, and whom it lets in all the same. This module util is PRIVATE to the collection.
+"""Whether a firewall refuses incoming packets by default, and which interfaces and networks it accepts. This module util is PRIVATE to the collection.
 
-Read from nftables, where the rules of ufw, firewalld and iptables-nft lie, too. Only rules that let everything in from an interface
-or a network count: ranks meet on random ports.
+Read from nftables, which also holds the rules of ufw, firewalld and iptables-nft. Only rules that accept everything from an interface
+or a network count: ranks connect to random ports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 Item = dict[str, t.Any]
 
-#: No rules, and nothing that could have made some.
+#: No rules, and no program that could have added some.
 OPEN: dict[str, t.Any] = {"source": "none", "default_deny": False, "interfaces": [], "networks": []}
 
 #: Expressions of a rule that narrow nothing.
@@ -29,10 +29,10 @@ _IDLE = ("counter", "comment", "log", "limit")
 
 
 def parse_ruleset(text: str) -> dict[str, t.Any]:
-    """Return what ``nft -j list ruleset`` says of incoming packets, in the shape of :data:`OPEN`.
+    """Return what ``nft -j list ruleset`` says about incoming packets, in the shape of :data:`OPEN`.
 
     ``default_deny``: a chain at the input hook refuses by policy or by an unconditional last rule. ``interfaces`` and ``networks`` (with
-    ``*`` where nft has it) are let in whole by a rule there, or in a chain that it jumps to. Raises :class:`UnknownState` for rubbish.
+    ``*`` where nft has it) are accepted as a whole by a rule there, or in a chain that it jumps to. Raises :class:`UnknownState` for anything else.
     """
     try:
         items = json.loads(text)["nftables"]
@@ -47,7 +47,7 @@ def parse_ruleset(text: str) -> dict[str, t.Any]:
                 found["default_deny"] |= chain.get("policy") == "drop" or _refuses_all(rules.get(key, []))
                 _collect(key, rules, found, set())
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UnknownState(f"nft printed what nobody can read: {error}", raw=text[:2000]) from error
+        raise UnknownState(f"the output of nft cannot be parsed: {error}", raw=text[:2000]) from error
     return found
 
 
@@ -56,13 +56,13 @@ def _narrowing(expressions: list[Item]) -> list[Item]:
 
 
 def _refuses_all(rules: list[list[Item]]) -> bool:
-    """Whether the last rule refuses whatever comes."""
+    """Return whether the last rule refuses every packet."""
     last = _narrowing(rules[-1]) if rules else []
     return len(last) == 1 and bool({"drop", "reject"} & set(last[0]))
 
 
 def _collect(key: tuple[str, str, str], rules: dict[tuple[str, str, str], list[list[Item]]], found: dict[str, t.Any], seen: set[t.Any]) -> None:
-    """Add whom the rules of a chain, and of those that it jumps to, let in whole."""
+    """Add the interfaces and networks that the rules of a chain, and of those that it jumps to, accept as a whole."""
     if key in seen:
         return
     seen.add(key)
@@ -73,10 +73,10 @@ def _collect(key: tuple[str, str, str], rules: dict[tuple[str, str, str], list[l
             if target and len(narrowed) == 1:
                 _collect((*key[:2], target), rules, found, seen)
         if len(narrowed) == 2 and "accept" in narrowed[1] and "match" in narrowed[0]:
-            _let_in(narrowed[0]["match"], found)
+            _accept(narrowed[0]["match"], found)
 
 
-def _let_in(match: Item, found: dict[str, t.Any]) -> None:
+def _accept(match: Item, found: dict[str, t.Any]) -> None:
     if match["op"] not in ("==", "in"):
         return
     left, right = match["left"], match["right"]
@@ -89,7 +89,7 @@ def _let_in(match: Item, found: dict[str, t.Any]) -> None:
 
 
 def _network(value: t.Any) -> str | None:
-    """``192.168.100.0/24`` for an address or a prefix; None for a range or the name of a set, which nobody looks up here."""
+    """``192.168.100.0/24`` for an address or a prefix; None for a range or the name of a set, which is not resolved here."""
     if isinstance(value, dict) and "prefix" in value:
         value = f"{value['prefix']['addr']}/{value['prefix']['len']}"
     if not isinstance(value, str) or value.startswith("@"):
@@ -98,7 +98,7 @@ def _network(value: t.Any) -> str | None:
 
 
 def parse_ufw(conf: str, defaults: str) -> bool:
-    """Say whether ufw is on and refuses by default, from the texts of ``ufw.conf`` and ``default/ufw``."""
+    """Return whether ufw is on and refuses by default, from the texts of ``ufw.conf`` and ``default/ufw``."""
     settings = {}
     for line in (*conf.splitlines(), *defaults.splitlines()):
         name, separator, value = line.partition("=")
@@ -110,13 +110,13 @@ def parse_ufw(conf: str, defaults: str) -> bool:
 def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> dict[str, t.Any]:
     """Return the node's firewall in the shape of :data:`OPEN`.
 
-    Raises :class:`UnknownState` when nft may not be asked, hangs or prints rubbish, and when ufw refuses by default but there is no
-    nft to say whom it lets in.
+    Raises :class:`UnknownState` when nft may not be run, hangs or prints something else, and when ufw refuses by default but there is no
+    nft to show what it accepts.
     """
     ufw = parse_ufw(_text(os.path.join(etc_root, "ufw/ufw.conf")), _text(os.path.join(etc_root, "default/ufw")))
     if shutil.which(nft) is None:
         if ufw:
-            raise UnknownState("ufw refuses by default, and without nft nobody tells whom it lets in", remedy="apt-get install nftables, or see: ufw status")
+            raise UnknownState("ufw refuses by default, and without nft its rules are unknown", remedy="apt-get install nftables, or see: ufw status")
         return dict(OPEN)
     result = run_tool([nft, "-j", "list", "ruleset"], timeout)
     if result.rc:
@@ -129,7 +129,7 @@ def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> d
 
 
 def _text(path: str) -> str:
-    """The text of a file, empty when there is none."""
+    """Return the text of a file, empty when there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()

@@ -135,11 +135,11 @@ def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t
     """
     sockets = [entry for name in ("tcp", "tcp6") for entry in parse_tcp(_text(os.path.join(root, "net", name))) if entry.port in ports]
     wanted = {entry.inode for entry in sockets}
-    holders: dict[int, int] = {}
+    owners: dict[int, int] = {}
     for pid in _pids(root) if sockets else []:
         for inode in _inodes(root, pid) & wanted:
-            holders.setdefault(inode, pid)
-    return [_listener(entry, holders.get(entry.inode), root) for entry in sorted(sockets, key=lambda entry: (entry.port, entry.address))]
+            owners.setdefault(inode, pid)
+    return [_listener(entry, owners.get(entry.inode), root) for entry in sorted(sockets, key=lambda entry: (entry.port, entry.address))]
 
 
 def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:
@@ -159,7 +159,7 @@ def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:
 
 
 def answers(address: str, port: int, timeout: float) -> str:
-    """Connect to a TCP port within ``timeout`` seconds; return an empty string when somebody answers, else why nobody did."""
+    """Connect to a TCP port within ``timeout`` seconds; return an empty string when it answers, else why it does not."""
     try:
         socket.create_connection((address, port), timeout).close()
     except TimeoutError:

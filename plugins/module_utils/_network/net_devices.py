@@ -165,7 +165,7 @@ def interfaces(sysfs_root: str = "/sys", proc_root: str = "/proc") -> list[dict[
     return found
 
 
-def holder(address: str, sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, t.Any]:
+def interface_of(address: str, sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, t.Any]:
     """Return which interface has an address and whether packets can leave it: ``{interface, operstate, up}``.
 
     ``interface`` is empty when none has the address. An interface without a carrier is not up, whatever its addresses.

@@ -5,7 +5,7 @@
 """The fabric in depth: RDMA devices and ConnectX interfaces with their twins, PCIe links, GIDs and counters. This module util is PRIVATE to the collection.
 
 One ConnectX-7 serves both cages of a GB10 over two halves of the PCIe bus, each of four lanes: every cage shows up as two interfaces, the
-twins, that lie in two PCI domains at the same place (``0000:01:00.0`` and ``0002:01:00.0``) and share the port's name (``p0``), as the
+twins, that have the same slot in two PCI domains (``0000:01:00.0`` and ``0002:01:00.0``) and share the port's name (``p0``), as the
 daqiri project (pull request 108) reports of DGX Spark.
 """
 
@@ -22,14 +22,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import net_d
 
 DRIVER = "mlx5_core"
 
-_ADDRESS = re.compile(r"^(?P<domain>[0-9a-f]{4,8}):(?P<place>[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0-7]))$")
+_ADDRESS = re.compile(r"^(?P<domain>[0-9a-f]{4,8}):(?P<slot>[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0-7]))$")
 _SPEED = re.compile(r"^(?P<gts>\d{1,3}(?:\.\d{1,2})?) GT/s")
 #: Names by the firmware's topology: ``enp1s0f0np0``, ``enP2p1s0f0np0``.
 _NAME = re.compile(r"^en(?P<domain>P\d+)?(?P<rest>p\d+s\d+(?:f(?P<function>\d+))?(?:n(?P<port>p\d+))?)$")
 _GID = re.compile(r"^[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
-#: A setting, in milliseconds, that lies among the counters.
+#: A setting, in milliseconds, that stands among the counters.
 _NO_COUNTERS = {"lifespan"}
 #: What an Ethernet port says of counters that only InfiniBand has.
 _NO_COUNTER = "N/A (no PMA)"
@@ -41,14 +41,14 @@ def parse_link_speed(text: str) -> float | None:
         return None
     match = _SPEED.match(text)
     if not match:
-        raise UnknownState(f"the kernel tells a PCIe speed that cannot be read: {text[:80]!r}", raw=text[:2000])
+        raise UnknownState(f"the kernel shows a PCIe speed that cannot be read: {text[:80]!r}", raw=text[:2000])
     return float(match["gts"])
 
 
 def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict[str, t.Any] | None:
     """Return one entry of a GID table, None for an empty one.
 
-    ``family`` is ``ipv4`` for an IPv4 address in IPv6 clothes, else ``ipv6``; ``type`` is the kernel's word, ``RoCE v2`` or
+    ``family`` is ``ipv4`` for an IPv4-mapped address, else ``ipv6``; ``type`` is the kernel's word, ``RoCE v2`` or
     ``IB/RoCE v1``. Raises :class:`UnknownState` for another shape.
     """
     if text == _EMPTY_GID:
@@ -101,19 +101,19 @@ def pci_address(base: str) -> str | None:
 def pcie(base: str, section: Section = strict) -> dict[str, t.Any]:
     """Return ``{address, width, width_max, speed_gts, speed_max_gts}`` of the function below ``base/device``.
 
-    Widths are lanes, speeds GT/s a lane; the largest are what both ends of the link can: a chip for sixteen lanes in a place for four is
-    not slower than it can be. All None where there is no PCIe link.
+    Widths are lanes, speeds GT/s a lane; the largest are what both ends of the link support: a chip for sixteen lanes in a slot for four is
+    not degraded. All None where there is no PCIe link.
     """
     address = pci_address(base)
     device = os.path.realpath(os.path.join(base, "device"))
     bridge = os.path.dirname(device)
 
-    def lanes(place: str, name: str) -> int | None:
-        width = optional_number(os.path.join(place, name))
+    def lanes(directory: str, name: str) -> int | None:
+        width = optional_number(os.path.join(directory, name))
         return width if width not in (0, 255) else None  # the two ways of saying "unknown"
 
-    def speed(place: str, name: str) -> float | None:
-        text = optional_text(os.path.join(place, name))
+    def speed(directory: str, name: str) -> float | None:
+        text = optional_text(os.path.join(directory, name))
         return None if text is None else parse_link_speed(text)
 
     def both(read: t.Callable[[str, str], t.Any], name: str) -> t.Any:
@@ -142,15 +142,15 @@ def _cage(name: str, port_name: str | None, address: str | None) -> str | None:
     named = _NAME.match(name)
     if named and named["port"]:
         return named["port"]
-    place = _ADDRESS.match(address or "")
-    return f"p{place['function']}" if place else None
+    pci = _ADDRESS.match(address or "")
+    return f"p{pci['function']}" if pci else None
 
 
 def twin_of(netdev: dict[str, t.Any], others: t.Iterable[dict[str, t.Any]]) -> str | None:
     """Return the name of the interface that is the other PCIe half of the same cage, None when there is not exactly one.
 
     ``netdev`` and each of ``others`` hold ``name``, ``address`` (PCI), ``port_name``, ``switch_id`` and ``image_guid`` (of the chip), each
-    None where not known. Twins are at the same place in two PCI domains; where an address is not known the names tell the same
+    None where not known. Twins have the same slot in two PCI domains; where an address is not known the names show the same
     (``enp1s0f0np0``, ``enP2p1s0f0np0``). What is known of port and chip must agree.
     """
     found = [other["name"] for other in others if other["name"] != netdev["name"] and _are_twins(netdev, other)]
@@ -166,13 +166,13 @@ def _are_twins(one: dict[str, t.Any], two: dict[str, t.Any]) -> bool:
         return False
     first, second = _ADDRESS.match(one["address"] or ""), _ADDRESS.match(two["address"] or "")
     if first and second:
-        return first["place"] == second["place"] and first["domain"] != second["domain"]
+        return first["slot"] == second["slot"] and first["domain"] != second["domain"]
     mine, theirs = _NAME.match(one["name"]), _NAME.match(two["name"])
     return bool(mine and theirs and mine["rest"] == theirs["rest"] and mine["domain"] != theirs["domain"])
 
 
 def _facts(name: str, sysfs_root: str, section: Section) -> dict[str, t.Any]:
-    """Return what tells twins of one interface."""
+    """Return the facts about one interface by which twins are recognized."""
     base = os.path.join(sysfs_root, "class", "net", name)
     guid = None
     for device in section(lambda: names(os.path.join(base, "device", "infiniband")), []):
@@ -207,8 +207,8 @@ def _interface(found: dict[str, dict[str, t.Any]], name: str | None) -> dict[str
     }
 
 
-def _rdma_part(device: dict[str, t.Any], sysfs_root: str, section: Section) -> dict[str, t.Any]:
-    """Return what the RDMA device itself tells; of its ports the first, since every ConnectX-7 device has one."""
+def _rdma_facts(device: dict[str, t.Any], sysfs_root: str, section: Section) -> dict[str, t.Any]:
+    """Return the facts about the RDMA device itself; of its ports the first, since every ConnectX-7 device has one."""
     base = os.path.join(sysfs_root, "class", "infiniband", device["name"])
     port = device["ports"][0] if device["ports"] else {}
     path = os.path.join(base, "ports", str(port.get("port", 1)))
@@ -260,7 +260,7 @@ def fabric(
                 "cage": _cage(name or "", mine["port_name"] if mine else None, pci_address(where)),
                 "bond": _bond(base) if name else None,
                 **_interface(known, name),
-                **(_rdma_part(device, sysfs_root, section) if device else _NO_RDMA),
+                **(_rdma_facts(device, sysfs_root, section) if device else _NO_RDMA),
                 "pcie": pcie(where, section),
             }
         )

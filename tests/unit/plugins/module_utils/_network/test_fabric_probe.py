@@ -23,12 +23,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import fabri
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
-TOKEN = "a token that nobody guesses"
+TOKEN = "a token that is never guessed"
 
 CLIENT = (FIXTURES / "ib_write_bw/composed_client.txt").read_text()
 ROUTER = (FIXTURES / "ping/composed_router.txt").read_text()
 
-#: Stands for ib_write_bw: a server that waits for one client on the address it is told, a client that prints what SAYS holds.
+#: Stands for ib_write_bw: a server that waits for one client on the given address, a client that prints the file ``says``.
 IB_WRITE_BW = """#!/usr/bin/env python3
 import pathlib, socket, sys
 argv = sys.argv[1:]
@@ -153,11 +153,11 @@ def test_gbits():
             fabric_probe.gbits(count, seconds)
 
 
-@pytest.mark.parametrize("told", [None, [], {}, {"1": 2.0}, {"0": "x"}, {"0": True}, {"0": -1}, {"0": float("nan")}, {"0": 1e9}, {"0": None}])
-def test_figures_that_are_none_are_unknown(told):
-    with pytest.raises(UnknownState, match="tells no gbits"):
-        fabric_probe.by_number({"gbits": told}, "gbits", [0])
-    assert fabric_probe.by_number({"gbits": {"0": 1.5, "1": 2}}, "gbits", [0]) == {0: 1.5}
+@pytest.mark.parametrize("figures", [None, [], {}, {"1": 2.0}, {"0": "x"}, {"0": True}, {"0": -1}, {"0": float("nan")}, {"0": 1e9}, {"0": None}])
+def test_a_missing_or_invalid_figure_is_unknown(figures):
+    with pytest.raises(UnknownState, match="sent no gbits"):
+        fabric_probe.figures_by_link({"gbits": figures}, "gbits", [0])
+    assert fabric_probe.figures_by_link({"gbits": {"0": 1.5, "1": 2}}, "gbits", [0]) == {0: 1.5}
 
 
 # -- two ends --------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def tools(tmp_path):
 
 
 class Pair:
-    """A listener in a thread, and what a prober is to be told of it."""
+    """A listener in a thread, and what a prober must know about it."""
 
     def __init__(self, tools, links=2, wait=5, seconds=10, token=TOKEN):
         self.tools = tools
@@ -247,14 +247,14 @@ def test_rdma_over_two_links(tools):
     assert not any("0.0.0.0" in call for call in calls)
 
 
-def test_rdma_that_fails_is_measured_by_tcp_and_told(tools):
+def test_rdma_that_fails_is_measured_by_tcp_and_reported(tools):
     (tools / "broken").touch()
     prober = Pair(tools, links=1).probe(method="rdma")
     assert prober.method == "tcp" and "Couldn't allocate MR" in prober.why and prober.errors == []
     assert prober.links[0]["out_gbits"] > 0.01 and prober.links[0]["in_gbits"] > 0.01
 
 
-def test_what_rdma_carried_is_not_told_as_tcp(tools, monkeypatch):
+def test_what_rdma_carried_is_not_reported_as_tcp(tools, monkeypatch):
     """RDMA breaks off at the last transfer, and no time is left to measure by TCP."""
 
     def rdma(prober, control, transfer):
@@ -272,7 +272,7 @@ def test_what_rdma_carried_is_not_told_as_tcp(tools, monkeypatch):
     assert {link[way] for link in [*prober.links, prober.together] for way in ("out_gbits", "in_gbits")} == {None}
 
 
-def test_rdma_whose_answer_nobody_can_read_is_measured_by_tcp(tools):
+def test_rdma_whose_answer_cannot_be_parsed_is_measured_by_tcp(tools):
     (tools / "says").write_text("Segmentation fault\n")
     prober = Pair(tools, links=1).probe(method="rdma")
     assert prober.method == "tcp" and "no one bandwidth" in prober.why and prober.errors == []
@@ -287,7 +287,7 @@ def test_a_wrong_token_gets_nothing(tools):
     assert pair.ended and "time" in pair.ended[0]
 
 
-def test_a_stranger_does_not_keep_the_right_one_away(tools):
+def test_a_foreign_peer_does_not_block_the_right_one(tools):
     pair = Pair(tools, links=1)
     stranger = socket.create_connection(("127.0.2.1", pair.ports[0]))
     silent = socket.create_connection(("127.0.2.1", pair.ports[0]))
@@ -298,7 +298,7 @@ def test_a_stranger_does_not_keep_the_right_one_away(tools):
     silent.close()
 
 
-def test_the_listener_ends_when_nobody_comes(tools):
+def test_the_listener_ends_when_no_peer_connects(tools):
     began = time.monotonic()
     pair = Pair(tools, links=1, wait=1)
     pair.thread.join(5)
@@ -307,7 +307,7 @@ def test_the_listener_ends_when_nobody_comes(tools):
         socket.create_connection(("127.0.2.1", pair.ports[0]), timeout=2)
 
 
-def test_it_listens_on_the_address_alone_and_serves_one(tools):
+def test_the_listener_binds_to_its_address_alone_and_serves_one_peer(tools):
     pair = Pair(tools, links=1)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", pair.ports[0]), timeout=2)
@@ -316,7 +316,7 @@ def test_it_listens_on_the_address_alone_and_serves_one(tools):
         socket.create_connection(("127.0.2.1", pair.ports[0]), timeout=2)
 
 
-def test_nobody_listens(tools):
+def test_without_a_listener_the_prober_reports_an_error(tools):
     pair = Pair(tools, links=1, wait=1)
     pair.thread.join(5)
     prober = pair.probe(seconds=3)
@@ -324,12 +324,12 @@ def test_nobody_listens(tools):
 
 
 def test_an_address_that_this_node_does_not_have(tools):
-    with pytest.raises(UnknownState, match="192.0.2.77 cannot be listened on"):
+    with pytest.raises(UnknownState, match="cannot listen on 192.0.2.77"):
         fabric_probe.Listener([{"link": "x", "address": "127.0.2.1"}, {"link": "y", "address": "192.0.2.77"}], TOKEN, "x", 1, 2)
 
 
 def talk(text):
-    """A listening end that proves nothing and says what it is told, then keeps silent."""
+    """A listening node that proves nothing and sends a given text, then nothing more."""
     server = socket.create_server(("127.0.2.1", 0))
 
     def serve():
@@ -357,7 +357,7 @@ def talk(text):
         struct.pack("!I", 2) + b"{}" + struct.pack("!I", 2) + b"{}",
     ],
 )
-def test_another_end_that_says_rubbish_or_nothing_is_told_in_time(tools, text):
+def test_a_peer_that_sends_garbage_or_nothing_is_reported_in_time(tools, text):
     link = {"link": "a0", "address": "127.0.1.1", "device": "", "gid": None, "mtu": 9000, "peer_address": "127.0.2.1", "peer_port": talk(text)}
     began = time.monotonic()
     prober = fabric_probe.Prober([link], TOKEN, method="tcp", streams=1, seconds=3.0, program="x", ping=str(tools / "ping"))
@@ -376,15 +376,15 @@ def test_another_end_that_says_rubbish_or_nothing_is_told_in_time(tools, text):
         {"do": "rdma", "links": [0], "ways": ["out"], "seconds": 1, "streams": 1, "peers": {"one": "x"}},
     ],
 )
-def test_an_order_that_makes_no_sense_is_answered(tools, order):
+def test_an_invalid_order_is_answered(tools, order):
     pair = Pair(tools, links=1, seconds=4)
     deadline = fabric_probe.Deadline(4)
     with fabric_probe.connect("127.0.1.1", ("127.0.2.1", pair.ports[0]), TOKEN, {"kind": "control"}, deadline) as control:
-        fabric_probe.heard(control)
-        fabric_probe.say(control, order)
+        fabric_probe.receive_answer(control)
+        fabric_probe.send_message(control, order)
         with pytest.raises(UnknownState, match="something unknown"):
-            fabric_probe.heard(control)
-        fabric_probe.say(control, {"do": "end"})
+            fabric_probe.receive_answer(control)
+        fabric_probe.send_message(control, {"do": "end"})
     pair.thread.join(5)
     assert pair.ended == ["ended"]
 
@@ -393,8 +393,8 @@ def test_a_measuring_node_that_stops_in_the_middle_ends_the_listener(tools):
     pair = Pair(tools, links=1, seconds=3)
     began = time.monotonic()
     with fabric_probe.connect("127.0.1.1", ("127.0.2.1", pair.ports[0]), TOKEN, {"kind": "control"}, fabric_probe.Deadline(3)) as control:
-        fabric_probe.heard(control)
-        fabric_probe.say(control, {"do": "tcp", "links": [0], "ways": ["out"], "seconds": 1, "streams": 2, "peers": {"0": "127.0.1.1"}})
+        fabric_probe.receive_answer(control)
+        fabric_probe.send_message(control, {"do": "tcp", "links": [0], "ways": ["out"], "seconds": 1, "streams": 2, "peers": {"0": "127.0.1.1"}})
         pair.thread.join(6)
     assert not pair.thread.is_alive() and time.monotonic() - began < 5
     assert pair.ended and pair.ended != ["ended"]
@@ -406,5 +406,5 @@ def test_no_transfer_outlives_the_deadline(tools):
     with ours, theirs:
         began = time.monotonic()
         with pytest.raises((UnknownState, OSError)):
-            fabric_probe.move({(0, "out"): [ours]}, "out", 30.0, fabric_probe.Deadline(1))
+            fabric_probe.exchange({(0, "out"): [ours]}, "out", 30.0, fabric_probe.Deadline(1))
         assert time.monotonic() - began < 3

@@ -124,7 +124,7 @@ def test_the_holder_of_an_address(tmp_path, monkeypatch, address, carrier, expec
     (base / "operstate").write_text("up\n")
     if carrier:
         (base / "carrier").write_text(f"{carrier}\n")
-    assert net_devices.holder(address, str(tmp_path)) == expected
+    assert net_devices.interface_of(address, str(tmp_path)) == expected
 
 
 def test_rdma_devices(tmp_path):
