@@ -22,7 +22,7 @@ from node_roots import rooted
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import fabric_probe
 
-TOKEN = "a token that nobody guesses"
+TOKEN = "a token that is never guessed"
 MINE = {"link": "a0", "address": "127.0.1.1", "device": "", "gid": None, "mtu": 1500, "peer_address": "127.0.2.1"}
 THEIRS = {"link": "b0", "address": "127.0.2.1", "device": "", "gid": None, "mtu": 1500, "peer_address": ""}
 PING = "#!/bin/sh\necho '2 packets transmitted, 2 received, 0% packet loss'\n"
@@ -30,7 +30,7 @@ PING = "#!/bin/sh\necho '2 packets transmitted, 2 received, 0% packet loss'\n"
 
 @pytest.fixture
 def node(tmp_path):
-    """Options of a node where nobody serves, with a ping that comes back."""
+    """Options of a node where no engine serves, with a ping that comes back."""
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/cmdline").write_text("/sbin/init\0")
     (tmp_path / "ping").write_text(PING)
@@ -57,7 +57,7 @@ def listens(port, address="127.0.2.1"):
         return False
 
 
-def test_a_node_where_nobody_serves(node, tmp_path):
+def test_a_node_where_no_engine_serves(node, tmp_path):
     result = call(node)
     assert (result["rdma"], result["probed"], result["serving"]) == (False, False, [])
     (tmp_path / "ib").write_text("#!/bin/sh\n")
@@ -76,7 +76,7 @@ def test_while_an_engine_serves_every_state_is_refused(node, tmp_path, state, ch
     assert caught.value.details["serving"]
 
 
-def test_notes_of_an_engine_that_nobody_can_read_are_no_all_clear(node, tmp_path):
+def test_engine_state_that_cannot_be_read_is_not_an_all_clear(node, tmp_path):
     (tmp_path / "state/gb10/run").mkdir(parents=True)
     (tmp_path / "state/gb10/run/run.json").write_text("{half")
     with pytest.raises(UnknownState):
@@ -119,7 +119,7 @@ def test_the_listener_outlives_the_module_serves_once_and_ends(node):
     assert again["verdict"] == "unknown" and again["links"][0]["out_gbits"] is None
 
 
-def test_a_listener_that_nobody_asks_ends(node):
+def test_a_listener_without_a_peer_ends(node):
     heard = call(node, state="listen", token=TOKEN, links=[THEIRS], wait=1, seconds=2)
     ended = time.monotonic() + 8
     while listens(heard["ports"][0]):

@@ -98,11 +98,11 @@ def test_mutilated_answers_are_unknown_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "rubbish", ["", "null", "[]", "7", '{"nftables": 7}', '{"nftables": [7]}', '{"nftables": [{"chain": 7}]}', '{"nftables": [{"rule": {}}]}']
+    "text", ["", "null", "[]", "7", '{"nftables": 7}', '{"nftables": [7]}', '{"nftables": [{"chain": 7}]}', '{"nftables": [{"rule": {}}]}']
 )
-def test_rubbish_is_unknown(rubbish):
+def test_anything_else_is_unknown(text):
     with pytest.raises(UnknownState):
-        firewall.parse_ruleset(rubbish)
+        firewall.parse_ruleset(text)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_tool_is_asked(tmp_path):
 
 @pytest.mark.parametrize(
     ("script", "words"),
-    [("echo 'Operation not permitted' >&2; exit 1", "ended with 1"), ("echo Grüezi", "nobody can read"), ("echo '{\"nftables\": ['", "nobody can read")],
+    [("echo 'Operation not permitted' >&2; exit 1", "ended with 1"), ("echo Grüezi", "cannot be parsed"), ("echo '{\"nftables\": ['", "cannot be parsed")],
 )
 def test_a_tool_that_fails_is_unknown(tmp_path, script, words):
     with pytest.raises(UnknownState, match=words):

@@ -155,7 +155,7 @@ def test_nothing_there_is_nothing(tree):
     assert look(tree) == {}
 
 
-def test_only_interfaces_of_the_fabric_are_told(tree):
+def test_only_interfaces_of_the_fabric_are_listed(tree):
     tree.netdev("enp1s0f0np0", tree.function("0000:01:00.0"), phys_port_name="p0")
     tree.netdev("enP7s7", tree.function("0007:01:00.0", driver="r8127"))
     found = look(tree)
