@@ -118,8 +118,10 @@ def test_what_a_row_names_is_used_by_its_playbook() -> None:
 def test_every_known_failure_has_a_row_or_a_reason() -> None:
     """A line of an engine's log that the collection knows is on the page, unless nobody would look it up as a symptom."""
     not_symptoms = {
+        "cuda-kernel-failed": "any other error of CUDA; the line itself names it",
         "engine-bad-argument": "the engine's own message lists what is accepted",
         "engine-interrupted": "somebody stopped it",
+        "rank-aborted": "a crash in compiled code; the line before it is the symptom",
         "rank-signal": "a crash in compiled code; the line before it is the symptom",
         "ray-gpu-on-driver": "the same symptom as ray-no-gpus",
     }

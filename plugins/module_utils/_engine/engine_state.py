@@ -61,13 +61,15 @@ STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Waiting for creating a placement group"), "waiting for GPUs in ray"),
     (re.compile(r"world_size=\d+ rank=\d+ local_rank="), "joining ranks"),
     (re.compile(r"Starting to load model"), "loading model"),
-    (re.compile(r"Loading \S+ checkpoint shards.*?(?P<done>\d+)/(?P<total>\d+) \["), "loading weights"),
-    (re.compile(r"Loading weights took"), "weights loaded"),
-    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|torch\.compile takes"), "compiling"),
+    (re.compile(r"Loading \S+ (?:checkpoint shards|using [\w ]+):.*?(?P<done>\d+)/(?P<total>\d+) \["), "loading weights"),
+    (re.compile(r"Loading weights took|Model loading took"), "weights loaded"),
+    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|torch\.compile (?:takes|took)"), "compiling"),
     (re.compile(r"Available KV cache memory|KV cache size: "), "allocating KV cache"),
-    (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \["), "capturing graphs"),
-    (re.compile(r"init engine \(profile, create kv cache, warmup model\) took"), "starting API"),
-    (re.compile(r"Application startup complete"), "API is up"),
+    (re.compile(r"Autotuning process starts|\[AutoTuner\]: Tuning .*?(?P<done>\d+)/(?P<total>\d+) \["), "tuning kernels"),
+    (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \[|Graph capturing finished"), "capturing graphs"),
+    (re.compile(r"init engine \(profile, create kv cache, warmup model\) took|Starting vLLM (?:API )?server"), "starting API"),
+    # An answer proves it where a front end says nothing of its own start.
+    (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), "API is up"),
 )
 
 

@@ -26,8 +26,26 @@ EXCEPTION = re.compile(
 )
 #: Any other line that calls itself an error.
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
-#: Lines of these levels are no failures, whatever they quote.
-HARMLESS = re.compile(r"(?:^|[\s)])(?:DEBUG|INFO|WARNING) \d\d-\d\d ")
+
+#: Lines of these levels are no failures, whatever they quote. One alternative for each way to write a level.
+HARMLESS = re.compile(
+    r"(?:^|[\s)|])(?:DEBUG|INFO|WARNING) +(?:\d\d-\d\d |\[\w+\.\w+:\d+\])"  # vLLM
+    r"|^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:DEBUG|INFO|WARNING): "  # uvicorn, the banner of an image
+    r"| - (?:DEBUG|INFO|WARNING) - |\[(?:INFO|WARNING)\]"  # FlashInfer, TensorRT-LLM
+    r"|\d\d:\d\d:\d\d[,.]\d+Z?\s+(?:DEBUG|INFO|WARN(?:ING)?)\s|\[[\d-]+ [\d:,]+ [DIW] \d+ \d+\]"  # Ray in Python and in C++
+    r"|(?:^|[\s:\])\[])[DIVW]\d{3,4} \d\d:\d\d:\d\d\."  # torch
+    r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
+)
+#: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda.
+NO_ERROR = re.compile(r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release")
+#: What vLLM says about one client's request, by the source file that says it.
+OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|\w*_parser)\.py:\d+\]")
+#: Reports of several lines that are not about the engine: a request that failed, a plugin that is left out, a kernel that is not taken.
+REPORT = re.compile(r"Exception in ASGI application|Failed to load plugin|Skipping tactic")
+#: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
+WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) ?)*")
+LOUD = re.compile(r"\b(?:ERROR|CRITICAL)(?: \d\d-\d\d |:| - )|\bNCCL WARN\b|\[[\d-]+ [\d:,]+ [EF] \d+ \d+\]")
+SOURCE = re.compile(r"\b(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ (\[[^\]]+\])")
 
 #: Lines kept for a message and for the result.
 TAIL_LINES = 20
@@ -48,6 +66,14 @@ class Signature:
     needs_reboot: bool
     source: str
     example: str
+    any_level: bool = False
+    after: re.Pattern[str] | None = None
+
+    def told_by(self, line: str, quiet: bool, earlier: t.Iterable[str]) -> bool:
+        """Say whether a line bears this failure; ``quiet`` is one of a level that is no failure, ``earlier`` are those just before it."""
+        if quiet and self.verdict == "block" and not self.any_level:
+            return False
+        return bool(self.pattern.search(line)) and (self.after is None or any(self.after.search(one) for one in earlier))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +90,40 @@ class Match:
 
 def parsed(text: str) -> tuple[Signature, ...]:
     """Return the rows of a table. Raises :class:`ValueError` or :class:`TypeError` when one is not complete."""
-    return tuple(Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in yaml_load(text))
+    return tuple(
+        Signature(**{**row, **{field: re.compile(row[field]) for field in ("pattern", "after") if field in row}}) for row in yaml_load(text)
+    )
 
 
 @functools.cache
 def shipped() -> tuple[Signature, ...]:
     """Return the collection's own table."""
     return parsed(TABLE.read_text(encoding="utf-8"))
+
+
+class Report:
+    """Follows a report of several lines that is not about the engine, so that its traceback is not taken for the engine's."""
+
+    def __init__(self) -> None:
+        self._writer: str | None = None
+        self._source = ""
+        self._of_a_kernel = False
+
+    def holds(self, line: str) -> bool:
+        """Say whether a line begins such a report, or goes on with one."""
+        named = SOURCE.search(line)
+        writer, source = WRITER.match(line)[0], named[1] if named else ""
+        if REPORT.search(line):
+            self._writer, self._source, self._of_a_kernel = writer, source, "Skipping tactic" in line
+            return True
+        if writer != self._writer:
+            return False
+        goes_on = source == self._source if source else not (HARMLESS.search(line) or LOUD.search(line))
+        if self._of_a_kernel:
+            goes_on = goes_on and "[TensorRT-LLM]" in line
+        if not goes_on:
+            self._writer = None
+        return goes_on
 
 
 class Diagnosis:
@@ -81,25 +134,34 @@ class Diagnosis:
         self._matches: dict[str, Match] = {}
         self._exception = ""
         self._error = ""
+        self._report = Report()
         self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
 
     def feed(self, lines: t.Iterable[str]) -> None:
         """Take in new lines, in their order. Of each signature the first line counts."""
         for line in lines:
+            if not self._report.holds(line) and not NO_ERROR.search(line) and not (OF_A_CLIENT.search(line) and "EngineDeadError" not in line):
+                self._take(line)
             self.tail.append(line)
-            harmless = HARMLESS.search(line)
-            if not self._exception and not harmless and EXCEPTION.search(line):
-                self._exception = line
-            if not self._error and not harmless and ERROR.search(line):
-                self._error = line
-            for row in self._signatures:
-                if row.id not in self._matches and row.pattern.search(line):
-                    self._matches[row.id] = Match(row, line)
+
+    def _take(self, line: str) -> None:
+        quiet = bool(HARMLESS.search(line))
+        if not self._exception and not quiet and EXCEPTION.search(line):
+            self._exception = line
+        if not self._error and not quiet and ERROR.search(line):
+            self._error = line
+        for row in self._signatures:
+            if row.id not in self._matches and row.told_by(line, quiet, self.tail):
+                self._matches[row.id] = Match(row, line)
 
     @property
     def fatal(self) -> Match | None:
-        """The line that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones stand last."""
+        """The line that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones stand last.
+
+        A cause that is told by its context alone gives way to one whose line names it.
+        """
         causes = [match for match in self._matches.values() if match.signature.verdict == "block" and match.signature.rank_scope == "cause"]
+        causes.sort(key=lambda match: match.signature.after is not None)
         echoes = (self._matches[row.id] for row in self._signatures if row.id in self._matches and row.verdict == "block")
         return next(iter(causes), None) or next(echoes, None)
 
@@ -119,6 +181,6 @@ class Diagnosis:
         An echo says less than the exception that stands above it.
         """
         fatal = self.fatal
-        if fatal and fatal.signature.rank_scope == "cause":
+        if fatal and fatal.signature.rank_scope == "cause" and not fatal.signature.after:
             return fatal.line.strip()
         return (self.first_error or (fatal.line if fatal else "")).strip()

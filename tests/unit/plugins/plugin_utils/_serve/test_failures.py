@@ -37,7 +37,7 @@ def test_each_signature_knows_its_example(row):
 
 @pytest.mark.parametrize("row", SHIPPED, ids=lambda row: row.id)
 def test_each_example_leads_to_its_own_signature(row):
-    found = diagnosis(row.example)
+    found = diagnosis(*row.example.splitlines())
     match = found.fatal if row.verdict == "block" else found.warnings[0]
     assert match.signature.id == row.id
 
@@ -52,7 +52,7 @@ def test_each_example_leads_to_its_own_signature(row):
         ("port_taken", "port-taken", "Address already in use"),
         ("no_gpus", "ray-no-gpus", "for 30 seconds"),
         ("node_died", "rank-died", "ActorDiedError"),
-        ("no_compiler", None, "RuntimeError: Worker failed with error 'InvalidCxxCompiler"),
+        ("no_compiler", "compiler-missing", "RuntimeError: Worker failed with error 'InvalidCxxCompiler"),
     ],
 )
 def test_recorded_failures(name, id, words):

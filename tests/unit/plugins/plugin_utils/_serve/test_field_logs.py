@@ -1,0 +1,237 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Logs of engines on real Sparks: a healthy start has no failure at any line, a fatal one is answered by its own cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures
+
+LOGS = Path(__file__).resolve().parents[3] / "fixtures" / "field" / "logs"
+
+HEALTHY = yaml.safe_load((LOGS / "healthy.yml").read_text())
+HARMLESS = yaml.safe_load((LOGS / "harmless.yml").read_text())
+FATAL = yaml.safe_load((LOGS / "fatal.yml").read_text())
+
+#: Records without a cause to find, and what is said instead.
+UNANSWERED = {
+    "engine-dead-chat": "the record holds only the front end's echo of a core that died; its signature engine-dead says where the cause stands",
+    "flashinfer-no-sm12": "the line alone ends nothing, engines with other kernels serve after it: it warns, and the error that follows is fatal",
+    "ready-nul-record-host-lost": "the host was lost, and the log stops in the middle of serving without a line about it",
+}
+
+
+def lines_of(item):
+    """The recorded lines, and the whole log where there is one."""
+    if "lines" in item:
+        yield engine_state.plain_lines(item["lines"])
+    if "log" in item:
+        yield engine_state.plain_lines((LOGS / item["log"]).read_text())
+
+
+def diagnosis(lines):
+    made = failures.Diagnosis()
+    made.feed(lines)
+    return made
+
+
+def named(found):
+    """The id of the cause that a diagnosis names, None when it knows none."""
+    match = found.fatal
+    return match.signature.id if match and match.signature.rank_scope == "cause" else None
+
+
+@pytest.mark.parametrize("item", HEALTHY, ids=lambda item: item["file"])
+def test_a_healthy_start_is_clean_at_every_line(item):
+    found = failures.Diagnosis()
+    for line in engine_state.plain_lines((LOGS / item["file"]).read_text()):
+        found.feed([line])
+        assert (found.fatal, found.first_error, found.warnings) == (None, "", []), line
+
+
+@pytest.mark.parametrize("item", HEALTHY, ids=lambda item: item["file"])
+def test_a_healthy_start_shows_its_stages_in_order(item):
+    seen = []
+    for line in engine_state.plain_lines((LOGS / item["file"]).read_text()):
+        stage = engine_state.stage_of([line])
+        if stage and seen[-1:] != [stage.name]:
+            seen.append(stage.name)
+    assert seen == item["stages"] and seen[0] == "initializing engine" and seen[-1] == "API is up"
+
+
+@pytest.mark.parametrize("item", HARMLESS, ids=lambda item: item["id"])
+def test_a_harmless_line_stays_harmless(item):
+    found = diagnosis(engine_state.plain_lines(item["line"]))
+    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+
+
+@pytest.mark.parametrize("item", [item for item in FATAL if "answer" in item], ids=lambda item: item["id"])
+def test_a_fatal_line_is_answered_by_its_own_cause(item):
+    for lines in lines_of(item):
+        assert named(diagnosis(lines)) == item["answer"]
+
+
+@pytest.mark.parametrize("id", UNANSWERED)
+def test_what_is_said_of_a_record_without_a_cause(id):
+    (item,) = (item for item in FATAL if item["id"] == id)
+    (lines,) = lines_of(item)
+    found = diagnosis(lines)
+    said = [found.fatal.signature.id if found.fatal else None, [match.signature.id for match in found.warnings]]
+    assert said == {
+        "engine-dead-chat": ["engine-dead", []],
+        "flashinfer-no-sm12": [None, ["flashinfer-cuda-too-old"]],
+        "ready-nul-record-host-lost": [None, []],
+    }[id]
+
+
+def test_the_corpus_is_whole_and_the_goals_are_met():
+    assert (len(HEALTHY), len(HARMLESS), len(FATAL)) == (10, 40, 35)
+    answered = [item["id"] for item in FATAL if "answer" in item and all(named(diagnosis(lines)) == item["answer"] for lines in lines_of(item))]
+    assert len(answered) >= 32
+    assert {item["id"] for item in FATAL} - set(answered) == set(UNANSWERED)
+
+
+def test_the_rust_front_end_is_told_long_before_the_engine_ends():
+    lines = engine_state.plain_lines((LOGS / "fatal/nightly-0.22-rust-frontend-died.log").read_text())
+    told = next(number for number, _line in enumerate(lines) if diagnosis(lines[:number]).fatal)
+    assert "Loading safetensors checkpoint shards" in "".join(lines[told:])
+
+
+# -- the same failures in the words of other versions --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "id"),
+    [
+        ("RuntimeError: CUDA driver error: the provided PTX was compiled with an unsupported toolchain.", "cuda-ptx-too-new"),
+        ("tvm.error.InternalError: cuModuleLoadData failed with error: CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "cuda-ptx-too-new"),
+        ("torch.AcceleratorError: CUDA error: operation not permitted", "cuda-not-permitted"),
+        ("Search for `cudaErrorNotPermitted' in https://docs.nvidia.com/cuda/cuda-runtime-api for more information.", "cuda-not-permitted"),
+        ("RuntimeError: CUDA error: operation not permitted when stream is capturing", "cuda-graph-broken"),
+        ("torch.AcceleratorError: CUDA error: device-side assert triggered", "cuda-kernel-failed"),
+        ("RuntimeError: CUDA error: out of memory", "memory-out"),
+        ("CUDA driver error (/opt/deepgemm/csrc/jit/handle.hpp:88): 700 (CUDA_ERROR_ILLEGAL_ADDRESS)", "cuda-illegal-access"),
+        ("RuntimeError: Plan index 13 is invalid", "kernel-cudnn-failed"),
+        ("RuntimeError: [FP4 gemm Runner] Failed to run cutlass FP4 gemm on sm120. Error: Error Internal", "kernel-cutlass-failed"),
+        ("ValueError: Failed to find a kernel that can implement the NVFP4 linear layer. Reasons:", "kernel-none-fits"),
+        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "ray-memory-monitor"),
+        ("(raylet) [2026-08-28 07:08:06,123 E 88 88] (raylet) node_manager.cc:3041: 1 Workers (tasks / actors) killed due to memory pressure (OOM)", "ray-memory-monitor"),
+        ("Timed out after 1801 seconds waiting for clients. 1/3 clients joined.", "rank-not-joined"),
+        ("spark-a:1:2 [0] misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable", "fabric-no-connection"),
+        ("Failed to modify QP to RTR: Connection timed out", "fabric-no-connection"),
+        ("node-2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> with error 12, opcode 0", "nccl-transfer-failed"),
+        ("NCCL WARN NET/IB: Got completion from peer 10.9.9.6<51161> with status=4 opcode=32614 len=32614 vendor err 81 (Send)", "nccl-transfer-failed"),
+        ("NCCL WARN NET/IB: Got completion from peer 10.9.9.6<51161> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0)", "nccl-transfer-failed"),
+        ("malloc(): invalid size (unsorted)", "rank-heap-corrupted"),
+        ("(Worker_TP1 pid=97) *** SIGABRT received at time=1784000000 on cpu 7 ***", "rank-aborted"),
+        ("TimeoutError: RPC call to execute_model timed out.", "rank-call-timeout"),
+        ("RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment", "gpu-not-seen"),
+        ("Failed to initialize NVML: Unknown Error", "gpu-not-seen"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "driver-mismatch"),
+        ("ValueError: current platform None does not support ray.", "gpu-not-seen"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_121a'", "ptxas-too-old"),
+        ("OSError: You are trying to access a gated repo. huggingface_hub.errors.GatedRepoError: 403 Client Error.", "hub-refused"),
+        ("ModuleNotFoundError: No module named 'ray'", "ray-missing"),
+        ("ImportError: libcudart.so.13: cannot open shared object file: No such file or directory", "module-missing"),
+        ("AssertionError: In Mamba cache align mode, block_size (4176) must be <= max_num_batched_tokens (2048).", "batched-tokens-too-few"),
+    ],
+)
+def test_the_same_failure_in_other_words(line, id):
+    assert named(diagnosis([line])) == id
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(Worker pid=3) NCCL INFO Failed to initialize NET plugin IB",
+        "(EngineCore pid=1) WARNING 11-21 02:00:00 [x.py:1] retried: CUDA error: an illegal memory access was encountered",
+        "(EngineCore) INFO [x.py:1] CUDA out of memory is what this tests",
+        "WARNING 11-21 02:00:00 [config.py:9] ModuleNotFoundError: No module named 'deep_gemm'",
+        "2026-06-01 21:42:26,465 - WARNING - autotuner.py:496 - flashinfer.jit: [Autotuner]: Skipping tactic <R> 14, due to failure while profiling: Error Internal",
+        "[Autotuner]: Skipping tactic <cutlass R> 14, due to failure while profiling: [TensorRT-LLM][ERROR] Failed to initialize cutlass TMA WS grouped gemm",
+        "[2026-11-21 02:00:00,123 W 12 34] (raylet) memory_monitor.cc:12: CUDA error: no",
+        "2026-11-21 02:00:00,123\tINFO worker.py:1832 -- CUDA error: no",
+        "[rank0]:[W224 19:04:56.322966893 CUDAGuardImpl.h:122] Warning: CUDA warning: an illegal memory access was encountered (function destroyEvent)",
+        "(APIServer pid=1) ERROR 11-21 02:00:00 [serving.py:255] ValueError: CUDA error: said the client",
+        "(APIServer pid=1) ERROR 11-21 02:00:00 [hermes_tool_parser.py:137] json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "ERROR 11-21 02:00:00 [repo_utils.py:65] Error retrieving file list: 401 Client Error, retrying 1 of 2",
+        "(Worker pid=3) NCCL WARN NET/IB: Got completion from peer 10.9.9.6<5> with status=IBV_WC_WR_FLUSH_ERR(5) opcode=IBV_WC_SEND(0)",
+        "OSError: [Errno 1] Operation not permitted: '/proc/1/oom_score_adj'",
+        "WARNING 06-08 03:48:20 [envs.py:2094] Unknown vLLM environment variable detected: VLLM_BASE_DIR",
+    ],
+)
+def test_a_line_that_only_sounds_fatal(line):
+    found = diagnosis([line])
+    assert (found.fatal, found.warnings) == (None, [])
+
+
+def test_a_clients_request_is_not_the_cause_of_a_later_death():
+    found = diagnosis(
+        [
+            "(APIServer pid=1) ERROR 03-18 17:43:25 [serving_chat.py:255] ValueError: 'max_tokens' is too large: 16384.",
+            '(APIServer pid=1) INFO:     127.0.0.1:50696 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request',
+            "(EngineCore pid=9) ERROR 03-18 17:50:00 [core.py:1351] EngineCore encountered a fatal error.",
+            "(EngineCore pid=9) ERROR 03-18 17:50:00 [core.py:1351] KeyError: 'layer.3'",
+            "(APIServer pid=1) ERROR 03-18 17:50:00 [serving_chat.py:1333] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+        ]
+    )
+    assert found.fatal.signature.id == "engine-dead"
+    assert found.line.endswith("KeyError: 'layer.3'")
+
+
+def test_the_traceback_of_a_request_ends_where_another_line_begins():
+    request = [
+        "(APIServer pid=1) ERROR:    Exception in ASGI application",
+        "(APIServer pid=1) Traceback (most recent call last):",
+        "(APIServer pid=1)   File \"x.py\", line 1, in y",
+        "(APIServer pid=1) ValueError: No available memory for the cache blocks",
+        "(EngineCore pid=9) cudnn_handle created for device_id = 0",
+        "(APIServer pid=1) ModuleNotFoundError: No module named 'x'",
+    ]
+    assert (diagnosis(request).fatal, diagnosis(request).first_error) == (None, "")
+    later = ["(APIServer pid=1) INFO 03-18 17:50:00 [x.py:1] on", "(APIServer pid=1) ModuleNotFoundError: No module named 'x'"]
+    assert named(diagnosis(request + later)) == "module-missing"
+    assert named(diagnosis([*request, "(EngineCore pid=9) torch.OutOfMemoryError: CUDA out of memory."])) == "memory-out"
+
+
+def test_a_plugin_that_is_left_out_is_not_the_engines_failure():
+    tag = "(APIServer pid=1) ERROR 05-04 21:49:48 [__init__.py:79]"
+    plugin = [f"{tag} Failed to load plugin x", f"{tag} Traceback (most recent call last):", f"{tag} ModuleNotFoundError: No module named 'x'"]
+    assert diagnosis(plugin).fatal is None
+    assert named(diagnosis([*plugin, "(APIServer pid=1) ERROR 05-04 21:49:49 [core.py:9] ModuleNotFoundError: No module named 'x'"])) == "module-missing"
+
+
+def test_a_tactic_that_is_skipped_hides_nothing_that_follows():
+    skipped = ["(EngineCore pid=9) Skipping tactic 8, due to failure while profiling:", "(EngineCore pid=9) [TensorRT-LLM][ERROR] Failed to initialize cutlass"]
+    assert (diagnosis(skipped).fatal, diagnosis(skipped).first_error) == (None, "")
+    assert named(diagnosis([*skipped, "(EngineCore pid=9) Fatal Python error: Aborted"])) == "rank-aborted"
+
+
+SHM = "(EngineCore pid=222) INFO 08-15 11:20:19 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
+DEAD = "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] EngineCore encountered a fatal error."
+
+
+@pytest.mark.parametrize(
+    ("lines", "id"),
+    [
+        ([SHM], None),
+        ([DEAD, SHM], None),
+        ([SHM, DEAD], "rank-hangs"),
+        ([SHM, *["serving"] * failures.TAIL_LINES, DEAD], None),
+        ([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] TimeoutError: RPC call to sample_tokens timed out."], "rank-call-timeout"),
+    ],
+)
+def test_a_cause_told_by_its_context_gives_way_to_one_that_is_named(lines, id):
+    assert named(diagnosis(lines)) == id
+
+
+def test_an_unknown_exception_says_more_than_the_context():
+    found = diagnosis([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] KeyError: 'layer.3'"])
+    assert named(found) == "rank-hangs" and found.line.endswith("KeyError: 'layer.3'")
