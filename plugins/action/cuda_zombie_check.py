@@ -32,7 +32,7 @@ def slice_seconds(settle_sleep: int) -> int:
 
 
 def moves(result: dict[str, t.Any]) -> bool:
-    """Say whether memory was watched and had not settled when the call ended, whatever the verdict."""
+    """Return whether memory was watched and had not settled when the call ended, whatever the verdict."""
     return (result.get("reclaim") or {}).get("state") in ("rising", "falling")
 
 
@@ -69,4 +69,4 @@ class ActionModule(ActionBase):
         try:
             return check_type_int(arguments.get(name, DEFAULTS[name]))
         except TypeError as error:
-            raise AnsibleActionFail(f"{name} is no whole number: {error}") from error
+            raise AnsibleActionFail(f"{name} is not a whole number: {error}") from error

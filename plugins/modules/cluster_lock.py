@@ -11,9 +11,9 @@ short_description: Let one run at a time work on a cluster
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Takes or gives back the lock of a cluster, one file on the node that the task runs on. Run it on the head.
-  - Every task of one ansible-playbook run is the same holder. The run is recognised by its user, machine and process on the controller.
-  - A lock whose run has ended on this same controller is taken over by itself. Nobody can tell that for a run of another controller,
+  - Takes or releases the lock of a cluster, one file on the node that the task runs on. Run it on the head.
+  - Every task of one ansible-playbook run is the same holder. The run is recognized by its user, machine and process on the controller.
+  - A lock whose run has ended on this same controller is taken over automatically. For a run of another controller that is unknown,
     so there a person says so with O(break_lock).
   - A lock is a record of who works here, not a state of the machine. So this module never reports a change.
 extends_documentation_fragment:
@@ -60,12 +60,12 @@ options:
     default: false
   only_id:
     description:
-      - With O(break_lock), break the lock of this id alone.
-      - Set by the action plugin, so that a lock that changed hands meanwhile is respected.
+      - With O(break_lock), break only the lock of this id.
+      - Set by the action plugin, so that a lock that has changed hands since is respected.
     type: str
   holder:
     description:
-      - Who wants the lock.
+      - The run that wants the lock.
       - Set by the action plugin from the running ansible-playbook process.
     type: dict
 """
@@ -86,7 +86,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lock_path:
-  description: The lock's file on the node.
+  description: Path of the lock's file on the node.
   returned: success
   type: str
   sample: /var/lib/gb10/gb10/lock.json
@@ -107,7 +107,7 @@ taken_over:
   sample: false
 lock:
   description:
-    - The lock as it lies on the node, null when there is none.
+    - The lock as recorded on the node, null when there is none.
     - After a failure it is the other run's.
   returned: always, but not when the lock cannot be read
   type: dict
@@ -132,7 +132,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 
 def read_breakable(path: str, *, break_lock: bool) -> cluster_locks.Lock | None:
-    """Return the lock at ``path``; one that cannot be read may be broken as well, when a person says so."""
+    """Return the lock at ``path``; one that cannot be parsed may be broken as well, with ``break_lock``."""
     try:
         return cluster_locks.read(path)
     except UnknownState as error:
@@ -182,7 +182,7 @@ def acquire(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
 def release(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
     holder = params["holder"]
     if not os.path.isdir(os.path.dirname(path)):
-        return as_result(None, path, holder, None, "nobody holds the lock")
+        return as_result(None, path, holder, None, "no run holds the lock")
     with cluster_locks.exclusive(os.path.dirname(path)):
         current = read_breakable(path, break_lock=params["break_lock"])
         action, reason = cluster_locks.decide_release(current, holder, break_lock=params["break_lock"])
@@ -195,7 +195,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     path = params["path"] or os.path.join(params["state_dir"], params["cluster_name"], "lock.json")
     if not params["holder"]:
-        raise ClusterError("nobody said who wants the lock", remedy="Call gb10.cluster.cluster_lock by its full name, its action plugin sets the holder.")
+        raise ClusterError("holder is missing", remedy="Call gb10.cluster.cluster_lock by its full name: its action plugin sets the holder.")
     if module.check_mode:
         return preview(params, path)
     try:

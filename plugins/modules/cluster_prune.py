@@ -21,7 +21,7 @@ description:
     run stay, whatever their age.
   - A note on what an image holds may go when the image is gone.
   - Models, secrets, states and named volumes are never looked at. A file of another name among the logs is listed in RV(left), and stays.
-  - When it removes, everything is read anew just before. What cannot be removed does not keep the others, and the module fails at the end.
+  - When it removes, everything is read again just before. What cannot be removed does not keep the others, and the module fails at the end.
   - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started.
 requirements:
   - With O(remove=true), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).

@@ -12,7 +12,7 @@ version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Asks an image's own Python for its version, its packages and the programs that a cluster needs. A tag tells nothing reliable about them.
-  - For that, it starts a labelled throw-away container without network once for each image, and removes it. The answer is kept below
+  - For that, it starts a labeled throw-away container without network once for each image, and removes it. The answer is kept below
     O(state_dir) by the image's id.
   - Images that were built on every node have different ids. They hold the same when RV(contract.packages_digest), RV(contract.python) and RV(base) are equal.
   - It does all this in check mode, too, since a check that does not know the image can predict nothing. It never reports a change.
@@ -179,7 +179,7 @@ def ask(api: EngineApi, image_id: str, reference: str, probe: str, timeout: floa
         return parse_answer(result.stdout)
     except ValueError as error:
         raise UnknownState(
-            f"image {reference} does not tell what it holds: python3 ended with status {result.rc} and {error}",
+            f"image {reference} does not report what it holds: python3 ended with status {result.rc} and {error}",
             remedy=remedy,
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],

@@ -173,7 +173,7 @@ Params = dict[str, t.Any]
 
 
 def running_containers(params: Params) -> list[str]:
-    """Return the names of our containers that run. Raises :class:`ClusterError` when the Docker engine does not tell."""
+    """Return the names of our containers that run. Raises :class:`ClusterError` when the Docker engine does not say."""
     entries = EngineApi(params["docker_socket"], params["docker_timeout"]).containers({LABEL_OWNER: OWNER}, all=False)
     return sorted((entry.get("Names") or [entry.get("Id", "")])[0].lstrip("/") for entry in entries)
 
@@ -182,11 +182,11 @@ def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> lis
     """Return what speaks against a baseline now."""
     found = []
     if uptime > params["max_uptime"]:
-        found.append(f"the boot was {uptime} s ago, needed is {params['max_uptime']} s or less")
+        found.append(f"the boot was {uptime} s ago, expected {params['max_uptime']} s or less")
     try:
         names = running_containers(params)
     except ClusterError as error:
-        found.append(f"nobody tells whether a container of this collection runs: {error}")
+        found.append(f"it is unknown whether a container of this collection runs: {error}")
     else:
         if names:
             found.append(f"containers of this collection run: {', '.join(names)}")
@@ -215,7 +215,7 @@ def watch(params: Params) -> tuple[dict[str, int], list[int]]:
 
 
 def take(params: Params, boot: str) -> dict[str, t.Any]:
-    """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not tell what it needs."""
+    """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not report what it needs."""
     gpus = driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"])
     uptime = accounting.uptime(params["roots"]["proc_root"])
     doubts = objections(params, uptime, gpus)
@@ -237,7 +237,7 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
     processes = zombies.listed(gpus)
     table = accounting.account(meminfo, zombies.sum_mib(processes), zombies.unified(gpus), None)
     if table["unexplained_mb"] is None:
-        raise UnknownState("no baseline: the driver does not tell what its processes hold", remedy="Stop the GPU processes.", reason="figures missing")
+        raise UnknownState("no baseline: the driver does not report what its processes hold", remedy="Stop the GPU processes.", reason="figures missing")
     return {
         "schema": accounting.BASELINE_SCHEMA,
         "boot_id": boot,
@@ -262,7 +262,7 @@ def told(content: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
 def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t.Any]]:
     """Return (the baseline of this boot, None when there is none, what the diff shows of any that is there).
 
-    One that cannot be read as such counts as none: it is only good for being written anew. One that may not be read stops.
+    One that cannot be read as such counts as none: it is only good for being rewritten. One that may not be read stops.
     """
     try:
         found = accounting.read_baseline(path)
@@ -277,7 +277,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     for name, least in LEAST.items():
         if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
+            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
     path = accounting.baseline_path(params["state_dir"])
     boot = accounting.boot_id(params["roots"]["proc_root"])
     current, before = existing(path, boot)

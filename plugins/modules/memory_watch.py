@@ -142,12 +142,12 @@ def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
 
 
 def enough(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
-    """Say whether as much is available as was noted, less the tolerance."""
+    """Return whether as much is available as was noted, less the tolerance."""
     return noted is not None and samples[-1] >= noted - tolerance_mb
 
 
 def over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
-    """Say whether the rise is over. Memory of which more is owed may come late: as long as it only lies still, nothing is over."""
+    """Return whether the rise is over. Memory of which more is owed may come late: as long as it only lies still, nothing is over."""
     rose = samples[-1] - samples[0] >= settle_mb
     return accounting.settled(samples, settle_mb) and (rose or noted is None)
 
@@ -193,7 +193,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     for name, least in MINIMUM.items():
         if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
+            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
     boot = accounting.boot_id(params["roots"]["proc_root"])
     if params["state"] == "noted":

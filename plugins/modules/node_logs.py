@@ -25,7 +25,7 @@ extends_documentation_fragment:
 options:
   dest:
     description:
-      - Directory on the controller. It is made when it does not exist; files of the same name in it are written anew.
+      - Directory on the controller. It is made when it does not exist; files of the same name in it are rewritten.
     type: path
     required: true
   cluster_name:
@@ -287,7 +287,7 @@ class Collector:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     if not LEAST_BYTES <= params["max_bytes"] <= MOST_BYTES:
-        raise ClusterError(f"max_bytes is {params['max_bytes']}; needed is {LEAST_BYTES} to {MOST_BYTES}", remedy="Correct max_bytes.", reason="input")
+        raise ClusterError(f"max_bytes is {params['max_bytes']}; expected {LEAST_BYTES} to {MOST_BYTES}", remedy="Correct max_bytes.", reason="input")
     collector = Collector(params, _redact.known_secrets(os.path.join(params["secrets_dir"], params["cluster_name"])))
     for part in (collector.engine, collector.containers, collector.kernel, collector.memory):
         part()

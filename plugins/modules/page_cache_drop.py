@@ -206,11 +206,11 @@ files:
       description: How many MiB of them lie in the page cache now.
       type: int
     dirty_mb:
-      description: How many of those MiB are not written yet. 0 on kernels before 6.5, which do not tell.
+      description: How many of those MiB are not written yet. 0 on kernels before 6.5, which do not say.
       type: int
     unmeasured_mb:
       description:
-        - Size in MiB of the files of which the kernel does not tell this user what is cached. It tells root, a file's owner, and who may write to it.
+        - Size in MiB of the files of which the kernel does not report this user what is cached. It tells root, a file's owner, and who may write to it.
         - They are predicted to be cached as far as the machine's reclaimable cache allows, and are given back all the same.
       type: int
     unreadable:
@@ -311,7 +311,7 @@ def plan(predicted_mb: int, params: Params) -> tuple[list[str], str]:
 def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int) -> int:
     """Return how many MiB the surveyed files are predicted to give back.
 
-    What the kernel does not tell is taken to be cached whole, as far as the machine's ``reclaimable_mb`` allows.
+    What the kernel does not report is taken to be cached whole, as far as the machine's ``reclaimable_mb`` allows.
     """
     measured = survey["cached"] - (0 if sync else survey["dirty"])
     return max(measured, 0) // MIB + min(survey["unmeasured"] // MIB, reclaimable_mb)

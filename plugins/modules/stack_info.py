@@ -786,7 +786,7 @@ def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -
     params = module.params
     for name, least, most in (("sample_s", 0.0, MOST_SAMPLE_S), ("probe_timeout", 0.1, MOST_SAMPLE_S), ("tool_timeout", 1, 600)):
         if not least <= params[name] <= most:
-            raise ClusterError(f"{name} is {params[name]:g}, needed is {least:g} to {most:g}", remedy=f"Set {name} to a value within these.")
+            raise ClusterError(f"{name} is {params[name]:g}, expected {least:g} to {most:g}", remedy=f"Set {name} to a value within these.")
     look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]))
     result = look.run(sleep)
     errors = look.sections.errors

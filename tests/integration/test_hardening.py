@@ -200,7 +200,7 @@ def test_log_directory_full(lab: Lab, no_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", LOGS)
     try:
         played = lab.play()
-        fault.answered(played, f"{LOGS}/engine takes not the engine's log: No space left on device", "free are", "gb10_log_dir", where=HEAD)
+        fault.answered(played, f"{LOGS}/engine does not accept the engine's log: No space left on device", "are free", "gb10_log_dir", where=HEAD)
         fault.left(stopped=BOTH)
     finally:
         # What is unmounted lazily goes with the container that still has it.

@@ -327,7 +327,7 @@ CASES = [
     ("values", "gb10_build_ca_file can't be evaluated: 'no_such_thing' is undefined", "correct the expression in gb10_build_ca_file"),
     ("values", "gb10_serve_arguments can't be evaluated: division by zero", "correct the expression in gb10_serve_arguments"),
     ("arguments", "gb10_ray_port and gb10_api_port are both 8000.", "choose another for one of them"),
-    ("arguments", "gb10_ray_port_range: 20100-20110 has 11 ports; needed are 50 or more", "Give a longer range, for example 20100-20299."),
+    ("arguments", "gb10_ray_port_range: 20100-20110 has 11 ports; expected 50 or more", "Give a longer range, for example 20100-20299."),
     ("arguments", "gb10_serve_arguments.api_key: is set by the collection", "correct gb10_serve_arguments"),
     ("arguments", "is no name of an argument; write it like max_model_len", "correct gb10_serve_arguments"),
     ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into gb10_hf_token"),

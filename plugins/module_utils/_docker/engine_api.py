@@ -92,7 +92,7 @@ def negotiated_version(version: dict[str, t.Any]) -> str:
         raise UnknownState("the Docker engine does not say which API version it speaks", raw=str(version)[:2000]) from None
     if newest < OLDEST_API:
         raise ClusterError(
-            f"the Docker engine speaks API {version['ApiVersion']}; needed is {_dotted(OLDEST_API)} or newer",
+            f"the Docker engine speaks API {version['ApiVersion']}; expected {_dotted(OLDEST_API)} or newer",
             remedy="Install Docker Engine 20.10 or newer.",
         )
     return _dotted(max(OLDEST_API, oldest))

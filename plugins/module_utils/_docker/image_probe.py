@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 
-#: Stands before the JSON, so that what else the image prints does no harm.
+#: Stands before the JSON, so that other output of the image does no harm.
 MARK = "gb10-image-contract:"
 
 #: Name → the distributions that may carry it; builds for other hardware have other names.

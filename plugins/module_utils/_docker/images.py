@@ -25,7 +25,7 @@ def summary(name: str, answer: dict[str, t.Any]) -> dict[str, t.Any]:
             "labels": (answer.get("Config") or {}).get("Labels") or {},
         }
     except (AttributeError, KeyError, TypeError) as error:
-        raise UnknownState(f"the Docker engine does not tell {error} of image {name}", raw=str(answer)[:2000]) from error
+        raise UnknownState(f"the Docker engine does not report {error} of image {name}", raw=str(answer)[:2000]) from error
 
 
 def images(api: EngineApi, names: t.Iterable[str]) -> dict[str, dict[str, t.Any] | None]:

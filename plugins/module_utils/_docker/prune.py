@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a cluster's leavings on a node nobody needs any more. This module util is PRIVATE to the collection.
+"""Which leftovers of a cluster on a node are no longer needed. This module util is PRIVATE to the collection.
 
 Everything here decides on what was read and touches nothing. When in doubt, a thing is not ours and stays.
 """
@@ -24,17 +24,17 @@ LABEL_RECIPE = "io.gb10.recipe"
 #: The id of the image that it was built on.
 LABEL_BASE = "io.gb10.base"
 
-#: What Docker calls a container that has ended or never began. One that restarts or is paused still holds something.
+#: Docker's states of a container that has ended or never started. One that restarts or is paused still holds something.
 STOPPED = ("exited", "created", "dead")
 
-#: Role of the containers that image_contract_info starts for a moment. They belong to no cluster.
+#: Role of the short-lived containers that image_contract_info starts. They belong to no cluster.
 PROBE = "probe"
-#: Seconds after which what asking an image left is left over: whoever asks clears it away within its own time limit.
+#: Seconds after which the files and containers of an image probe are leftovers: a live probe removes them within its own time limit.
 PROBE_AGE = 3600
 
 SECONDS_PER_DAY = 86400
 
-#: The image role's recipe ends with its label. An image whose newest layer is something else was built on ours by somebody.
+#: The image role's recipe ends with its label. An image whose newest layer is something else was built by a user on one of ours.
 _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.recipe=")
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
@@ -63,7 +63,7 @@ class Candidate:
     why: str
 
     def view(self) -> dict[str, t.Any]:
-        """Return it as the module's result tells it."""
+        """Return it as an entry of the module's result."""
         return {"kind": self.kind, "name": self.name, "age_seconds": self.age, "size_bytes": self.size, "why": self.why}
 
 
@@ -76,7 +76,7 @@ class Left(t.NamedTuple):
 
 
 class Judged(t.NamedTuple):
-    """What may go, and what was looked at and stays although it might seem to be ours."""
+    """What may be removed, and what stays although it might seem to be ours."""
 
     candidates: list[Candidate]
     left: list[Left]
@@ -86,12 +86,12 @@ def seconds_of(timestamp: str) -> float:
     """Return Docker's time in seconds since 1970. Raises :class:`UnknownState` when it is none."""
     match = _TIME.match(timestamp)
     if not match:
-        raise UnknownState(f"Docker tells a time that cannot be read: {timestamp!r}", raw=timestamp)
+        raise UnknownState(f"Docker reports a time that cannot be read: {timestamp!r}", raw=timestamp)
     return datetime.datetime.fromisoformat(match["seconds"] + match["zone"].replace("Z", "+00:00")).timestamp()
 
 
 def age_of(then: float, now: float) -> int:
-    """Return the whole seconds since ``then``; 0 when a clock was set back meanwhile."""
+    """Return the whole seconds since ``then``; 0 when the clock was set back since."""
     return max(0, int(now - then))
 
 
@@ -140,7 +140,7 @@ def references(image: dict[str, t.Any]) -> list[str]:
 
 
 def built_by_us(history: list[dict[str, t.Any]]) -> bool:
-    """Say whether an image's newest layer is the last step of our recipe: labels alone are inherited by what others build on it."""
+    """Return whether an image's newest layer is the last step of our recipe: labels alone are inherited by what others build on it."""
     return bool(history) and bool(_LAST_STEP.search(history[0].get("CreatedBy") or ""))
 
 
@@ -165,7 +165,7 @@ def images(
         tags, age = references(image), age_of(image["Created"], now)
         name = ", ".join(tags) or image["Id"][:19]
         if not built_by_us(histories[image["Id"]]):
-            left.append(Left("image", name, "built on one of ours by somebody"))
+            left.append(Left("image", name, "built by a user on one of ours"))
         elif image["Id"] not in used and not kept & {*tags, *(image.get("RepoDigests") or []), image["Id"]}:
             why = "its name went to a newer build" if not tags else f"unused, built more than {days} days ago"
             if not tags or age >= days * SECONDS_PER_DAY:
@@ -179,7 +179,7 @@ def images(
 
 
 def files_below(root: str) -> list[tuple[str, os.stat_result]]:
-    """Return (relative path, status) of all that lies below a directory and is no directory; links are not followed.
+    """Return (relative path, status) of every file below a directory, which includes links; links are not followed.
 
     An absent directory holds nothing. Raises :class:`UnknownState` when one cannot be read.
     """
@@ -195,7 +195,7 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
             try:
                 found.append((os.path.relpath(path, root), os.lstat(path)))
             except FileNotFoundError:
-                continue  # gone meanwhile
+                continue  # gone by now
     return found
 
 

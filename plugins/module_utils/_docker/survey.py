@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node's Docker engine is, how it gives GPUs to containers, and what runs in it that is not ours. This module util is PRIVATE to the collection.
+"""A node's Docker engine: its version and settings, how it gives GPUs to containers, and which foreign containers it has. This module util is PRIVATE to the collection.
 
 A GPU reaches a container in three ways: through NVIDIA's container runtime, which the engine must know by name; through the Container Device
 Interface (CDI): files of specification in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty where it is off); or, for
@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import fail
 
-#: What is known about the engine when it does not answer.
+#: The result for an engine that does not answer.
 NO_ENGINE: dict[str, t.Any] = {
     "reachable": False,
     "version": None,
@@ -92,7 +92,7 @@ def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any
             "warnings": [str(line) for line in info.get("Warnings") or []],
         }
     except (AttributeError, KeyError, TypeError) as error:
-        raise UnknownState(f"the Docker engine does not tell {error}", raw=str({"version": version, "info": info})[:2000]) from error
+        raise UnknownState(f"the Docker engine does not report {error}", raw=str({"version": version, "info": info})[:2000]) from error
 
 
 def discovered(info: dict[str, t.Any]) -> list[str]:
@@ -125,7 +125,7 @@ def parse_cdi(text: str) -> list[str]:
 
 def _word(value: t.Any) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{value!r} is no name")
+        raise TypeError(f"{value!r} is not a name")
     return value
 
 
@@ -177,10 +177,10 @@ def cdi_devices(directories: t.Iterable[str], etc_root: str, section: Section = 
     """
     found: set[str] = set()
     for directory in directories:
-        place = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
-        for name in section(functools.partial(names, place), []):
+        path = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
+        for name in section(functools.partial(names, path), []):
             if name.endswith((".json", ".yaml", ".yml")):
-                found.update(section(functools.partial(_spec_devices, os.path.join(place, name)), []))
+                found.update(section(functools.partial(_spec_devices, os.path.join(path, name)), []))
     return sorted(found)
 
 
@@ -190,7 +190,7 @@ def _spec_devices(path: str) -> list[str]:
     try:
         return parse_cdi(text)
     except UnknownState as error:
-        raise UnknownState(f"{path}: {error}", remedy="Write it anew: nvidia-ctk cdi generate", **error.details) from error
+        raise UnknownState(f"{path}: {error}", remedy="Write it again: nvidia-ctk cdi generate", **error.details) from error
 
 
 def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool) -> str:
@@ -211,7 +211,7 @@ def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, sectio
 
 
 def entries_of(answer: t.Any) -> list[dict[str, t.Any]]:
-    """Return the engine's list of containers as it is. Raises :class:`UnknownState` when it is no such list."""
+    """Return the engine's list of containers unchanged. Raises :class:`UnknownState` for anything else."""
 
     def is_entry(entry: t.Any) -> bool:
         return (
@@ -228,7 +228,7 @@ def entries_of(answer: t.Any) -> list[dict[str, t.Any]]:
 
 
 def is_ours(entry: dict[str, t.Any]) -> bool:
-    """Tell whether a container of the engine's list is one of this collection's, of any cluster."""
+    """Return whether a container of the engine's list is one of this collection's, of any cluster."""
     return (entry.get("Labels") or {}).get(LABEL_OWNER) == OWNER
 
 
@@ -259,7 +259,7 @@ def container_name(container_id: str, entries: t.Iterable[dict[str, t.Any]]) -> 
 
 
 def uses_gpu(details: dict[str, t.Any]) -> bool:
-    """Tell whether a container was given an NVIDIA GPU, from what ``GET /containers/ID/json`` says.
+    """Return whether a container was given an NVIDIA GPU, from what ``GET /containers/ID/json`` says.
 
     It asks for one (``--gpus``, ``--device nvidia.com/gpu=…``), it got a device file of one, or it runs in NVIDIA's runtime with a value of
     ``NVIDIA_VISIBLE_DEVICES`` that gives devices: where that runtime is the default, every container runs in it.
@@ -292,9 +292,9 @@ def published(entry: dict[str, t.Any]) -> list[dict[str, t.Any]]:
 
 
 def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t.Mapping[str, list[int]]) -> dict[str, t.Any]:
-    """Return a container that is not ours in our words. Raises :class:`UnknownState` when the engine describes it in another shape.
+    """Return the entry of a foreign container. Raises :class:`UnknownState` when the engine describes it in another shape.
 
-    ``details`` is the engine's full answer about it; without one, what only that tells is None. Of its environment only names are told.
+    ``details`` is the engine's full answer about it; without one, what only that contains is None. Of its environment only names are returned.
     """
     try:
         created = datetime.datetime.fromtimestamp(int(entry["Created"]), datetime.timezone.utc)
@@ -320,8 +320,8 @@ def foreign(
 ) -> list[dict[str, t.Any]]:
     """Return the section ``foreign_containers`` of ``node_info``: the containers that are not ours, by name.
 
-    ``inspect`` asks the engine about one, ``pids`` are the processes by container id. One that goes meanwhile is left out. What the engine does
-    not tell, or tells in a shape that cannot be read, is noted by ``section``; an engine that does not answer is not asked again.
+    ``inspect`` asks the engine about one, ``pids`` are the processes by container id. One that ends in between is left out. What the engine does
+    not report, or reports in a shape that cannot be read, is noted by ``section``; an engine that does not answer is not asked again.
     """
     found: list[dict[str, t.Any]] = []
     silent = False

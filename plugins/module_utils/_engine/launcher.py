@@ -197,7 +197,7 @@ def check_room(directory: str, needed: int, what: str) -> None:
     with contextlib.suppress(OSError):
         os.remove(path)
     if problem:
-        raise CannotStart(f"{directory} takes not {what}: {problem}; needed are {needed} bytes, free are {free_bytes(directory)}")
+        raise CannotStart(f"{directory} does not accept {what}: {problem}; needs {needed} bytes, {free_bytes(directory)} are free")
 
 
 def log_room(log_max_bytes: int) -> int:

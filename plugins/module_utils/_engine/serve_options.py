@@ -73,7 +73,7 @@ def check(params: dict[str, t.Any]) -> None:
             raise ClusterError("the option command is empty", remedy="Leave it out for: [vllm, serve]")
     for name, least in MINIMUM.items():
         if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more")
+            raise ClusterError(f"{name} is {params[name]}, expected {least} or more")
     check_address("fabric_address", params["fabric_address"])
     if params["state"] == "started" and params["executor"] == "native":
         check_place(params)
@@ -84,7 +84,7 @@ def check_address(name: str, value: str | None) -> None:
     try:
         ipaddress.ip_address(value or "0.0.0.0")
     except ValueError as error:
-        raise ClusterError(f"{name} is {value}, needed is an IP address", remedy=f"Correct {name}, or leave it out.") from error
+        raise ClusterError(f"{name} is {value}, expected an IP address", remedy=f"Correct {name}, or leave it out.") from error
 
 
 def check_place(params: dict[str, t.Any]) -> None:
@@ -96,7 +96,7 @@ def check_place(params: dict[str, t.Any]) -> None:
             remedy="The head has node_rank 0 and its address is the master_address; the workers count from 1.",
         )
     if not 0 <= rank < count:
-        raise ClusterError(f"node_rank is {rank}, needed is 0 to {count - 1}", remedy="Correct node_rank, or node_count.")
+        raise ClusterError(f"node_rank is {rank}, expected 0 to {count - 1}", remedy="Correct node_rank, or node_count.")
     if (rank == 0) != (params["node_role"] == "head"):
         raise ClusterError(f"a {params['node_role']} cannot have node_rank {rank}", remedy="The head has node_rank 0, the workers count from 1.")
     backend = params["arguments"].get("distributed_executor_backend", params["arguments"].get("distributed-executor-backend"))

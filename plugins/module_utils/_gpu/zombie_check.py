@@ -431,7 +431,7 @@ def account(params: Params, found: zombies.Look, containers: Containers, ended: 
         suspicious = table["unified"] and table["unexplained_mb"] is not None and table["unexplained_mb"] >= params["leak_threshold_mb"]
         managed = containers.running() if suspicious else 0
         leak, doubts = accounting.judge_leak(
-            table, params["leak_threshold_mb"], accounting.Circumstances(managed, compute, movement, no_baseline)
+            table, params["leak_threshold_mb"], accounting.Conditions(managed, compute, movement, no_baseline)
         )
         return {**table, "threshold_mb": params["leak_threshold_mb"], "leak": leak, "doubts": doubts}
 
@@ -524,7 +524,7 @@ def check(params: Params, check_mode: bool, readers: Readers | None = None) -> d
     """
     for name, least in LEAST.items():
         if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, needed is {least} or more", remedy=f"Correct {name}.", reason="input")
+            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
     node = platform.node()
     seen = namespace(params)
     try:

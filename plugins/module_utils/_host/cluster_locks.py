@@ -4,7 +4,7 @@
 
 """The one lock a cluster has while a run works on it. This module util is PRIVATE to the collection.
 
-A lock is a record of who works here, not a state of the machine: taking and giving it back changes nothing that a user asked for.
+A lock is a record of who works here, not a state of the machine: taking and releasing it changes nothing that a user asked for.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 
 SCHEMA = 1
 
-#: The reason of the error for a lock that is there and cannot be made sense of.
+#: The reason of the error for a lock that exists but cannot be parsed.
 NOT_UNDERSTOOD = "lock not understood"
 
-#: The fields of a holder that tell one run from another. The others are for people.
+#: The fields of a holder that distinguish one run from another. The others are for people.
 IDENTITY = ("user", "machine", "boot_id", "pid_namespace", "pid", "pid_start")
 
 
 @dataclasses.dataclass(frozen=True)
 class Lock:
-    """A lock as it lies on the node; ``age`` is in seconds by the node's own clock."""
+    """A lock as recorded on the node; ``age`` is in seconds by the node's own clock."""
 
     id: str
     holder: dict[str, t.Any]
@@ -40,7 +40,7 @@ class Lock:
     age: int
 
     def describe(self) -> str:
-        """Say who holds the lock and since when, for a message."""
+        """Return who holds the lock and since when, for a message."""
         holder = self.holder
         who = f"{holder.get('user', '?')}@{holder.get('hostname', '?')}, process {holder.get('pid', '?')}"
         play = f", play {holder['play']!r}" if holder.get("play") else ""
@@ -60,14 +60,14 @@ def dump(holder: dict[str, t.Any], now: datetime.datetime) -> str:
 
 
 def parse(text: str, path: str, age: int) -> Lock:
-    """Return the lock that a text describes. Raises :class:`UnknownState` when it describes none."""
+    """Return the lock that a text describes. Raises :class:`UnknownState` for anything else."""
     try:
         record = json.loads(text)
         return Lock(id=str(record["id"]), holder=dict(record["holder"]), acquired_at=str(record["acquired_at"]), age=age)
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownState(
-            f"{path} is no lock that can be read, so nobody can tell who works here",
-            remedy=f"Look at {path}. When nobody works on this cluster: -e gb10_break_lock=true",
+            f"{path} cannot be read as a lock, so it is unknown who works here",
+            remedy=f"Look at {path}. When no other run works on this cluster: -e gb10_break_lock=true",
             reason=NOT_UNDERSTOOD,
             raw=text[:2000],
         ) from error
@@ -88,18 +88,18 @@ def read(path: str) -> Lock | None:
 def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock: bool, only_id: str | None) -> tuple[str | None, str]:
     """Return (action, reason) for a run that wants the lock: ``take``, ``take over``, or None when it holds it already.
 
-    ``break_lock`` allows to take another run's lock over; ``only_id`` restricts that to the lock of this id, so that a lock
-    that changed hands meanwhile is respected. Raises :class:`ClusterError` when another run holds it.
+    ``break_lock`` allows taking over another run's lock; ``only_id`` restricts that to the lock of this id, so that a lock
+    that has changed hands since is respected. Raises :class:`ClusterError` when another run holds it.
     """
     if current is None:
-        return "take", "taken, nobody held it"
+        return "take", "taken, it was free"
     if current.id == holder_id(holder):
         return None, "this run holds the lock already"
     if break_lock and only_id in (None, current.id):
         return "take over", f"taken over from {current.describe()}"
     raise ClusterError(
         f"another run works on this cluster: {current.describe()}",
-        remedy="Wait for it to end. When you made sure that it does not run any more: -e gb10_break_lock=true",
+        remedy="Wait for it to end. When you have made sure that it no longer runs: -e gb10_break_lock=true",
         reason="held by another run",
         lock=dataclasses.asdict(current),
     )
@@ -108,7 +108,7 @@ def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock
 def decide_release(current: Lock | None, holder: dict[str, t.Any], *, break_lock: bool) -> tuple[str | None, str]:
     """Return (action, reason) for a run that is done: ``release``, or None when there is nothing of its own to release."""
     if current is None:
-        return None, "nobody holds the lock"
+        return None, "no run holds the lock"
     if current.id == holder_id(holder) or break_lock:
         return "release", "released"
     return None, f"left alone, another run holds the lock: {current.describe()}"
@@ -116,7 +116,7 @@ def decide_release(current: Lock | None, holder: dict[str, t.Any], *, break_lock
 
 @contextlib.contextmanager
 def exclusive(directory: str) -> t.Iterator[None]:
-    """Keep other runs from reading, deciding and writing at the same moment; held for the blink that this takes.
+    """Keep other runs from reading, deciding and writing at the same moment; held only while this takes place.
 
     Raises :class:`ClusterError` when another run does so right now.
     """

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Variables of engine, Ray, NCCL and their kin that a node sets for everybody. This module util is PRIVATE to the collection.
+"""Variables of the engine, Ray, NCCL and related libraries that a node sets for every process. This module util is PRIVATE to the collection.
 
-A variable in ``/etc/environment``, in a unit of systemd or in a login script reaches processes whose starter never heard of it. Reported
-by seed 000: engine variables left in ``/etc/environment`` changed what a later start did.
+A variable in ``/etc/environment``, in a unit of systemd or in a login script reaches processes whose starter does not know of it. An owner of
+two Sparks reported that engine variables left in ``/etc/environment`` changed what a later start did.
 
 Read are ``/etc/environment`` (the form of pam_env(8)), ``environment.d``, ``profile``, ``profile.d`` and the shells' own files, and of
 systemd what an administrator can set: ``DefaultEnvironment=`` of ``system.conf`` and ``user.conf`` with their drop-ins, ``Environment=`` and
@@ -30,10 +30,10 @@ ENGINE_NAME = re.compile(
     r"|PYTORCH|TRITON|SAFETENSORS|SGLANG|TRTLLM)_\w+|MASTER_ADDR|MASTER_PORT|MN_IF_NAME|WORLD_SIZE|RANK|LOCAL_RANK|PYTHONHASHSEED|OMP_NUM_THREADS)$"
 )
 
-#: A larger file is no list of variables.
+#: A larger file is not a list of variables.
 FILE_LIMIT = 1024 * 1024
 
-#: Login scripts beside those in ``profile.d``: file below the root, and what to call it.
+#: Login scripts in addition to those in ``profile.d``: file below the root.
 SHELL_FILES = ("profile", "bash.bashrc", "zsh/zshenv", "zsh/zprofile", "zshenv")
 
 _SYSTEMD_CONFIGS = ("system", "user")
@@ -47,7 +47,7 @@ Pair = t.Tuple[str, str]
 
 
 def is_engine_name(name: str) -> bool:
-    """Tell whether a variable is one of those that change what an engine or its libraries do."""
+    """Return whether a variable is one of those that change what an engine or its libraries do."""
     return bool(ENGINE_NAME.match(name))
 
 
@@ -55,7 +55,7 @@ def parse_pam(text: str) -> list[Pair]:
     """Return the variables of an ``/etc/environment`` text, in order.
 
     As pam_env(8) reads it: one ``NAME=VALUE`` a line, an ``export`` before it and quotes around the value are taken off, what follows a
-    ``#`` is a comment, and lines of another shape are passed over.
+    ``#`` is a comment, and lines of another shape are skipped.
     """
     found = []
     for line in text.splitlines():
@@ -96,7 +96,7 @@ def words(text: str) -> list[str]:
             word = word if word is not None else []
             word.append(next(signs, "") if sign == "\\" else sign)
     if quote:
-        # Not a word of the text: it may be a secret, and nothing tells where one begins.
+        # Show nothing of the text: it may hold a secret anywhere.
         raise UnknownState("a quote is not closed")
     return found + (["".join(word)] if word is not None else [])
 
@@ -128,7 +128,7 @@ def parse_unit(text: str, keys: t.Collection[str]) -> list[Pair]:
 
 
 def pairs(value: str) -> list[Pair]:
-    """Return the variables of a value of ``Environment=``. Words that are no assignment are passed over, as systemd does with a warning."""
+    """Return the variables of a value of ``Environment=``. Words that are not assignments are skipped, as systemd does with a warning."""
     found = []
     for word in words(value):
         name, equals, content = word.partition("=")
@@ -138,7 +138,7 @@ def pairs(value: str) -> list[Pair]:
 
 
 def set_by(lines: t.Iterable[Pair]) -> list[Pair]:
-    """Return the variables that the assignments of one file set; an empty one takes back what the file set before (systemd.exec(5))."""
+    """Return the variables that the assignments of one file set; an empty one resets what the file set before (systemd.exec(5))."""
     found: list[Pair] = []
     for _key, value in lines:
         found = found + pairs(value) if value else []
@@ -146,7 +146,7 @@ def set_by(lines: t.Iterable[Pair]) -> list[Pair]:
 
 
 def parse_environment_file(text: str) -> list[Pair]:
-    """Return the variables of an ``EnvironmentFile=`` or ``environment.d`` text: one a line, comments begin a line, quotes around a value go."""
+    """Return the variables of an ``EnvironmentFile=`` or ``environment.d`` text: one a line, comments begin a line, quotes around a value are removed."""
     found = []
     for line in logical_lines(text):
         name, equals, value = re.sub(r"^export\s+", "", line).partition("=")
@@ -156,9 +156,9 @@ def parse_environment_file(text: str) -> list[Pair]:
 
 
 def parse_shell(text: str) -> list[Pair]:
-    """Return the assignments in a shell script that name an engine variable, in order, whether or not the shell would come to them.
+    """Return the assignments in a shell script that name an engine variable, in order, whether or not the shell would execute them.
 
-    A shell script cannot be known without running it; this errs on the side of telling. A value is told as it is written, up to the end of
+    The effect of a shell script is unknown without running it; this errs on the side of reporting. A value is returned as written, up to the end of
     its word, without what it would expand to.
     """
     found = []
@@ -191,7 +191,7 @@ def _shell_word(rest: str) -> str:
 
 
 def read_text(path: str) -> str | None:
-    """Return a file as text, None when it is absent, no plain file (a masked unit is a link to ``/dev/null``) or a link that leads nowhere.
+    """Return a file as text, None when it is absent, not a plain file (a masked unit is a link to ``/dev/null``) or a dangling link.
 
     Raises OSError when it may not be read, :class:`UnknownState` when it is larger than :data:`FILE_LIMIT`.
     """
@@ -208,7 +208,7 @@ def read_text(path: str) -> str | None:
 
 
 class _Reader:
-    """Gathers variables file by file; a file that cannot be read or parsed is noted by ``section``, and the others are read all the same."""
+    """Gathers variables file by file; a file that cannot be read or parsed is noted by ``section``, and the others are still read."""
 
     def __init__(self, root: str, section: Section) -> None:
         self.root = root
@@ -271,10 +271,10 @@ def _variables(path: str, parse: t.Callable[[str], list[Pair]]) -> list[Pair]:
 
 
 def environment(etc_root: str, section: Section = strict) -> list[dict[str, str]]:
-    """Return the section ``environment`` of ``node_info``: the engine's variables that this node sets for everybody, as ``{where, name, value, path}``.
+    """Return the section ``environment`` of ``node_info``: the engine's variables that this node sets for every process, as ``{where, name, value, path}``.
 
     ``where`` is ``/etc/environment``, ``environment.d:FILE``, ``profile.d:FILE``, ``shell:FILE``, ``systemd:UNIT``, ``systemd:system.conf`` or
-    ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not told. ``etc_root`` stands for ``/etc``. Files
+    ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not returned. ``etc_root`` stands for ``/etc``. Files
     that cannot be read or parsed are noted by ``section``. Raises OSError when ``etc_root`` itself cannot be listed.
     """
     os.listdir(etc_root)

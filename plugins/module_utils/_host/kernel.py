@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Se
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: The modules that a node of the cluster lives by.
+#: The modules that a node of the cluster needs.
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "mlx5_core", "mlx5_ib", "ib_uverbs")
 
 #: Parameters that are shown where the module is loaded, as (module, parameter). One field report has CUDA capped at about 62 GB with
@@ -84,7 +84,7 @@ def _index(path: str) -> str | None:
 
 def _bytes(stream: t.BinaryIO, offset: int, size: int, path: str) -> bytes:
     if size > _SECTION_LIMIT:
-        raise UnknownState(f"{path} is no sound kernel module: a section table of {size} bytes")
+        raise UnknownState(f"{path} is not a sound kernel module: a section table of {size} bytes")
     stream.seek(offset)
     found = stream.read(size)
     if len(found) != size:
@@ -93,7 +93,7 @@ def _bytes(stream: t.BinaryIO, offset: int, size: int, path: str) -> bytes:
 
 
 def parse_modinfo_section(section: bytes) -> dict[str, str]:
-    """Return a module's ``.modinfo`` (``name=value``, each ended by a zero byte) by name; of a name that is there twice, the first."""
+    """Return a module's ``.modinfo`` (``name=value``, each ended by a zero byte) by name; of a repeated name, the first."""
     found: dict[str, str] = {}
     for entry in section.split(b"\0"):
         name, equals, value = entry.decode("utf-8", errors="replace").partition("=")
@@ -109,11 +109,11 @@ def read_modinfo(stream: t.BinaryIO, path: str) -> dict[str, str]:
     """
     header = stream.read(64)
     if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
-        raise UnknownState(f"{path} is no kernel module of this kind of machine", raw=header.hex())
+        raise UnknownState(f"{path} is not a kernel module of this kind of machine", raw=header.hex())
     (table,) = struct.unpack_from("<Q", header, 0x28)
     entry_size, count, names_index = struct.unpack_from("<HHH", header, 0x3A)
     if entry_size != 64 or names_index >= count or table > 2**40:
-        raise UnknownState(f"{path} is no sound kernel module", raw=header.hex())
+        raise UnknownState(f"{path} is not a sound kernel module", raw=header.hex())
     raw = _bytes(stream, table, entry_size * count, path)
     sections = [struct.unpack_from("<IIQQQQ", raw, index * entry_size) for index in range(count)]
     wanted = _bytes(stream, sections[names_index][4] % 2**40, sections[names_index][5], path)
@@ -124,7 +124,7 @@ def read_modinfo(stream: t.BinaryIO, path: str) -> dict[str, str]:
 
 
 def parse_modinfo(text: str) -> dict[str, str]:
-    """Return what ``modinfo FILE`` printed, by name; of a name that is there twice, the first. Raises :class:`UnknownState` when that is nothing."""
+    """Return what ``modinfo FILE`` printed, by name; of a repeated name, the first. Raises :class:`UnknownState` for anything else."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _MODINFO_LINE.match(line)
@@ -152,7 +152,7 @@ def modinfo(path: str, tool: str = "modinfo") -> dict[str, str]:
 
 
 def version_of(version: str | None, srcversion: str | None, release: str) -> str:
-    """Return by what a module is told from another build of it.
+    """Return what distinguishes a module from another build of it.
 
     Its own version where it has one; else the checksum of its sources; else the kernel it was built for: modules of the kernel's own
     tree, such as today's mlx5_core, carry no version.
@@ -233,7 +233,7 @@ def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> st
     try:
         return optional_text(os.path.join(sysfs_root, "module", module, "parameters", parameter))
     except PermissionError:
-        # nvidia_drm's are root's alone (mode 0400). What the command line sets, nothing else has changed: modprobe.d comes before it.
+        # Only root may read nvidia_drm's (mode 0400). A value on the command line is the effective one: it comes after modprobe.d.
         value = (command_line_parameter(cmdline, module, parameter) or "").lower()
         if value in _TRUE or value in _FALSE:
             return "Y" if value in _TRUE else "N"
@@ -244,7 +244,7 @@ def uptime(text: str) -> float:
     """Return the seconds since boot of a ``/proc/uptime`` text. Raises :class:`UnknownState` for another shape."""
     match = re.match(r"^([0-9]{1,12}\.[0-9]{1,6}) [0-9.]+$", text)
     if not match:
-        raise UnknownState(f"the kernel tells its uptime in a shape that cannot be read: {text[:80]!r}", raw=text[:2000])
+        raise UnknownState(f"the kernel shows its uptime in a shape that cannot be read: {text[:80]!r}", raw=text[:2000])
     return float(match[1])
 
 
@@ -256,10 +256,10 @@ def kernel(
     section: Section = strict,
     modinfo_tool: str = "modinfo",
 ) -> dict[str, t.Any]:
-    """Return the section ``kernel`` of ``node_info``, without ``clock``, which is :func:`_clock.clock`.
+    """Return the section ``kernel`` of ``node_info``, without ``clock``, which is :func:`timekeeping.clock`.
 
     ``release``, ``arch``, ``boot_id``, ``cmdline``, ``uptime_s``; ``modules``: for each of :data:`MODULES` that is loaded or installed,
-    its versions as :func:`version_of` tells them, None for "not"; ``next_boot``; ``parameters``: those of :data:`PARAMETERS` whose module
+    its versions as by :func:`version_of`, None for "not"; ``next_boot``; ``parameters``: those of :data:`PARAMETERS` whose module
     is loaded. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``section``.
     """
     release = required_text(os.path.join(proc_root, "sys", "kernel", "osrelease"))

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Limits that decide over RDMA and over who dies first when memory ends. This module util is PRIVATE to the collection.
+"""Limits that decide over RDMA and over which process is killed first when memory runs out. This module util is PRIVATE to the collection.
 
 Memory that an RDMA card writes to must be locked. A container without a limit of its own inherits that of the daemon that starts it, and
-the host's ``limits.conf`` does not concern daemons (reported by seed 004 and in NVIDIA's NIM guide). When memory ends, a node whose sshd is
-not protected answers pings and no logins (reported by seed 004).
+the host's ``limits.conf`` does not apply to daemons (reported by an owner of two Sparks and in NVIDIA's NIM guide). When memory runs out, a
+node whose sshd is not protected answers pings but no logins (reported by the same owner).
 
 earlyoom, by its manual and source: it acts once available memory is at most its memory threshold AND free swap at most its swap threshold.
 Free swap counts as 0 % where there is no swap. On a GB10 the memory that CUDA holds is never swapped, so with swap and a low swap threshold it can
-wait for ever: the stock settings are reported inert (TechPreacher's repository, which sets ``-s 100,100``); others run ``-s 80``.
+wait forever: the stock settings are reported inert (TechPreacher's repository, which sets ``-s 100,100``); others run ``-s 80``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_bytes
 
-#: How "no limit" is told.
+#: The value for "no limit".
 UNLIMITED = -1
 
 _MEMLOCK = re.compile(r"^Max locked memory +(?P<soft>unlimited|\d+) +(?P<hard>unlimited|\d+) +bytes *$", re.MULTILINE)
@@ -38,12 +38,12 @@ _EARLYOOM_SHORT = "m:s:M:S:kinN:P:gdvr:pw:h"
 _EARLYOOM_LONG = ["prefer=", "avoid=", "ignore=", "dryrun", "sort-by-rss", "syslog", "debug", "ignore-root-user", "help"]
 
 #: From this swap threshold on (percent of swap that is still free) earlyoom acts while less than half of the swap is in use. Whether that much
-#: will be swapped by the time memory ends cannot be told beforehand; below it, it takes more than what lies in ordinary memory now.
+#: will be swapped by the time memory runs out is unknown; below it, more would have to be swapped than is in ordinary memory now.
 PLAUSIBLE_SWAP_PERCENT = 50.0
 
 
 class Thresholds(t.NamedTuple):
-    """What earlyoom was started with, in percent; the smaller of two ways of saying it counts."""
+    """The thresholds of earlyoom's command line, in percent; of two options for one threshold the smaller counts."""
 
     mem_percent: float
     swap_percent: float
@@ -53,11 +53,11 @@ class Thresholds(t.NamedTuple):
 def parse_memlock(text: str) -> int:
     """Return how many bytes a process may lock, from a ``/proc/PID/limits`` text: the soft limit, -1 for none.
 
-    Raises :class:`UnknownState` when it does not tell.
+    Raises :class:`UnknownState` when it is missing.
     """
     match = _MEMLOCK.search(text)
     if not match:
-        raise UnknownState("the kernel does not tell how much memory a process may lock", raw=text[:2000])
+        raise UnknownState("the kernel does not report how much memory a process may lock", raw=text[:2000])
     return UNLIMITED if match["soft"] == "unlimited" else int(match["soft"])
 
 
@@ -73,7 +73,7 @@ def parse_oom_score_adj(text: str) -> int:
 
 
 def daemon(processes: t.Iterable[Process], name: str) -> Process | None:
-    """Return the process of the host with this short name that is nobody's child but the first process's, else the oldest; None when there is none."""
+    """Return the host's process with this short name whose parent is the first process, else the oldest; None when there is none."""
     found = [process for process in processes if process.name == name and not process.container and not process.ended]
     return min(found, key=lambda process: (process.ppid > 1, process.pid), default=None)
 
@@ -107,7 +107,7 @@ def sshd(processes: t.Iterable[Process], proc_root: str) -> dict[str, int | None
 def parse_earlyoom(argv: t.Sequence[str], mem_total_kib: int, swap_total_kib: int) -> Thresholds:
     """Return the thresholds of an earlyoom that was started as ``argv``; of ``PERCENT,KILL_PERCENT`` the first, at which it begins to act.
 
-    ``-M`` and ``-S`` are KiB, turned into percent of all memory and of all swap; of two ways of saying it the lower counts, and ``-S`` nothing without
+    ``-M`` and ``-S`` are KiB, turned into percent of all memory and of all swap; of two options the lower counts, and ``-S`` is ignored without
     swap (earlyoom(1)). Raises :class:`UnknownState` for arguments that this version of the collection does not know.
     """
     given: dict[str, list[float]] = {"m": [], "s": []}
@@ -134,7 +134,7 @@ def parse_earlyoom(argv: t.Sequence[str], mem_total_kib: int, swap_total_kib: in
 def _first_number(text: str) -> float:
     number = text.split(",", 1)[0]
     if not re.fullmatch(r"\d{1,15}(\.\d*)?", number):
-        raise ValueError(f"{text!r} is no threshold")
+        raise ValueError(f"{text!r} is not a threshold")
     return float(number)
 
 
@@ -145,10 +145,10 @@ def _percent(value: float) -> str:
 def judge_earlyoom(thresholds: Thresholds, meminfo: t.Mapping[str, int], swappiness: int | None) -> tuple[bool | None, str]:
     """Return whether earlyoom can take effect with the swap there is, and why.
 
-    None when it cannot be told beforehand. ``meminfo`` is in KiB, ``swappiness`` is vm.swappiness, None when unknown.
+    None when that is not known in advance. ``meminfo`` is in KiB, ``swappiness`` is vm.swappiness, None when unknown.
 
     * True: there is no swap, or the threshold holds with all swap free, or what lies in ordinary memory now would do to reach it.
-    * False: it only pretends to act; or the kernel does not swap before memory has ended (vm.swappiness 0, the kernel's admin-guide
+    * False: it runs with --dryrun; or the kernel does not swap before memory runs out (vm.swappiness 0, the kernel's admin-guide
       sysctl/vm.rst); or more would have to be in swap than there is ordinary memory to put there (anonymous and shared pages, and what is
       swapped already), and less than half of the swap would be free then.
     """
@@ -171,7 +171,7 @@ def judge_earlyoom(thresholds: Thresholds, meminfo: t.Mapping[str, int], swappin
     if total - free >= needed:
         return True, f"enough swap is in use: it acts at {memory} of available memory; {facts}"
     if swappiness == 0:
-        return False, f"vm.swappiness is 0, so the kernel does not swap before memory has ended; {facts}"
+        return False, f"vm.swappiness is 0, so the kernel does not swap before memory runs out; {facts}"
     if needed <= swappable:
         return True, facts
     if thresholds.swap_percent >= PLAUSIBLE_SWAP_PERCENT:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How this node knows what time it is. This module util is PRIVATE to the collection."""
+"""The node's clock and what keeps it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STA_UNSYNC = 0x0040
 STA_NANO = 0x2000
 TIME_ERROR = 5
 
-#: systemd unit → what it is called in the result.
+#: systemd unit → its name in the result.
 UNITS = {
     "chrony.service": "chrony",
     "chronyd.service": "chrony",
@@ -63,7 +63,7 @@ class _Timex(ctypes.Structure):
 
 @dataclasses.dataclass(frozen=True)
 class KernelClock:
-    """What the kernel says: ``state`` is adjtimex's answer, ``offset`` in microseconds, or nanoseconds with STA_NANO in ``status``."""
+    """What the kernel reports: ``state`` is adjtimex's answer, ``offset`` in microseconds, or nanoseconds with STA_NANO in ``status``."""
 
     state: int
     status: int
@@ -82,13 +82,13 @@ def kernel_clock() -> KernelClock:
 
 
 def judge_kernel_clock(clock: KernelClock) -> tuple[bool, float]:
-    """Return whether the kernel counts its clock as synchronised, and by how many milliseconds it is still to be moved forward."""
+    """Return whether the kernel counts its clock as synchronized, and by how many milliseconds it is still to be moved forward."""
     synchronized = clock.state != TIME_ERROR and not clock.status & STA_UNSYNC
     return synchronized, clock.offset / (1_000_000 if clock.status & STA_NANO else 1_000)
 
 
 def parse_tracking(text: str) -> tuple[bool, float]:
-    """Return (synchronised, milliseconds that the clock is still to be moved forward) of a ``chronyc -c tracking`` answer.
+    """Return (synchronized, milliseconds that the clock is still to be moved forward) of a ``chronyc -c tracking`` answer.
 
     The fifth field is the correction that is left, in seconds, positive when the clock is behind; the last one the leap status. Raises
     :class:`UnknownState` for another shape.
@@ -118,7 +118,7 @@ def ask_chrony(tool: str = "chronyc") -> tuple[bool, float]:
 def daemon(proc_root: str, sysfs_root: str) -> str | None:
     """Return which daemon keeps the time, None when none of the known ones runs.
 
-    A unit of systemd runs when its control group holds processes; where systemd has no such groups the processes are looked through.
+    A unit of systemd runs when its control group holds processes; where systemd has no such groups the processes are searched.
     """
     slice_root = os.path.join(sysfs_root, "fs", "cgroup", "system.slice")
     if os.path.isdir(slice_root):
@@ -148,7 +148,7 @@ def clock(
 
     ``source`` is the kernel's clock source (``arch_sys_counter``, ``tsc``). ``offset_ms`` is what is left to be corrected, positive when
     the clock is behind: chrony's own figure where chrony runs, since it steers the kernel's clock without leaving the offset there,
-    else the kernel's. It is the clock's idea of itself: two nodes are compared by the controller. What cannot be read is None and noted
+    else the kernel's. It is the clock's own estimate: the controller compares two nodes. What cannot be read is None and noted
     by ``section``.
     """
     keeper = section(lambda: daemon(proc_root, sysfs_root))

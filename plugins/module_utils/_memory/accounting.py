@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Memory that nobody answers for: the account of a node's memory, its baseline, its samples. This module util is PRIVATE to the collection.
+"""Memory without an owner: the account of a node's memory, its baseline, its samples. This module util is PRIVATE to the collection.
 
-On unified memory a leak of the driver's shows in no process and in no list. It shows as memory that is not available and that nothing
-explains. The formula is this collection's own and uncalibrated: nobody has yet compared it with a known leak on a GB10.
+On unified memory a leak of the driver shows in no process and in no list. It shows as memory that is not available and that nothing
+explains. The formula is this collection's own and uncalibrated: it has not yet been compared with a known leak on a GB10.
 
-Recorded on an H200, whose memory is its own: what a process pins (cuMemHostAlloc) counts as Shmem there, and managed memory that the CPU
-wrote to is in none of the figures, so it is unexplained as long as the process lives. So a leak is proven only while none does.
+Recorded on an H200, which has memory of its own: what a process pins (cuMemHostAlloc) counts as Shmem there, and managed memory that the CPU
+wrote to is in none of the figures, so it is unexplained as long as the process lives. So a leak is proven only while no GPU process lives.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ EXPLAINED = {
     "page_tables_mb": "PageTables",
     "hugetlb_mb": "Hugetlb",
 }
-#: What is told beside it and is no part of the formula: pages of files that are in use, and smaller parts of the kernel's.
-BESIDE = {
+#: Reported in addition and not part of the formula: pages of files that are in use, and smaller figures of the kernel.
+ADDITIONAL = {
     "mapped_mb": "Mapped",
     "mlocked_mb": "Mlocked",
     "percpu_mb": "Percpu",
@@ -47,7 +47,7 @@ FORMULA = (
     "unexplained = (MemTotal - MemAvailable) - (AnonPages + Shmem + SUnreclaim + KernelStack + PageTables + Hugetlb)"
     " - memory of the GPU processes on unified memory - baseline of this boot"
 )
-UNCALIBRATED = "the formula is uncalibrated: nobody has yet compared it with a known leak on a GB10"
+UNCALIBRATED = "the formula is uncalibrated: it has not yet been compared with a known leak on a GB10"
 
 BASELINE_SCHEMA = 1
 #: What a baseline must hold, and as what, to be used.
@@ -79,7 +79,7 @@ def uptime(proc_root: str) -> int:
     except OSError as error:
         raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
     except (IndexError, ValueError, OverflowError):
-        raise UnknownState(f"{path} does not tell the time since boot: {text[:80]!r}", raw=text) from None
+        raise UnknownState(f"{path} does not show the time since boot: {text[:80]!r}", raw=text) from None
 
 
 def available_mb(meminfo: t.Mapping[str, int]) -> int:
@@ -87,12 +87,12 @@ def available_mb(meminfo: t.Mapping[str, int]) -> int:
 
 
 def settled(samples: t.Sequence[int], settle_mb: int) -> bool:
-    """Say whether the last two samples agree."""
+    """Return whether the last two samples agree."""
     return len(samples) > 1 and abs(samples[-1] - samples[-2]) < settle_mb
 
 
 def movement(samples: t.Sequence[int], settle_mb: int) -> str:
-    """Return what samples of the available memory (MiB) tell: ``one sample``, ``settled``, ``rising`` or ``falling``."""
+    """Return how samples of the available memory (MiB) move: ``one sample``, ``settled``, ``rising`` or ``falling``."""
     if len(samples) < 2:
         return "one sample"
     if settled(samples, settle_mb):
@@ -111,11 +111,11 @@ def figures_mb(meminfo: t.Mapping[str, int], names: t.Mapping[str, str]) -> dict
 def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | None, baseline_mb: int | None) -> dict[str, t.Any]:
     """Return the account of a node's memory, in MiB.
 
-    ``meminfo`` is in KiB; ``gpu_mib`` what the living GPU processes hold together, None when the driver does not tell; ``unified`` whether
+    ``meminfo`` is in KiB; ``gpu_mib`` what the living GPU processes hold together, None when the driver does not say; ``unified`` whether
     they hold it in the machine's memory; ``baseline_mb`` what was unexplained when nothing ran, None when that is not known.
 
-    The whole of ``gpu_mib`` is taken off, although a part may also be in a process's own memory and is then counted twice: the result errs
-    towards "no leak", for the other way costs a reboot. ``unexplained_mb`` is None when the driver does not tell what its processes hold.
+    All of ``gpu_mib`` is subtracted, although some of it may also be in a process's own memory and is then counted twice: the result errs
+    towards "no leak", since the other error costs a reboot.``unexplained_mb`` is None when the driver does not report what its processes hold.
     """
     used = meminfo["MemTotal"] - meminfo["MemAvailable"]
     explained = sum(meminfo.get(name, 0) for name in EXPLAINED.values())
@@ -127,7 +127,7 @@ def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | N
         "used_mb": used // MIB,
         "explained": figures_mb(meminfo, EXPLAINED),
         "explained_mb": explained // MIB,
-        "beside": figures_mb(meminfo, BESIDE),
+        "beside": figures_mb(meminfo, ADDITIONAL),
         "unified": unified,
         "gpu_processes_mb": gpu_mib,
         "before_baseline_mb": before,
@@ -138,8 +138,8 @@ def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | N
     }
 
 
-class Circumstances(t.NamedTuple):
-    """What the account is judged under. ``managed`` is the number of our containers that run, None when nobody tells; ``live`` that of living
+class Conditions(t.NamedTuple):
+    """The conditions at the time of the account. ``managed`` is the number of our running containers, None when unknown; ``live`` that of living
     compute processes; ``movement`` as of :func:`movement`; ``baseline`` why there is no baseline, empty when there is one."""
 
     managed: int | None
@@ -148,28 +148,28 @@ class Circumstances(t.NamedTuple):
     baseline: str
 
 
-def judge_leak(table: t.Mapping[str, t.Any], threshold_mb: int, now: Circumstances) -> tuple[str, list[str]]:
-    """Return what the account says about a leak, and the reasons why it says no more.
+def judge_leak(table: t.Mapping[str, t.Any], threshold_mb: int, now: Conditions) -> tuple[str, list[str]]:
+    """Return what the account shows about a leak, and the reasons why it shows no more.
 
     ``none``: less than ``threshold_mb`` is unexplained. ``proven``: more is, nothing of ours and no compute process runs, two samples agree,
     and it is more than when this boot began. ``suspected``: one of the last three is missing. ``not judged``: the account cannot be made, or
-    is no evidence while our own engine may hold memory that the driver does not count.
+    is not evidence while our own engine may hold memory that the driver does not count.
     """
     if table["unified"] is None:
         return "not judged", ["there is no GPU"]
     if not table["unified"]:
         return "not judged", ["the GPU has memory of its own: what it leaks is not missing here"]
     if table["unexplained_mb"] is None:
-        return "not judged", ["the driver does not tell what its processes hold"]
+        return "not judged", ["the driver does not report what its processes hold"]
     if table["unexplained_mb"] < threshold_mb:
         return "none", []
     if now.managed:
-        return "not judged", ["a container of this collection runs: what its processes pin is not told apart"]
+        return "not judged", ["a container of this collection runs: what its processes pin cannot be separated"]
     doubts = []
     if now.managed is None:
-        doubts.append("nobody tells whether a container of this collection runs")
+        doubts.append("it is unknown whether a container of this collection runs")
     if now.live:
-        doubts.append(f"{now.live} GPU process(es) live: what they pin is not told apart")
+        doubts.append(f"{now.live} GPU process(es) live: what they pin cannot be separated")
     if now.movement != "settled":
         doubts.append({"one sample": "only one sample was taken"}.get(now.movement, f"the available memory is {now.movement}"))
     if now.baseline:
@@ -181,30 +181,30 @@ def judge_leak(table: t.Mapping[str, t.Any], threshold_mb: int, now: Circumstanc
 
 
 def baseline_path(state_dir: str) -> str:
-    """Return where the baseline of a node lies: it belongs to the node and to no cluster."""
+    """Return the path of a node's baseline, which belongs to the node and to no cluster."""
     return os.path.join(state_dir, "baseline.json")
 
 
 def _is(value: t.Any, kind: type) -> bool:
-    """Say whether a value of JSON is of a kind; a truth value counts as a number otherwise."""
+    """Return whether a value of JSON is of a kind; a truth value counts as a number otherwise."""
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def parse_baseline(text: str) -> dict[str, t.Any]:
-    """Return a baseline. Raises :class:`UnknownState` with the raw text for anything that is none."""
+    """Return a baseline. Raises :class:`UnknownState` with the raw text for anything else."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnknownState(f"the baseline is no JSON: {error}", raw=text[:2000], reason="baseline broken") from error
+        raise UnknownState(f"the baseline is not JSON: {error}", raw=text[:2000], reason="baseline broken") from error
     if not isinstance(content, dict) or any(not _is(content.get(key), kind) for key, kind in _BASELINE_KEYS.items()):
-        raise UnknownState("the baseline lacks what it must hold", raw=text[:2000], reason="baseline broken")
+        raise UnknownState("the baseline lacks required keys", raw=text[:2000], reason="baseline broken")
     if content["schema"] != BASELINE_SCHEMA:
-        raise UnknownState(f"the baseline has schema {content['schema']}, needed is {BASELINE_SCHEMA}", raw=text[:2000], reason="baseline broken")
+        raise UnknownState(f"the baseline has schema {content['schema']}, expected {BASELINE_SCHEMA}", raw=text[:2000], reason="baseline broken")
     return content
 
 
 def read_baseline(path: str) -> dict[str, t.Any] | None:
-    """Return the baseline in a file, None when there is no file. Raises :class:`UnknownState` when it is none or may not be read."""
+    """Return the baseline in a file, None when there is no file. Raises :class:`UnknownState` when it is not a baseline or may not be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as handle:
             return parse_baseline(handle.read(_BASELINE_LIMIT))
@@ -231,9 +231,9 @@ def baseline_of(path: str, boot: str) -> tuple[dict[str, t.Any] | None, str]:
 
 
 def last_stop(state_dir: str) -> tuple[float | None, int | None]:
-    """Return (seconds since the last engine of ours ended, MiB available before it was started), None for what was not noted.
+    """Return (seconds since the last engine of ours ended, MiB available before it was started), None for what was not recorded.
 
-    A clock that was set back makes the seconds 0. Notes that cannot be read count as none: they only decide whether memory is watched.
+    A clock that was set back makes the seconds 0. Records that cannot be read count as missing: they only decide whether memory is watched.
     """
     latest, noted = None, None
     try:
@@ -255,5 +255,5 @@ def write_baseline(path: str, content: t.Mapping[str, t.Any]) -> None:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         launcher.write_json(path, content)
     except OSError as error:
-        remedy = "Run the task with become: true, or make room there."
+        remedy = "Run the task with become: true, or free space there."
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error

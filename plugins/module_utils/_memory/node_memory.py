@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Se
 
 KIB_PER_MIB = 1024
 
-#: Result key → meminfo name, for the figures that a person wants to see beside each other.
+#: Result key → meminfo name, for the figures that a person wants to see side by side.
 FIGURES = {
     "total_mb": "MemTotal",
     "free_mb": "MemFree",
@@ -70,7 +70,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
         found[match["name"]] = int(match["value"])
     missing = [name for name in _REQUIRED if name not in found]
     if missing:
-        raise UnknownState(f"meminfo does not tell {', '.join(missing)}", raw=text)
+        raise UnknownState(f"meminfo does not report {', '.join(missing)}", raw=text)
     return found
 
 
@@ -90,7 +90,7 @@ def figures(meminfo: dict[str, int]) -> dict[str, int]:
 
 
 def reclaimable_mb(meminfo: dict[str, int], level: int) -> int:
-    """Predict how many MiB a cache drop of ``level`` (1, 2 or 3) gives back; never below 0.
+    """Predict how many MiB a cache drop of ``level`` (1, 2 or 3) frees; never below 0.
 
     Level 1 drops clean pages of files: ``Cached`` and ``Buffers``, less what is counted there and stays. The kernel passes over
     pages that are dirty, under writeback or mapped (``invalidate_mapping_pages``, and ``drop_caches`` in its admin-guide
@@ -153,16 +153,16 @@ def parse_vmstat(text: str) -> dict[str, int]:
 def parse_pressure(text: str) -> dict[str, dict[str, float | int]]:
     """Return a pressure file as ``{some|full: {avg10, avg60, avg300, total_us}}``: percent of the last seconds, and microseconds since boot.
 
-    Raises :class:`UnknownState` for a line of another shape, or when ``some`` is missing. ``full`` is not there for every resource.
+    Raises :class:`UnknownState` for a line of another shape, or when ``some`` is missing. Not every resource has ``full``.
     """
     found: dict[str, dict[str, float | int]] = {}
     for line in filter(str.strip, text.splitlines()):
         match = _PRESSURE.match(line)
         if not match:
-            raise UnknownState(f"the kernel tells pressure in a shape that cannot be read: {line[:200]!r}", raw=text[:4000])
+            raise UnknownState(f"the kernel shows pressure in a shape that cannot be read: {line[:200]!r}", raw=text[:4000])
         found[match["kind"]] = {**{name: float(match[name]) for name in ("avg10", "avg60", "avg300")}, "total_us": int(match["total_us"])}
     if "some" not in found:
-        raise UnknownState("the kernel tells no pressure", raw=text[:4000])
+        raise UnknownState("the kernel shows no pressure", raw=text[:4000])
     return found
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page cache: what files hold of it, and how it is given back. This module util is PRIVATE to the collection.
+"""The page cache: how much of it files hold, and how it is freed. This module util is PRIVATE to the collection.
 
 Whatever touches a disk here can hang in the kernel, where no signal reaches it: writing dirty pages back, opening a file of a
 server that is gone, dropping. So each such step runs in a child process (:func:`bounded`) that is left behind when its time is over.
@@ -25,7 +25,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds that a killed child gets to go before it is left behind.
+#: Seconds that a killed child gets to end before it is left running.
 KILL_GRACE = 1.0
 
 #: The same number on every architecture; in Linux since 6.5.
@@ -129,7 +129,7 @@ def write_setting(path: str, text: str) -> None:
 
 
 class Residency(t.NamedTuple):
-    """What of a file lies in the page cache, in bytes; ``dirty`` is None where the kernel does not tell."""
+    """How much of a file is in the page cache, in bytes; ``dirty`` is None where the kernel does not say."""
 
     cached: int
     dirty: int | None
@@ -154,7 +154,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def cachestat(libc: ctypes.CDLL, descriptor: int) -> Residency | None:
-    """Ask Linux 6.5 or newer; None where the call does not exist, is filtered, or tells nothing about this file."""
+    """Ask Linux 6.5 or newer; None where the call does not exist, is filtered, or has no answer for this file."""
     whole, found = _Range(0, 0), _Stat()
     done = libc.syscall(
         ctypes.c_long(SYS_CACHESTAT), ctypes.c_long(descriptor), ctypes.byref(whole), ctypes.byref(found), ctypes.c_long(0)
@@ -187,7 +187,7 @@ def mincore(libc: ctypes.CDLL, descriptor: int, size: int) -> Residency:
 
 
 def residency(libc: ctypes.CDLL, descriptor: int, path: str, status: os.stat_result) -> Residency | None:
-    """Return what of an open file is cached, None when the kernel does not tell this user.
+    """Return how much of an open file is cached, None when the kernel does not report it to this user.
 
     The pages of a file on overlayfs belong to the file below it. ``cachestat`` does not look there and counts none; ``mincore`` does.
     """
@@ -200,15 +200,15 @@ def residency(libc: ctypes.CDLL, descriptor: int, path: str, status: os.stat_res
     return found
 
 
-#: What is done to a file, given its descriptor and what of it is cached.
+#: What is done to a file, given its descriptor and how much of it is cached.
 Act = t.Callable[[int, "Residency | None"], None]
 
 
 @dataclasses.dataclass
 class Survey:
-    """What the files below some paths hold of the page cache. Sizes are in bytes.
+    """How much of the page cache the files below some paths hold. Sizes are in bytes.
 
-    ``unmeasured`` is the size of the files of which the kernel does not tell, ``unreadable`` the number of files or directories that
+    ``unmeasured`` is the size of the files that the kernel does not report on, ``unreadable`` the number of files or directories that
     may not be read, ``absent`` the paths that do not exist. ``ended_by`` names the limit that ended the survey early: max_files or time.
     """
 
@@ -242,7 +242,7 @@ def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
 
 
 def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act | None = None) -> dict[str, t.Any]:
-    """Look at every file once, do something ``to_each``, and return the :class:`Survey` (of before that) as a dict.
+    """Measure every file once, then apply ``to_each``, and return the :class:`Survey` (from before that) as a dict.
 
     Ends early after ``max_files`` files or ``seconds``. Raises OSError for anything but a file that is gone or may not be read.
     """
@@ -273,7 +273,7 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
 
 
 def _open(path: str, survey: Survey) -> int | None:
-    """Return a descriptor, None for what may not be read (counted), is gone by now, or is no file that can be opened."""
+    """Return a descriptor, None for what may not be read (counted), is gone by now, or is not a file that can be opened."""
     try:
         # Non-blocking, since opening a named pipe waits for its writer.
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

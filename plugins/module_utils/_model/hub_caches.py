@@ -4,8 +4,8 @@
 
 """Which models lie in a node's hub caches, and which of them are complete. This module util is PRIVATE to the collection.
 
-Reported by seed 003: the right weights lay on a node's disk for 27 days and nobody knew. Nothing here reads weights: names, sizes and the headers of
-safetensors files tell (see ``_models``).
+An owner of two Sparks reported that the right weights were on a node's disk for 27 days without being noticed. Nothing here reads weights: names,
+sizes and the headers of safetensors files are enough (see :mod:`model_files`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 _PATTERN = re.compile(r"[*?[]")
 
-#: How files of weights end that this collection does not judge: whether they are complete cannot be told from names.
+#: Suffixes of weight files that this collection does not judge: their names do not show whether they are complete.
 _OTHER_WEIGHTS = (".gguf", ".bin", ".pt", ".pth", ".onnx", ".safetensors", ".nemo", ".engine")
 
 
@@ -60,7 +60,7 @@ def _there(path: str) -> bool:
 def expanded(root: str, section: Section = strict) -> list[str]:
     """Return the directories that an absolute path with the patterns ``*``, ``?`` and ``[`` means; a path without any means itself.
 
-    Unlike the shell's expansion it tells, through ``section``, of what may not be looked into.
+    Unlike the shell's expansion it reports, through ``section``, what may not be read.
     """
     if not _PATTERN.search(root) or os.path.exists(root):
         return [root]
@@ -111,7 +111,7 @@ def refs(repo_path: str) -> dict[str, list[str]]:
 def judged(snapshot: str) -> tuple[bool | None, list[str]]:
     """Return (complete, what is missing or cannot be used) of one revision.
 
-    Complete is None for what is no checkpoint in safetensors as engines read them (GGUF files, parts of a pipeline, adapters): that cannot be told
+    Complete is None for what is not a checkpoint in safetensors as engines read them (GGUF files, parts of a pipeline, adapters): that is unknown
     without reading it. Raises :class:`ClusterError` when a file may not be read.
     """
     problems, shards, _facts = model_files.examine(snapshot, [])
@@ -133,11 +133,11 @@ def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, 
 
     ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``, by repository.
     ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
-    repository that holds only such is told with revision None. What may not be read is noted by ``section``.
+    repository that holds only such is listed with revision None. What may not be read is noted by ``section``.
     """
     found: list[dict[str, t.Any]] = []
     seen: set[str] = set()
-    for root in [place for root in roots for place in expanded(root, section)]:
+    for root in [path for root in roots for path in expanded(root, section)]:
         for repo_path in section(functools.partial(repositories, root), []):
             real = os.path.realpath(repo_path)
             if real not in seen:
@@ -158,8 +158,8 @@ def revisions(repo_path: str, section: Section = strict) -> list[dict[str, t.Any
         if not _COMMIT.match(commit) or not os.path.isdir(path):
             continue
         complete, missing = section(functools.partial(judged, path), (None, []))
-        told = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "path": path}
-        found.append({**common, "revision": commit, "refs": names.get(commit, []), **told})
+        contents = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "path": path}
+        found.append({**common, "revision": commit, "refs": names.get(commit, []), **contents})
     if not found and unfinished:
         found.append({**common, "revision": None, "refs": [], "complete": False, "missing": [], "bytes": model_files.size_bytes(repo_path), "path": repo_path})
     return found

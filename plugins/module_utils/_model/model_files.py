@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a model lies complete on a node, told from names, sizes and headers. This module util is PRIVATE to the collection.
+"""Whether a model on a node is complete, judged by names, sizes and headers. This module util is PRIVATE to the collection.
 
 A model of 80 GB cannot be read at every run. But each safetensors file begins with a header that says how long the file must be, so a
 copy that was cut off is found in milliseconds.
@@ -103,7 +103,7 @@ def tensors_end(header: bytes) -> int:
     except RecursionError as error:
         raise ValueError("the header is nested too deep") from error
     if not isinstance(entries, dict):
-        raise ValueError("the header is no JSON object")
+        raise ValueError("the header is not a JSON object")
     try:
         return max((int(entry["data_offsets"][1]) for name, entry in entries.items() if name != "__metadata__"), default=0)
     except (KeyError, IndexError, TypeError) as error:
@@ -126,7 +126,7 @@ def safetensors_fault(path: str) -> str | None:
             return f"has {size} bytes and no header"
         (length,) = struct.unpack("<Q", start)
         if length > HEADER_LIMIT:
-            return f"is no safetensors file (its header would have {length} bytes)"
+            return f"is not a safetensors file (its header would have {length} bytes)"
         header = stream.read(length)
     if len(header) < length:
         return f"is cut off inside its header, at {size} bytes"
@@ -231,7 +231,7 @@ def size_bytes(root: str) -> int:
             try:
                 status = os.stat(path)
             except OSError:
-                continue  # dangling: told as a problem of its own
+                continue  # dangling: a separate problem
             sizes[status.st_dev, status.st_ino] = status.st_size
     return sum(sizes.values())
 

@@ -307,7 +307,7 @@ def check_secret_file(name: str, path: str) -> None:
         raise ClusterError(f"secret {name}: {path} is no file", remedy=f"Write the secret to {path} with mode 0600.", reason="secret file")
     if mode & 0o077:
         raise ClusterError(
-            f"secret {name}: {path} has mode {stat.S_IMODE(mode):04o}; needed is 0600", remedy=f"chmod 0600 {path}", reason="secret file"
+            f"secret {name}: {path} has mode {stat.S_IMODE(mode):04o}; expected 0600", remedy=f"chmod 0600 {path}", reason="secret file"
         )
 
 

@@ -80,7 +80,7 @@ def parse_port_range(text: str, port: int) -> PortRange:
     size, needed = found.last - found.first + 1, SERVICE_PORTS + FEWEST_WORKER_PORTS
     if found.first < 1024 or found.last > 65535 or size < needed:
         raise ClusterError(
-            f"port_range {text} has {max(size, 0)} ports; needed are {needed} or more between 1024 and 65535",
+            f"port_range {text} has {max(size, 0)} ports; expected {needed} or more between 1024 and 65535",
             remedy="Give a longer range, for example 20100-20299.",
             reason="input",
         )

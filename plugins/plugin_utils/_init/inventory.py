@@ -54,7 +54,7 @@ _SECOND_HALF = re.compile(r"enP\d+p")
 class End:
     """What a node has at its end of a link: one half of a cage, or a bond of several.
 
-    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not tell; ``addresses`` are IPv4 and meant to last,
+    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not say; ``addresses`` are IPv4 and meant to last,
     ``link_local`` those that change at every boot.
     """
 

@@ -44,14 +44,14 @@ def test_says_who_this_run_is(action):
 
 def test_a_run_that_lives_or_cannot_be_judged_is_left_alone(action, monkeypatch):
     action._execute_module.return_value = BLOCKED
-    monkeypatch.setattr(cluster_lock, "ended", lambda other, me: None)
+    monkeypatch.setattr(cluster_lock, "why_ended", lambda other, me: None)
     assert action.run(task_vars={}) == BLOCKED
     assert action._execute_module.call_count == 1
 
 
 def test_a_run_that_has_ended_is_taken_over_and_the_reason_says_so(action, monkeypatch):
     action._execute_module.side_effect = [BLOCKED, TAKEN]
-    monkeypatch.setattr(cluster_lock, "ended", lambda other, me: "its process 12 on this controller has ended")
+    monkeypatch.setattr(cluster_lock, "why_ended", lambda other, me: "its process 12 on this controller has ended")
     result = action.run(task_vars={})
     assert result["reason"] == result["msg"] == "taken over from bob: its process 12 on this controller has ended"
     second = action._execute_module.call_args_list[1].kwargs["module_args"]
@@ -61,13 +61,13 @@ def test_a_run_that_has_ended_is_taken_over_and_the_reason_says_so(action, monke
 def test_check_mode_predicts_that_an_ended_run_is_replaced(action, monkeypatch):
     warned = {**BLOCKED, "failed": False, "verdict": "warn"}
     action._execute_module.side_effect = [warned, TAKEN]
-    monkeypatch.setattr(cluster_lock, "ended", lambda other, me: "its process 12 on this controller has ended")
+    monkeypatch.setattr(cluster_lock, "why_ended", lambda other, me: "its process 12 on this controller has ended")
     assert action.run(task_vars={})["taken_over"]
 
 
-def test_a_lock_that_changed_hands_meanwhile_blocks_after_all(action, monkeypatch):
+def test_a_lock_that_has_changed_hands_still_blocks(action, monkeypatch):
     action._execute_module.side_effect = [BLOCKED, BLOCKED]
-    monkeypatch.setattr(cluster_lock, "ended", lambda other, me: "it has ended")
+    monkeypatch.setattr(cluster_lock, "why_ended", lambda other, me: "it has ended")
     assert action.run(task_vars={}) == BLOCKED
 
 

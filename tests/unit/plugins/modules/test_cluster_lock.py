@@ -44,7 +44,7 @@ def test_acquire_twice_and_release_twice(call, tmp_path):
     second = call()
     assert second["held"] and second["actions"] == []
     assert call(state="released")["actions"] and not os.path.exists(first["lock_path"])
-    assert call(state="released")["reason"] == "nobody holds the lock"
+    assert call(state="released")["reason"] == "no run holds the lock"
 
 
 def test_release_before_anything_exists(call):
@@ -101,8 +101,8 @@ def test_a_missing_permission_names_the_remedy(call, tmp_path):
     assert "become" in caught.value.remedy
 
 
-def test_somebody_must_be_the_holder(call):
-    with pytest.raises(ClusterError, match="who wants the lock"):
+def test_the_holder_is_required(call):
+    with pytest.raises(ClusterError, match="holder is missing"):
         call({})
 
 

@@ -20,7 +20,7 @@ BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node whose available memory is told by a list, the last one for ever."""
+    """A node whose available memory comes from a list, the last entry forever."""
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text(BOOT + "\n")
     samples = [100000]
@@ -100,5 +100,5 @@ def test_a_broken_note_is_unknown(node):
 
 @pytest.mark.parametrize("params", [{"tolerance_mb": -1}, {"settle_mb": 0}, {"wait_timeout": 0}, {"wait_sleep": 0}])
 def test_numbers_out_of_range(node, params):
-    with pytest.raises(ClusterError, match="needed is"):
+    with pytest.raises(ClusterError, match="expected"):
         call(node, "back", **params)

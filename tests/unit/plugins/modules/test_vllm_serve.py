@@ -327,12 +327,12 @@ def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
 @pytest.mark.parametrize("desired", [SAME, OTHER])
 def test_without_room_for_a_log_nothing_is_started_or_stopped(node, monkeypatch, desired):
     def full(directory, needed, what):
-        raise launcher.CannotStart(f"{directory} takes not {what}: No space left on device; needed are {needed} bytes, free are 4096")
+        raise launcher.CannotStart(f"{directory} does not accept {what}: No space left on device; needs {needed} bytes, 4096 are free")
 
     node.note(desired)
     monkeypatch.setattr(launcher, "check_room", full)
     api = Api(status={"live": desired is OTHER, "remaining": []}, stop=STOPPED)
-    with pytest.raises(ClusterError, match="/log/gb10/engine takes not the engine's log: No space left on device; needed are 16777216 bytes, free are 4096"):
+    with pytest.raises(ClusterError, match="/log/gb10/engine does not accept the engine's log: No space left on device; needs 16777216 bytes, 4096 are free"):
         node.work(api, allow_restart=True)
     assert [name for name, _args, _timeout in api.called] == ["status"]
     assert node.started == []
@@ -460,10 +460,10 @@ def test_without_a_container_the_remedy_is_the_native_stage(node):
     [
         ({"node_rank": None}, "executor native needs node_rank"),
         ({"node_rank": 0, "master_address": None}, "on several nodes master_address"),
-        ({"node_rank": 2, "node_role": "worker"}, "node_rank is 2, needed is 0 to 1"),
+        ({"node_rank": 2, "node_role": "worker"}, "node_rank is 2, expected 0 to 1"),
         ({"node_rank": 1}, "a head cannot have node_rank 1"),
         ({"node_rank": 0, "node_role": "worker"}, "a worker cannot have node_rank 0"),
-        ({"node_rank": 0, "node_count": 0}, "node_count is 0, needed is 1 or more"),
+        ({"node_rank": 0, "node_count": 0}, "node_count is 0, expected 1 or more"),
         ({"node_rank": 0, "arguments": {"distributed_executor_backend": "ray"}}, "distributed_executor_backend is ray, executor native needs mp"),
         ({"node_rank": 1, "node_role": "worker", "model": None}, "a started engine on the worker needs the options model"),
     ],
@@ -538,7 +538,7 @@ def test_what_the_launcher_says_is_passed_on(launch):
     [
         (launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", "run r did not start: stopped by user bob with vllm_serve", "stopped"),
         (launcher.EXIT_LIVE, "", "another engine or start of one was quicker", "start under way"),
-        (126, "/var/log/gb10/engine takes not the engine's log: No space left on device", "/gb10/engine takes not", "launcher"),
+        (126, "/var/log/gb10/engine does not accept the engine's log: No space left on device", "/gb10/engine does not accept", "launcher"),
     ],
 )
 def test_why_nothing_was_started(launch, code, error, words, reason):
@@ -567,7 +567,7 @@ def test_a_launcher_that_hangs_is_unknown(launch):
         ({"model": None}, "needs the options model"),
         ({"model": None, "api_address": None}, "needs the options model and api_address"),
         ({"command": []}, "command is empty"),
-        ({"stop_grace": 0}, "stop_grace is 0, needed is 1 or more"),
+        ({"stop_grace": 0}, "stop_grace is 0, expected 1 or more"),
         ({"keep_logs": 0}, "keep_logs is 0"),
     ],
 )

@@ -88,7 +88,7 @@ def test_the_version_is_one_that_both_speak(newest, oldest, expected):
 
 
 def test_an_engine_too_old_is_refused():
-    with pytest.raises(ClusterError, match="speaks API 1.39; needed is 1.41"):
+    with pytest.raises(ClusterError, match="speaks API 1.39; expected 1.41"):
         engine_api.negotiated_version({"ApiVersion": "1.39", "MinAPIVersion": "1.12"})
 
 

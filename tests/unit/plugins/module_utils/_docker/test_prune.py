@@ -156,7 +156,7 @@ def test_a_digest_is_a_name_too():
 @pytest.mark.parametrize("history", [({"CreatedBy": "RUN pip install more"}, STEP), ({"CreatedBy": ""}, STEP), ()])
 def test_what_somebody_built_on_ours_is_not_ours(history):
     result = judged(image(), history=history)
-    assert result.candidates == [] and [left.why for left in result.left] == ["built on one of ours by somebody"]
+    assert result.candidates == [] and [left.why for left in result.left] == ["built by a user on one of ours"]
 
 
 def test_without_its_base_the_whole_image_comes_back():

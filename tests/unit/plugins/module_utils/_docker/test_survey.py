@@ -122,7 +122,7 @@ def test_devices_of_all_directories(tmp_path):
     found = survey.cdi_devices(directories, str(tmp_path / "etc"), sections.section("docker.cdi_devices"))
     assert found[0] == "nvidia.com/gpu=0" and found[-1] == "vendor.com/net=a" and len(found) == 4
     (error,) = sections.errors
-    assert "broken.yml" in error["error"] and error["remedy"] == "Write it anew: nvidia-ctk cdi generate"
+    assert "broken.yml" in error["error"] and error["remedy"] == "Write it again: nvidia-ctk cdi generate"
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,9 @@ def test_a_start_that_failed_is_the_last_end(node, before):
     paths, proc, run = node
     if before:
         note(run, "run", RUN)
-    note(run, "exit", {"run_id": "r2", "code": 126, "signal": None, "ended_at": 1.0, "error": "/var/log/gb10/engine takes not the engine's log"})
+    note(run, "exit", {"run_id": "r2", "code": 126, "signal": None, "ended_at": 1.0, "error": "/var/log/gb10/engine does not accept the engine's log"})
     state = engine_state.engine_state(paths, str(proc))
-    assert engine_state.last_end(state) == f"run r2 did not start: {paths.log}/engine takes not the engine's log"
+    assert engine_state.last_end(state) == f"run r2 did not start: {paths.log}/engine does not accept the engine's log"
 
 
 @pytest.mark.parametrize(("run_ids", "by"), [([RUN["run_id"]], "user ada"), (["another"], "")])

@@ -556,7 +556,7 @@ def test_a_full_log_directory_starts_nothing(lab, monkeypatch, capsys):
     monkeypatch.setattr(os, "posix_fallocate", no_space)
     monkeypatch.setattr(_launcher, "free_bytes", lambda directory: 4096)
     assert _launcher.run(spec) == _launcher.EXIT_CANNOT_START
-    words = f"{lab.root / 'log'} takes not the engine's log: No space left on device; needed are 2000000 bytes, free are 4096"
+    words = f"{lab.root / 'log'} does not accept the engine's log: No space left on device; needs 2000000 bytes, 4096 are free"
     assert capsys.readouterr().err.strip() == lab.note("exit")["error"] == words
     assert lab.left() == []
     assert list((lab.root / "log").iterdir()) == []
@@ -568,7 +568,7 @@ def test_a_file_system_that_cannot_reserve_is_asked_for_its_figures(tmp_path, mo
 
     monkeypatch.setattr(os, "posix_fallocate", unsupported)
     _launcher.check_room(str(tmp_path / "new"), 4096, "a file")
-    with pytest.raises(_launcher.CannotStart, match="takes not a file: No space left"):
+    with pytest.raises(_launcher.CannotStart, match="does not accept a file: No space left"):
         _launcher.check_room(str(tmp_path), 1 << 60, "a file")
 
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.accounting import Circumstances
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.accounting import Conditions
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 SITUATIONS = FIXTURES / "gpu_situations"
 GIB = 1024 * 1024
-QUIET = Circumstances(managed=0, live=0, movement="settled", baseline="")
+QUIET = Conditions(managed=0, live=0, movement="settled", baseline="")
 
 BASELINE = {"schema": 1, "boot_id": "b1", "recorded_at": "2026-11-21T15:00:00Z", "unexplained_mb": 1500, "uptime_s": 100}
 
@@ -88,7 +88,7 @@ def test_a_leak_is_proven_from_the_threshold_on():
     ("now", "says"),
     [
         (QUIET._replace(live=1), "1 GPU process"),
-        (QUIET._replace(managed=None), "nobody tells"),
+        (QUIET._replace(managed=None), "it is unknown whether"),
         (QUIET._replace(movement="one sample"), "one sample"),
         (QUIET._replace(movement="rising"), "rising"),
         (QUIET._replace(baseline="no baseline of this boot was recorded"), "no baseline"),
@@ -105,7 +105,7 @@ def test_each_doubt_makes_it_a_suspicion(now, says):
         ({"now": QUIET._replace(managed=1)}, "container"),
         ({"unified": False}, "memory of its own"),
         ({"unified": None}, "no GPU"),
-        ({"gpu_mib": None}, "does not tell"),
+        ({"gpu_mib": None}, "does not report"),
     ],
 )
 def test_what_is_not_judged_says_why(more, says):
@@ -119,7 +119,7 @@ def test_what_is_not_judged_says_why(more, says):
     st.sampled_from([True, False, None]),
     st.none() | st.integers(-1000, 10**6),
     st.builds(
-        Circumstances,
+        Conditions,
         st.none() | st.integers(0, 3),
         st.integers(0, 3),
         st.sampled_from(["one sample", "settled", "rising", "falling"]),

@@ -119,10 +119,10 @@ def test_a_model_of_one_file(snapshot):
         (b"abc", "no header"),
         (b"", "is empty"),
         (struct.pack("<Q", 2) + b"{}", None),
-        (struct.pack("<Q", 2) + b"[]", "no JSON object"),
+        (struct.pack("<Q", 2) + b"[]", "not a JSON object"),
         (struct.pack("<Q", 3) + b"{x}", "cannot be read"),
         (struct.pack("<Q", 9) + b'{"a": {}}', "no offsets"),
-        (struct.pack("<Q", 2**40) + b"{}", "no safetensors file"),
+        (struct.pack("<Q", 2**40) + b"{}", "not a safetensors file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git LFS pointer"),
     ],
 )

@@ -295,7 +295,7 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path, mode):
     path = tmp_path / "secret"
     path.write_text("x")
     path.chmod(mode)
-    with pytest.raises(ClusterError, match=f"has mode {mode:04o}; needed is 0600") as caught:
+    with pytest.raises(ClusterError, match=f"has mode {mode:04o}; expected 0600") as caught:
         nc.check_secret_file("ray_token", str(path))
     assert caught.value.remedy == f"chmod 0600 {path}"
 

@@ -108,7 +108,7 @@ BAD = [
     ({"gb10_ray_port": 70000}, "input.port", "gb10_ray_port: 70000 is out of range"),
     ({"gb10_api_port": 6379}, "input.same_port", "gb10_ray_port and gb10_api_port are both 6379."),
     ({"gb10_ray_port_range": "20100"}, "input.port_range", "gb10_ray_port_range: is '20100'."),
-    ({"gb10_ray_port_range": "20100-20110"}, "input.port_range", "gb10_ray_port_range: 20100-20110 has 11 ports; needed are 50 or more"),
+    ({"gb10_ray_port_range": "20100-20110"}, "input.port_range", "gb10_ray_port_range: 20100-20110 has 11 ports; expected 50 or more"),
     ({"gb10_ray_port_range": "20299-20100"}, "input.port_range", "has 0 ports"),
     ({"gb10_api_port": 20150}, "input.port_range", "gb10_api_port: 20150 lies inside gb10_ray_port_range 20100-20299"),
     # formats

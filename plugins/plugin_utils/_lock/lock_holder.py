@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who this run is, and whether another run of this controller still lives. This plugin util is PRIVATE to the collection."""
+"""The identity of this run, and whether another run of this controller is still alive. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import os
 import platform
 import typing as t
 
-#: The kernel's first pid namespace: what is not a container. Its process numbers mean the same after a reboot, others come and go.
+#: The kernel's first pid namespace, outside of any container. Its id stays the same across reboots, those of others do not.
 MACHINE_NAMESPACE = "pid:[4026531836]"
 
 
 def _text(path: str) -> str:
-    """Return a small file's text, nothing where this controller has no such file (it may not be Linux)."""
+    """Return a small file's text, empty where this controller has no such file (it may not be Linux)."""
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             return stream.read().strip()
@@ -45,7 +45,7 @@ def process_start(pid: int, proc_root: str = "/proc") -> str:
 
 
 def _started_at(ticks: str, proc_root: str) -> str:
-    """Return a start in clock ticks since boot as UTC time, empty when it cannot be told."""
+    """Return a start in clock ticks since boot as UTC time, empty when it is unknown."""
     boot = next((line.split()[1] for line in _text(f"{proc_root}/stat").splitlines() if line.startswith("btime ")), "")
     if not (boot.isdigit() and ticks.isdigit()):
         return ""
@@ -53,10 +53,10 @@ def _started_at(ticks: str, proc_root: str) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def holder(pid: int, play: str, *, proc_root: str = "/proc", machine_id_path: str = "/etc/machine-id") -> dict[str, t.Any]:
+def lock_holder(pid: int, play: str, *, proc_root: str = "/proc", machine_id_path: str = "/etc/machine-id") -> dict[str, t.Any]:
     """Return the identity of the run whose ansible-playbook process is ``pid``.
 
-    The machine's id is hashed, since it is meant to stay private. Fields that this controller cannot tell are empty.
+    The machine's id is hashed, since it is meant to stay private. Fields that this controller cannot determine are empty.
     """
     start = process_start(pid, proc_root)
     machine = _text(machine_id_path)
@@ -73,8 +73,8 @@ def holder(pid: int, play: str, *, proc_root: str = "/proc", machine_id_path: st
     }
 
 
-def ended(other: dict[str, t.Any], me: dict[str, t.Any], proc_root: str = "/proc") -> str | None:
-    """Return why another run is known to have ended; None when it lives, or when this controller cannot tell.
+def why_ended(other: dict[str, t.Any], me: dict[str, t.Any], proc_root: str = "/proc") -> str | None:
+    """Return why another run is known to have ended; None when it is alive, or when this controller cannot determine it.
 
     Only process numbers of the same boot and the same pid namespace can be compared. An earlier boot of this very machine has ended
     as a whole; the same machine id alone proves nothing, because clones and containers share it.
