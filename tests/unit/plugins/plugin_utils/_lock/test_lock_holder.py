@@ -50,10 +50,10 @@ def test_a_controller_that_is_not_linux_leaves_fields_empty(tmp_path):
 
 def test_this_process_and_one_that_ended():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert holder.process_start(process.pid).isdigit()
+    assert lock_holder.process_start(process.pid).isdigit()
     process.communicate(b"\n")
-    assert holder.process_start(process.pid) == ""
-    assert holder.process_start(os.getpid()).isdigit()
+    assert lock_holder.process_start(process.pid) == ""
+    assert lock_holder.process_start(os.getpid()).isdigit()
 
 
 def test_a_living_run_is_never_ended(me, tmp_path):
