@@ -880,7 +880,10 @@ kernel_log:
           type: str
           sample: "2026-11-21T01:52:59Z"
         kind:
-          description: V(nv_no_memory), V(xid), V(nvrm), V(aer), V(oom) or V(mlx5).
+          description:
+            - V(nv_no_memory), V(xid) and V(nvrm) of the GPU's driver; V(aer), V(pcie) (a link that was trained again), V(removed) (a card that was taken off),
+              V(firmware) and V(mlx5) of the fabric; V(oops), V(stall) and V(oom) of the kernel.
+            - V(memory) is what the kernel says of the memory at every boot.
           type: str
           sample: xid
         text:

@@ -53,15 +53,23 @@ _SHORT = re.compile(r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<sender>[^:\s
 _KINDS = (
     ("nv_no_memory", re.compile(r"NV_ERR_NO_MEMORY")),
     ("xid", re.compile(r"NVRM: Xid \(")),
-    ("nvrm", re.compile(r"\bNVRM:? ")),
-    ("aer", re.compile(r"\bAER: |PCIe Bus Error: |\baerdrv\b.*soft lockup|soft lockup.*\baerdrv\b|mlx5_pci_(?:err_detected|slot_reset)")),
+    ("nvrm", re.compile(r"\bNVRM:? |\bnvidia-modeset: ERROR: ")),
+    ("aer", re.compile(r"\bAER: |PCIe Bus Error: |mlx5_pci_(?:err_detected|slot_reset)")),
+    ("oops", re.compile(r"\bInternal error: |\bOops: |\bkernel BUG at |\bUnable to handle kernel |\bKernel panic - ")),
+    ("stall", re.compile(r"\brcu: .*(?:detected stall|self-detected stall|kthread starved)|\bBUG: soft lockup|\bhard LOCKUP\b|: task .* blocked for more than \d")),
+    ("pcie", re.compile(r"\bretraining (?:non-functional|failed)|\bbroken device, ")),
+    ("removed", re.compile(r"\bcx7-pcie-hotplug \S+: Cable remov|\bpciehp: Slot\S+: (?:Link Down|Card not present)")),
+    ("firmware", re.compile(r"\bmlx5_core\b(?!.*recovered after timeout).*(?:exec_timeout|leak of a command resource|No done completion)")),
+    ("memory", re.compile(r"^Memory: \d+K/\d+K available ")),
     ("oom", re.compile(r"\binvoked oom-killer:|\boom-kill:|\bOut of memory: Kill|\bMemory cgroup out of memory: Kill|\boom_reaper: ")),
     ("mlx5", re.compile(r"\bmlx5_(?:core|ib)\b")),
 )
 
 #: What a healthy machine says at every boot.
 _HARMLESS = re.compile(
-    r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated"
+    r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated|NVRM: GSP firmware loaded|NVRM: GPU at PCI:\S+ GPU-"
+    # At every session of a profiler, and when the driver takes back that the GPU needs a reset.
+    r"|refcntRequestReference_IMPL: Failed to enter state|recovery action changed from .* to 0x0 \(None\)"
     r"|AER: enabled with IRQ"
     # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
     r"|insufficient power on the PCIe slot"
@@ -70,6 +78,9 @@ _HARMLESS = re.compile(
 #: By what a line of mlx5 is worth telling where the log has no priorities; the driver's chatter at boot has none of these words.
 _TROUBLE = re.compile(r"\berr(?:or)?s?\b|fail|timeout|timed out|unplugged|fatal|syndrome|health|reset|\blost\b|\bbad\b|\bhigh temp", re.IGNORECASE)
 _MLX5_LINK = re.compile(r"\bmlx5_core \S+ (?P<netdev>[^\s:]+): Link (?P<way>up|down)$")
+
+#: A card that was taken off for want of a cable comes back when one is put in.
+_CABLE_IN = re.compile(r"\bcx7-pcie-hotplug \S+: Cable plug")
 
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
@@ -175,6 +186,8 @@ class Collector:
                 self._links_up.clear()
                 self.truncated = False
             self.since_boot, self.lines = True, 1
+        if _CABLE_IN.search(line.text):
+            self._found = {key: event for key, event in self._found.items() if "Cable remov" not in event["text"]}
         kind = self._kind(line)
         if kind is None:
             return

@@ -41,6 +41,7 @@ ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
 #: ``NVRM: Xid (PCI:000f:01:00): 79, ...``
 _XID = re.compile(r"Xid \([^)]*\): (\d+)")
+_RESERVED = re.compile(r"/(?P<total>[1-9]\d*)K available \(.*?\b(?P<reserved>\d+)K reserved")
 
 #: What may stand between a field and an operand in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
 #: entry of the list does.
@@ -54,6 +55,7 @@ RELATIONS: dict[str, t.Callable[[t.Any, t.Any], bool]] = {
     "one_of": lambda have, wanted: have in wanted,
     "none_of": lambda have, wanted: have not in wanted,
     "has": lambda have, wanted: any(one in have for one in wanted),
+    "lacks": lambda have, wanted: not any(one in have for one in wanted),
     "mentions": lambda have, wanted: any(one in item for item in have for one in wanted),
 }
 
@@ -376,6 +378,16 @@ def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
             raise Unseen(f"the code of the Xid in {event['text'][:120]!r}")
         if (int(code[1]) in limits["codes"]) is arguments["fatal"]:
             yield Fault(int(code[1]), None, {**event, "code": code[1]})
+
+
+@check
+def reserved_at_boot(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel kept at most ``percent`` of the memory for itself when it booted. A log without that line tells nothing."""
+    for event in node.get("kernel_log.events"):
+        told = _RESERVED.search(event["text"]) if event["kind"] == "memory" else None
+        percent = round(100 * int(told["reserved"]) / int(told["total"]), 1) if told else 0
+        if percent > limits["percent"]:
+            yield Fault(percent, limits["percent"], {"gib": round(int(told["reserved"]) / 1024 / MIB_IN_GIB, 1)})
 
 
 # --- the fabric -------------------------------------------------------------------------------------------------------------

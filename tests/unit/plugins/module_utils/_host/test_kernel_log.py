@@ -134,8 +134,24 @@ def test_a_log_without_its_beginning_says_so():
     [
         ("pcieport 0000:00:00.0: AER: Correctable error message received from 0000:01:00.0", ["aer"]),
         ("mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)", ["aer"]),
-        ("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [irq/51-aerdrv:123]", ["aer"]),
-        ("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python3:123]", []),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [irq/51-aerdrv:123]", ["stall"]),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python3:123]", ["stall"]),
+        ("rcu: INFO: rcu_preempt self-detected stall on CPU", ["stall"]),
+        ("rcu: rcu_preempt kthread starved for 15000 jiffies! g123 f0x0 RCU_GP_WAIT_FQS(5)", ["stall"]),
+        ("rcu: Hierarchical SRCU implementation.", []),
+        ("INFO: task kworker/3:1:77 blocked for more than 120 seconds.", ["stall"]),
+        ("Internal error: Oops - Undefined instruction: 0000000002000000 [#1] SMP", ["oops"]),
+        ("Unable to handle kernel NULL pointer dereference at virtual address 0000000000000008", ["oops"]),
+        ("kernel BUG at mm/slub.c:321!", ["oops"]),
+        ("pcieport 0002:00:00.0: broken device, retraining non-functional downstream link at 2.5GT/s", ["pcie"]),
+        ("pcieport 0002:00:00.0: retraining failed", ["pcie"]),
+        ("cx7-pcie-hotplug MTKP0001:00: Cable removal", ["removed"]),
+        ("pcieport 0000:00:00.0: pciehp: Slot(0): Card not present", ["removed"]),
+        ("mlx5_core 0000:01:00.1: wait_func:1151:(pid 7): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource", ["firmware"]),
+        ("mlx5_core 0000:01:00.1: wait_func_handle_exec_timeout:1105:(pid 7): cmd[2]: 2ERR_QP(0x507) No done completion", ["firmware"]),
+        ("mlx5_core 0000:01:00.1: wait_func_handle_exec_timeout:1105:(pid 7): cmd[2]: 2ERR_QP(0x507) recovered after timeout", ["mlx5"]),
+        ("NVRM: Xid (PCI:000f:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", ["xid"]),
+        ("NVRM: Xid (PCI:000f:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", []),
         ("mlx5_core 0000:01:00.0: mlx5_pci_err_detected Device state = 2 health sensors: 1 pci_status: 1. Enter", ["aer"]),
         ("mlx5_core 0000:01:00.0: Port module event[error]: module 0, Cable error, Bus stuck", ["mlx5"]),
         ("mlx5_core 0000:01:00.0: Port module event: module 0, Cable plugged", []),
@@ -149,6 +165,12 @@ def test_a_log_without_its_beginning_says_so():
 )
 def test_kinds(line, expected):
     assert kinds(f"[   10.000000] {line}") == expected
+
+
+def test_a_card_that_came_back_with_its_cable_was_not_removed():
+    removal, insertion = "[   16.000000] cx7-pcie-hotplug MTKP0001:00: Cable removal\n", "[   17.000000] cx7-pcie-hotplug MTKP0001:00: Cable plugin\n"
+    assert kinds(removal + insertion) == []
+    assert kinds(removal + insertion + removal) == ["removed"]
 
 
 def test_what_a_terminal_would_obey_is_taken_out():

@@ -1,0 +1,54 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Lines that the kernels of real Sparks wrote: what the rules of the kernel's log make of them is what their owners met."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check
+from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+
+FIELD = Path(__file__).resolve().parents[3] / "fixtures" / "field"
+
+ITEMS = yaml.safe_load((FIELD / "kernel_log.yml").read_text())
+RULES = [rule for rule in judging.shipped() if rule.evidence == ("kernel_log", "kernel_log.events")]
+NEEDS = {"cluster": "gb10", "ports": {}, "silenced": [], "rules": {}, "profile_rules": {}, "stages": []}
+VERDICTS = {"harmless": "pass", "trouble": "warn", "fatal": "block"}
+ORDER = ("pass", "warn", "unknown", "block")
+
+#: Items that are judged otherwise than recorded, and why.
+OTHERWISE = {
+    "nvrm-no-memory-routine-4-nodes": "cuda_zombie.suspect warns of every failed allocation of the driver, of which a busy node counts a thousand a day",
+}
+
+
+def findings(lines):
+    """What the rules say of a node whose kernel wrote these lines, and what the search for failed allocations of the driver says."""
+    events = kernel_log.parse_log(lines).events()
+    node = judging.Node("spark-1", {"kernel_log": {"events": events}, "containers": [], "errors": []}, {"findings": []}, NEEDS)
+    judge = judging.Judge([node], RULES)
+    judge.run()
+    failed = [event for event in events if event["kind"] == "nv_no_memory"]
+    log = {"error": "", "failures": sum(event["count"] for event in failed), "events": failed, "source": "kernel log"}
+    return [*judge.findings, *zombie_check.judge_log(log, "spark-1")]
+
+
+def verdict(lines):
+    return max((found["verdict"] for found in findings(lines)), key=ORDER.index, default="pass")
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["id"])
+def test_recorded_lines_are_judged_as_their_owners_met_them(item):
+    assert (verdict(item["lines"]) == VERDICTS[item["judge"]]) is (item["id"] not in OTHERWISE), findings(item["lines"])
+
+
+def test_the_corpus_is_whole_and_the_goal_is_met():
+    assert len(ITEMS) == 22 and len(RULES) >= 12
+    assert sum(verdict(item["lines"]) == VERDICTS[item["judge"]] for item in ITEMS) >= 21
