@@ -50,7 +50,7 @@ MADE = (
     (re.compile(r"roles/(\w+)/README\.md"), r"reference/\1_role.rst"),
     (re.compile(r"playbooks/(\w+)\.yml"), r"playbooks.md#\1"),
     (re.compile(r"playbooks/profiles/(\w+)\.yml"), r"shipped_profiles.md#\1"),
-    (re.compile(r"plugins/plugin_utils/failures\.yml"), "failures.md"),
+    (re.compile(r"plugins/plugin_utils/_serve/failures\.yml"), "failures.md"),
     (re.compile(r"LICENSE"), "https://www.gnu.org/licenses/gpl-3.0.html"),
 )
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
@@ -183,17 +183,23 @@ def failures_page(tree: Path = ROOT) -> str:
     return "\n".join(parts)
 
 
-def linked_pages(index: str) -> list[str]:
-    """Return the pages that the front page links to, in its order, without their suffix and without doubles."""
-    found = [match["target"].partition("#")[0] for match in _LINK.finditer(index)]
-    return list(dict.fromkeys(page.removesuffix(".md") for page in found if page.endswith(".md") and "://" not in page))
+def groups(index: str) -> dict[str, list[str]]:
+    """Return the pages that the front page links to, without their suffix, under the heading that each stands below. Links above the first are left out."""
+    _intro, *sections = re.split(r"^## (.+)$", index, flags=re.MULTILINE)
+    found = {}
+    for heading, text in zip(sections[::2], sections[1::2], strict=True):
+        targets = [match["target"].partition("#")[0] for match in _LINK.finditer(text)]
+        found[heading] = [target.rpartition(".")[0] for target in targets if target.endswith((".md", ".rst")) and "://" not in target]
+    return found
 
 
-def tree_of_pages(pages: t.Sequence[str]) -> str:
-    """Return the hidden table of contents that Sphinx wants; on GitHub the links of the page are enough."""
-    return "\n".join(["", "```{toctree}", ":hidden:", "", *pages, "```", ""])
+def tree_of_pages(caption: str, pages: t.Sequence[str]) -> str:
+    """Return a hidden table of contents, which is one group of the sidebar; on GitHub the links of the page are enough."""
+    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
 
 
+#: The sidebar's group of the pages that are taken in.
+REPOSITORY = "The repository"
 #: Sections of the front page that only the built documentation has.
 MADE_SECTION = """
 ## Made from the collection itself
@@ -217,8 +223,8 @@ def write_sources(directory: Path) -> None:
             continue
         if path == DOCS / "index.md":
             text += MADE_SECTION
-            taken_in = [page.removesuffix(".md") for page in TAKEN_IN.values()]
-            text += tree_of_pages([*dict.fromkeys([*linked_pages(text), "reference/index", *taken_in])])
+            of_repository = {REPOSITORY: [page.removesuffix(".md") for page in TAKEN_IN.values()]}
+            text += "".join(tree_of_pages(caption, pages) for caption, pages in (groups(text) | of_repository).items())
         (directory / name).write_text(text, encoding="utf-8")
     if bad:
         sys.exit("\n".join(bad))

@@ -276,6 +276,16 @@ def test_it_runs(clone: Clone, command: str) -> None:
     assert [words for words in entry.get("prints", []) if words not in printed] == [], printed
 
 
+def tags_of(clone: Clone, command: str) -> set[str]:
+    """Return the tags that ansible-playbook lists for a play."""
+    return set(re.findall(r"\w+", " ".join(re.findall(r"TASK TAGS: \[(.*)\]", clone.run(command, "--list-tags")))))
+
+
+def test_all_stages_are_listed_as_tags(clone: Clone) -> None:
+    stages = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert stages[0] == "validate" and set(stages) <= tags_of(clone, f"ansible-playbook -i {MINE} playbooks/nemotron_tp2.yml")
+
+
 @pytest.mark.parametrize("command", of("tasks"))
 def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
     if command.startswith("ansible "):
@@ -290,7 +300,7 @@ def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
     assert tasks, listed
     wanted = re.search(r"--tags (\S+)", command)
     if wanted:
-        tags = set(re.findall(r"[\w]+", " ".join(re.findall(r"TASK TAGS: \[(.*)\]", clone.run(re.sub(r" --tags \S+", "", typed(command)), "--list-tags")))))
+        tags = tags_of(clone, re.sub(r" --tags \S+", "", typed(command)))
         assert set(wanted[1].split(",")) <= tags, f"{wanted[1]}: the tags are {sorted(tags)}"
 
 

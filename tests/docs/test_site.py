@@ -106,7 +106,7 @@ def test_each_profile_is_described(path: Path) -> None:
 def test_each_rule_and_each_known_failure_is_described() -> None:
     tables = {"rules.html": "rules.yml", "doctor.html": "doctor.yml"}
     for page, table in tables.items():
-        rules = yaml.safe_load((ROOT / "plugins" / "plugin_utils" / table).read_text(encoding="utf-8"))["rules"]
+        rules = yaml.safe_load((ROOT / "plugins" / "plugin_utils" / "_rules" / table).read_text(encoding="utf-8"))["rules"]
         assert [rule["id"] for rule in rules if rule["id"] not in text(page)] == []
     rows = yaml.safe_load((ROOT / "plugins" / "plugin_utils" / "_serve" / "failures.yml").read_text(encoding="utf-8"))
     assert [row["id"] for row in rows] == headings("failures.html")
@@ -116,6 +116,13 @@ def test_each_rule_and_each_known_failure_is_described() -> None:
 def test_each_page_of_ours_is_built_with_its_title(path: Path) -> None:
     title = next(line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")).removeprefix("# ")
     assert title in text(f"{path.stem}.html")
+
+
+def test_the_sidebar_has_the_groups_of_the_front_page() -> None:
+    source = (SITE / "index.html").read_text(encoding="utf-8")
+    captions = [html.unescape(found) for found in re.findall(r'<p class="caption"[^>]*><span class="caption-text">(.*?)</span></p>', source)]
+    written = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert list(dict.fromkeys(captions)) == [*written, "Made from the collection itself", "The repository"]
 
 
 def links(page: Path) -> t.Iterator[str]:
