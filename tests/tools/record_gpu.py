@@ -208,8 +208,8 @@ class NotRecorded(Exception):
 class Recorder:
     """Makes the situations, one after the other, and writes what is seen."""
 
-    def __init__(self, out: pathlib.Path, nvidia_smi: str, size: int) -> None:
-        self.out, self.nvidia_smi, self.size = out, nvidia_smi, size
+    def __init__(self, out: pathlib.Path, nvidia_smi: str, size: int, pace: float) -> None:
+        self.out, self.nvidia_smi, self.size, self.pace = out, nvidia_smi, size, pace
         self.host = platform.node()
         self.started: list[subprocess.Popen[str]] = []
         #: (pid, start time) of processes of ours that are nobody's children here.
@@ -270,7 +270,7 @@ class Recorder:
     def watch(self, situation: str) -> None:
         """Write how memory comes back, a line a look."""
         lines, began = [], time.monotonic()
-        while time.monotonic() - began < WATCH_SECONDS:
+        while time.monotonic() - began < WATCH_SECONDS * self.pace:
             memory = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines() if ":" in line)
             one = {
                 "t": round(time.monotonic() - began, 2),
@@ -280,7 +280,7 @@ class Recorder:
                 "apps": self.ask(QUERIES["compute_apps.csv"]).splitlines(),
             }
             lines.append(json.dumps(one) + "\n")
-            time.sleep(WATCH_STEP)
+            time.sleep(WATCH_STEP * self.pace)
         self.write(situation, "samples.jsonl", "".join(lines))
 
     def start(self, argv: t.Sequence[str]) -> subprocess.Popen[str]:
@@ -314,7 +314,7 @@ class Recorder:
             child.stdout.close()
             child.stderr.close()
         if self.started:
-            time.sleep(2)  # the driver lists a process for a moment after its end
+            time.sleep(2 * self.pace)  # the driver lists a process for a moment after its end
         self.adopted, self.started = [], []
 
     # -- the situations --
@@ -345,7 +345,7 @@ class Recorder:
         self.hear(child)
         os.kill(child.pid, signal.SIGKILL)  # and not waited for: it stays as a zombie
         self.look("defunct_at_once", child.pid)
-        time.sleep(6)
+        time.sleep(6 * self.pace)
         self.look("defunct", child.pid)
 
     def pidns(self) -> None:
@@ -367,7 +367,7 @@ class Recorder:
         self.look("orphan_before", core, {"engine": parent.pid})
         parent.kill()
         parent.wait(20)
-        time.sleep(1)
+        time.sleep(self.pace)
         self.look("orphan", core)
         if start_time(core) == self.adopted[-1][1]:
             os.kill(core, signal.SIGTERM)
@@ -418,6 +418,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--gib", type=float, default=4, help="GPU memory that a process takes, in GiB (default 4)")
     parser.add_argument("--only", default=",".join(SITUATIONS), help="situations, by comma (default all)")
     parser.add_argument("--nvidia-smi", default="nvidia-smi", help="the driver's tool")
+    parser.add_argument("--pace", type=float, default=1, help="factor of the times that a real driver is given; without one, nothing has to be waited for")
     for name in ("--hold", "--title"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
     parser.add_argument("--bytes", type=int, default=0, help=argparse.SUPPRESS)
@@ -443,7 +444,7 @@ def main() -> int:
         engine(options.bytes)
         return 0
     options.out.mkdir(parents=True)
-    recorder = Recorder(options.out, options.nvidia_smi, int(options.gib * GIB))
+    recorder = Recorder(options.out, options.nvidia_smi, int(options.gib * GIB), options.pace)
     signal.signal(signal.SIGALRM, over)
     signal.signal(signal.SIGTERM, over)
     signal.alarm(LIMIT)

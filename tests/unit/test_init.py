@@ -82,7 +82,7 @@ def judged(directory: Path, cwd: Path) -> tuple[int, str]:
     return run(str(ROOT / "playbooks" / "serve.yml"), "-i", str(directory), "--tags", "validate", cwd=cwd)
 
 
-def test_two_names_become_an_inventory_that_the_collection_accepts(nodes: Nodes) -> None:
+def test_two_names_become_an_inventory_that_the_collection_accepts_and_a_second_run_changes_nothing(nodes: Nodes) -> None:
     code, output = nodes.init()
     assert code == 0, output
     assert "Next: ansible-playbook -i ./gb10-inventory gb10.cluster.preflight" in output
@@ -97,31 +97,19 @@ def test_two_names_become_an_inventory_that_the_collection_accepts(nodes: Nodes)
     code, output = judged(nodes.directory, nodes.place)
     assert code == 0, output
     assert "Inputs: 1 pass" in output
-
-
-def test_what_was_asked_for_is_written(nodes: Nodes) -> None:
-    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_init_dir="mine/one")
-    assert code == 0, output
-    assert "Next: ansible-playbook -i mine/one gb10.cluster.preflight" in output
-    text = (nodes.place / "mine/one/hosts.yml").read_text(encoding="utf-8")
-    assert list(yaml.safe_load(text)["gb10_cluster"]["children"]["gb10_head"]["hosts"]) == ["spark2"]
-    assert "\ngb10_profile: qwen3_5_122b_fp8_tp2\n" in (nodes.place / "mine/one/group_vars/gb10_cluster/settings.yml").read_text(encoding="utf-8")
-    code, output = judged(nodes.place / "mine" / "one", nodes.place)
-    assert code == 0, output
-    code, output = nodes.init(gb10_profile="no_such_thing")
-    assert code != 0
-    assert "unknown profile 'no_such_thing'" in output
-    assert not nodes.directory.exists()
-
-
-def test_a_second_run_changes_nothing(nodes: Nodes) -> None:
-    assert nodes.init()[0] == 0
     before = {path: path.stat().st_mtime_ns for path in nodes.directory.rglob("*")}
     code, output = nodes.init()
     assert code == 0, output
     assert "changed=0" in output and "changed=1" not in output
     assert "all is there already" in output
     assert {path: path.stat().st_mtime_ns for path in nodes.directory.rglob("*")} == before
+
+
+def test_an_unknown_profile_is_refused(nodes: Nodes) -> None:
+    code, output = nodes.init(gb10_profile="no_such_thing")
+    assert code != 0
+    assert "unknown profile 'no_such_thing'" in output
+    assert not nodes.directory.exists()
 
 
 def test_check_mode_shows_all_and_writes_nothing(nodes: Nodes) -> None:
@@ -132,7 +120,7 @@ def test_check_mode_shows_all_and_writes_nothing(nodes: Nodes) -> None:
     assert not nodes.directory.exists()
 
 
-def test_a_file_of_somebody_is_named_and_nothing_is_written(nodes: Nodes) -> None:
+def test_a_file_of_somebody_is_named_and_what_was_asked_for_is_written_elsewhere(nodes: Nodes) -> None:
     nodes.directory.mkdir()
     (nodes.directory / "hosts.yml").write_text("mine: {}\n", encoding="utf-8")
     code, output = nodes.init()
@@ -141,9 +129,14 @@ def test_a_file_of_somebody_is_named_and_nothing_is_written(nodes: Nodes) -> Non
     assert "-e gb10_init_dir=DIRECTORY" in output
     assert nodes.written() == ["hosts.yml"]
     assert (nodes.directory / "hosts.yml").read_text(encoding="utf-8") == "mine: {}\n"
-    code, output = nodes.init(gb10_init_dir="elsewhere")
+    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_init_dir="mine/one")
     assert code == 0, output
-    assert (nodes.place / "elsewhere" / "hosts.yml").is_file()
+    assert "Next: ansible-playbook -i mine/one gb10.cluster.preflight" in output
+    text = (nodes.place / "mine/one/hosts.yml").read_text(encoding="utf-8")
+    assert list(yaml.safe_load(text)["gb10_cluster"]["children"]["gb10_head"]["hosts"]) == ["spark2"]
+    assert "\ngb10_profile: qwen3_5_122b_fp8_tp2\n" in (nodes.place / "mine/one/group_vars/gb10_cluster/settings.yml").read_text(encoding="utf-8")
+    code, output = judged(nodes.place / "mine" / "one", nodes.place)
+    assert code == 0, output
 
 
 def test_missing_addresses_stop_with_the_text_to_type(nodes: Nodes) -> None:

@@ -35,7 +35,7 @@ def nvidia_smi(tmp_path):
 
 
 def run(tmp_path, nvidia_smi, *arguments):
-    argv = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), "--nvidia-smi", str(nvidia_smi), *arguments]
+    argv = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), "--nvidia-smi", str(nvidia_smi), "--pace", "0.1", *arguments]
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}  # without Ansible, as on a machine that only has this file
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=tmp_path)
 
