@@ -49,8 +49,9 @@ def test_a_playbooks_comment_becomes_prose_and_commands(tmp_path: Path) -> None:
     assert said == "What it does.\n\n```console\n$ ansible-playbook a\n$ ansible-playbook b\n```\n\nMore.\n"
 
 
-def test_the_front_pages_links_are_the_table_of_contents() -> None:
-    assert docs_build.linked_pages("[a](one.md) [b](two.md#x) [c](https://x/three.md) [d](one.md) [e](reference/index.rst)") == ["one", "two"]
+def test_the_front_pages_groups_are_those_of_the_table_of_contents() -> None:
+    page = "# T\n\n[a](above.md)\n\n## Start here\n\n[a](one.md) [b](two.md#x) [c](https://x/three.md)\n\n## More\n\n[e](reference/index.rst)\n"
+    assert docs_build.groups(page) == {"Start here": ["one", "two"], "More": ["reference/index"]}
 
 
 def test_all_pages_can_be_written(tmp_path: Path) -> None:
