@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,10 @@ import yaml
 
 pytest.importorskip("ansible_runner")
 
+import node_info as bench
+import plays
+
 ROOT = Path(__file__).resolve().parents[3]
-spec = importlib.util.spec_from_file_location("bench_node_info", ROOT / "bench" / "node_info.py")
-bench = importlib.util.module_from_spec(spec)
-sys.modules["bench_node_info"] = bench
-spec.loader.exec_module(bench)
 
 
 def event(name, second, uuid="a", task="look", **data):
@@ -39,11 +36,11 @@ EVENTS = [
 
 
 def test_seconds_from_the_first_start_to_the_last_end():
-    assert bench.task_seconds(EVENTS) == pytest.approx(2.6)
-    assert bench.tasks(EVENTS) == 2
-    assert [(name, round(seconds, 3)) for name, seconds in bench.longest(EVENTS)] == [("look", 2.0), ("judge", 0.5)]
+    assert plays.task_seconds(EVENTS) == pytest.approx(2.6)
+    assert plays.tasks(EVENTS) == 2
+    assert [(name, round(seconds, 3)) for name, seconds in plays.longest(EVENTS)] == [("look", 2.0), ("judge", 0.5)]
     with pytest.raises(ValueError, match="no task ran"):
-        bench.task_seconds(EVENTS[:1])
+        plays.task_seconds(EVENTS[:1])
 
 
 def test_whether_the_nodes_were_looked_at():
