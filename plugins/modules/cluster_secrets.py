@@ -1,0 +1,211 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_secrets
+short_description: Have a cluster's secrets on a node, as files that root alone can read
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Makes the directory of a cluster's secrets, and in it the files C(ray_token) and C(api_key) that are asked for.
+  - A secret that is made once stays. One that is given replaces another, but never an API key that a container of the cluster has.
+  - No secret is in a result, a difference or a message.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details:
+      - Tells which files and directories are made or written, not what is in them.
+options:
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  secrets_dir:
+    description:
+      - The directory that holds the secrets of clusters on the node. It gets mode C(0700), and so does the cluster's directory below it.
+    type: path
+    default: /etc/gb10/secrets
+  make:
+    description:
+      - Secrets to make of 43 random characters when the node has none.
+    type: list
+    elements: str
+    choices: [ray_token, api_key]
+    default: []
+  ray_token:
+    description:
+      - The token of the cluster's Ray, for a node that did not make it.
+    type: str
+  api_key:
+    description:
+      - The API key that the cluster shall have.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Make the secrets of the head
+  gb10.cluster.cluster_secrets:
+    make: [ray_token, api_key]
+  become: true
+
+- name: Have an API key of your own
+  gb10.cluster.cluster_secrets:
+    api_key: "{{ lookup('ansible.builtin.file', 'api_key') }}"
+  become: true
+"""
+
+RETURN = r"""
+ray_token_digest:
+  description:
+    - SHA-256 of the Ray token, by which nodes are compared. Null when there is none.
+    - It gives nothing away, because the token is random. There is none of the API key, which may be one that a person chose.
+  returned: success
+  type: str
+  sample: 0d1ce3d8c2a1f7a94c9b1f1f5b0d6a4d9e0d0f6b1c9d5e8a7f3b2c1d0e9f8a7b
+"""
+
+import hashlib
+import os
+import secrets
+import stat
+import string
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+
+NAMES = ("ray_token", "api_key")
+ALPHABET = string.ascii_letters + string.digits
+LENGTH = 43
+
+
+class Plan(t.NamedTuple):
+    """What has to be done: directories that lack their mode (or are not there), secrets to make, and secrets to write."""
+
+    directories: list[str]
+    make: list[str]
+    write: list[str]
+
+    def changes(self) -> dict[str, str]:
+        """What a difference shows of it."""
+        return {**dict.fromkeys(self.directories, "0700"), **dict.fromkeys(self.make, "made"), **dict.fromkeys(self.write, "written")}
+
+    def actions(self, place: str) -> list[str]:
+        """Every step in words."""
+        made = [f"make {os.path.join(place, name)}" for name in self.make]
+        return [*(f"make directory {path}" for path in self.directories), *made, *(f"write {os.path.join(place, name)}" for name in self.write)]
+
+
+def plan(modes: dict[str, int | None], current: dict[str, bytes | None], make: t.Sequence[str], given: dict[str, bytes]) -> Plan:
+    """Decide from the directories' modes and the secrets that are there. A secret that is there is never made again."""
+    return Plan(
+        directories=[path for path, mode in modes.items() if mode != 0o700],
+        make=[name for name in make if current[name] is None and name not in given],
+        write=[name for name, content in given.items() if current[name] != content],
+    )
+
+
+def read(path: str) -> bytes | None:
+    """Return a secret, None when there is none. Raises OSError."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def mode_of(path: str) -> int | None:
+    """Return the mode of a directory, None when there is none. Raises OSError."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def write(path: str, content: bytes) -> None:
+    """Write a secret that nobody else can read; readers see it whole or not at all. Raises OSError."""
+    fresh = f"{path}.{os.getpid()}"
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
+        stream.write(content)
+    os.replace(fresh, path)
+
+
+def require_no_container(params: dict[str, t.Any]) -> None:
+    """Raise :class:`ClusterError` when a container has the key that is there: it has the file mounted, and its engine read it at its start."""
+    container = find_node_container(EngineApi(params["docker_socket"], params["docker_timeout"]), params["cluster_name"], "head")
+    if container:
+        raise ClusterError(
+            f"The API key that was given (gb10_api_key_file) is another one than the cluster's, and {container['Name'].lstrip('/')} has that one.",
+            remedy="take the cluster down first (the playbook teardown), or leave gb10_api_key_file out to keep its key.",
+        )
+
+
+def act(steps: Plan, place: str, given: dict[str, bytes]) -> None:
+    """Do what was planned. Raises OSError."""
+    for path in steps.directories:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.chmod(path, 0o700)
+    for name in steps.make:
+        write(os.path.join(place, name), "".join(secrets.choice(ALPHABET) for _ in range(LENGTH)).encode())
+    for name in steps.write:
+        write(os.path.join(place, name), given[name])
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    place = os.path.join(params["secrets_dir"], params["cluster_name"])
+    given = {name: params[name].encode() for name in NAMES if params[name]}
+    try:
+        current = {name: read(os.path.join(place, name)) for name in NAMES}
+        modes = {path: mode_of(path) for path in (params["secrets_dir"], place)}
+        steps = plan(modes, current, params["make"], given)
+        there = {name: "absent" if content is None else "there" for name, content in current.items()}
+        if "api_key" in steps.write and current["api_key"] is not None:
+            require_no_container(params)
+        if not module.check_mode:
+            act(steps, place, given)
+            current = {name: read(os.path.join(place, name)) for name in NAMES}
+    except OSError as error:
+        raise ClusterError(f"{error.filename or place}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
+    actions = steps.actions(place)
+    before = {**{path: "absent" if mode is None else f"{mode:04o}" for path, mode in modes.items()}, **{name: there[name] for name in NAMES}}
+    return {
+        "changed": bool(actions),
+        "actions": actions,
+        "msg": "; ".join(actions) or "the secrets are there",
+        "ray_token_digest": hashlib.sha256(current["ray_token"]).hexdigest() if current["ray_token"] is not None else None,
+        "diff": {"before": before, "after": {**before, **steps.changes()}},
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets", "no_log": False},
+            "make": {"type": "list", "elements": "str", "choices": list(NAMES), "default": [], "no_log": False},
+            "ray_token": {"type": "str", "no_log": True},
+            "api_key": {"type": "str", "no_log": True},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Secrets on a node: made once, written when given, never shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.modules import cluster_secrets
+
+BOTH = ["ray_token", "api_key"]
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    containers = {}
+    monkeypatch.setattr(cluster_secrets, "EngineApi", lambda socket, timeout: None)
+    monkeypatch.setattr(cluster_secrets, "find_node_container", lambda api, cluster, role: containers.get(role))
+
+    def call(check=False, container=None, **params):
+        containers.update(head={"Name": f"/{container}"} if container else None)
+        defaults = {"cluster_name": "c", "secrets_dir": str(tmp_path / "s"), "make": [], "ray_token": None, "api_key": None}
+        module = types.SimpleNamespace(params={**defaults, "docker_socket": "", "docker_timeout": 1, **params}, check_mode=check)
+        return cluster_secrets.work(module)
+
+    return call
+
+
+def test_what_is_made_stays(call, tmp_path):
+    first, second = call(make=BOTH), call(make=BOTH)
+    place = tmp_path / "s/c"
+    texts = {name: (place / name).read_text() for name in BOTH}
+    assert all(len(text) == 43 and text.isalnum() for text in texts.values()) and texts["ray_token"] != texts["api_key"]
+    assert {stat.S_IMODE((place / name).stat().st_mode) for name in BOTH} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (place, tmp_path / "s")} == {0o700}
+    assert first["changed"] and not second["changed"] and second["diff"]["before"] == second["diff"]["after"]
+    assert first["ray_token_digest"] == second["ray_token_digest"] == hashlib.sha256(texts["ray_token"].encode()).hexdigest()
+    assert not any(text in json.dumps([first, second]) for text in texts.values())
+    assert sorted(path.name for path in place.iterdir()) == sorted(BOTH)
+
+
+def test_check_mode_makes_nothing(call, tmp_path):
+    result = call(check=True, make=BOTH)
+    assert result["changed"] and len(result["actions"]) == 4 and result["ray_token_digest"] is None
+    assert result["diff"]["after"]["ray_token"] == "made" and not (tmp_path / "s").exists()
+
+
+def test_a_token_that_is_given_replaces_another(call, tmp_path):
+    call(make=["ray_token"])
+    result = call(ray_token="theHeads")
+    assert result["actions"] == [f"write {tmp_path}/s/c/ray_token"] and (tmp_path / "s/c/ray_token").read_text() == "theHeads"
+    assert not call(ray_token="theHeads")["changed"]
+
+
+def test_a_mode_that_others_may_read_is_not_mended_unasked(call, tmp_path):
+    """It is the containers' module that refuses it: somebody may have read the secret."""
+    call(make=["ray_token"])
+    (tmp_path / "s/c/ray_token").chmod(0o644)
+    assert not call(make=["ray_token"])["changed"]
+    (tmp_path / "s/c").chmod(0o755)
+    assert call()["actions"] == [f"make directory {tmp_path}/s/c"]
+
+
+def test_another_key_is_refused_under_a_container(call, tmp_path):
+    call(api_key="first")
+    with pytest.raises(ClusterError, match="gb10_api_key_file.* is another one than the cluster's, and gb10-c-head has that one") as error:
+        call(api_key="second", container="gb10-c-head")
+    assert "playbook teardown" in error.value.remedy and "second" not in str(error.value)
+    assert not call(api_key="first", container="gb10-c-head")["changed"]
+    assert call(api_key="second")["changed"] and (tmp_path / "s/c/api_key").read_text() == "second"
+
+
+def test_a_directory_that_may_not_be_made(call, tmp_path):
+    (tmp_path / "s").write_text("a file")
+    with pytest.raises(ClusterError, match="Not a directory"):
+        call(make=BOTH)
