@@ -32,6 +32,11 @@ options:
       - The image, as a tag, a digest or an id.
     type: str
     required: true
+  base_image:
+    description:
+      - The image that it is, or shall be, built on. Only its id is looked up; nothing is started for it.
+    type: str
+    version_added: 0.2.0
   state_dir:
     description:
       - The directory that holds the state of clusters on the node. Answers lie in C(image-contracts) below it.
@@ -89,6 +94,11 @@ base:
   returned: success
   type: dict
   sample: {"image_id": "sha256:fc5d6037a455", "recipe": "1f0c3f3d"}
+base_image_id:
+  description: The id of O(base_image) on this node, null when it is absent or nobody asked.
+  returned: success
+  type: str
+  sample: sha256:fc5d6037a4552c9e3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
 created:
   description: When the image was made.
   returned: success
@@ -230,8 +240,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     image = api.image(params["image"])
+    base_image = api.image(params["base_image"]) if params["base_image"] else None
+    base_image_id = base_image["Id"] if base_image else None
     if image is None:
-        return {**ABSENT, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
+        return {**ABSENT, "base_image_id": base_image_id, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
 
     probe = inspect.getsource(image_probe)
     digest = hashlib.sha256(probe.encode()).hexdigest()
@@ -253,6 +265,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "repo_digests": image.get("RepoDigests") or [],
         "labels": labels,
         "base": base_of(labels),
+        "base_image_id": base_image_id,
         "created": image.get("Created"),
         "size_bytes": image.get("Size"),
         "contract": contract,
@@ -264,6 +277,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "image": {"type": "str", "required": True},
+            "base_image": {"type": "str"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "tool_timeout": {"type": "int", "default": 300},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

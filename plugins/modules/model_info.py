@@ -45,6 +45,11 @@ options:
     type: list
     elements: str
     default: []
+  token_file:
+    description:
+      - A file that a download leaves behind when it is interrupted. RV(token_left) says whether it is there.
+    type: path
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -78,6 +83,16 @@ complete:
   returned: success
   type: bool
   sample: true
+cache_exists:
+  description: Whether O(hf_home) is there. True for a plain directory.
+  returned: success
+  type: bool
+  sample: true
+token_left:
+  description: Whether O(token_file) is there.
+  returned: success
+  type: bool
+  sample: false
 revision:
   description: The commit, null when it is not known or for a plain directory.
   returned: success
@@ -208,6 +223,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "remedy": findings[0]["remedy"],
         "present": place.path is not None,
         "complete": complete,
+        "cache_exists": not params["hf_home"] or os.path.isdir(params["hf_home"]),
+        "token_left": bool(params["token_file"]) and os.path.lexists(params["token_file"]),
         "revision": place.revision,
         "snapshot_path": place.path,
         "snapshot_relpath": os.path.relpath(place.path, params["hf_home"]) if place.path and params["repo"] else None,
@@ -228,6 +245,7 @@ def main() -> None:
             "hf_home": {"type": "path"},
             "path": {"type": "path"},
             "side_files": {"type": "list", "elements": "str", "default": []},
+            "token_file": {"type": "path", "no_log": False},
         },
         mutually_exclusive=[("repo", "path")],
         required_one_of=[("repo", "path")],

@@ -251,7 +251,7 @@ def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fau
     "task",
     [
         pytest.param("preflight : Look at the node", marks=pytest.mark.third),
-        "image : Ask what the node image",
+        "image : Ask what the node image holds, and",
         "model : Look for the model",
         "memory : Ask whether",
         "report : Ask about the engine",

@@ -25,6 +25,7 @@ CONTRACT = {
     "packages_digest": "sha256:1b",
 }
 IMAGE = {"Id": "sha256:abc", "RepoTags": ["e:1"], "RepoDigests": None, "Config": {"Labels": None}, "Created": "now", "Size": 5}
+BASE = {"base:1": {"Id": "sha256:base"}}
 
 
 class Engine:
@@ -34,7 +35,7 @@ class Engine:
         self.answer, self.stdout, self.error, self.runs = image, stdout, error, []
 
     def image(self, reference):
-        return self.answer
+        return self.answer if reference == "e:1" else BASE.get(reference)
 
     def run_throwaway(self, image, argv, *, labels, timeout):
         self.runs.append({"image": image, "argv": argv, "labels": labels, "timeout": timeout})
@@ -48,7 +49,7 @@ def call(tmp_path, monkeypatch):
     def call(engine, **params):
         monkeypatch.setattr(image_contract_info, "EngineApi", lambda socket, timeout: engine)
         warnings = []
-        defaults = {"image": "e:1", "state_dir": str(tmp_path), "tool_timeout": 7, "docker_socket": "", "docker_timeout": 1}
+        defaults = {"image": "e:1", "base_image": None, "state_dir": str(tmp_path), "tool_timeout": 7, "docker_socket": "", "docker_timeout": 1}
         module = types.SimpleNamespace(params={**defaults, **params}, check_mode=False, warn=warnings.append)
         return image_contract_info.work(module) | {"warnings": warnings}
 
@@ -94,6 +95,14 @@ def test_labels_tell_the_base(call):
     result = call(Engine(image, MARK + json.dumps(CONTRACT)))
     assert result["base"] == {"image_id": "sha256:base", "recipe": "r1"} and result["labels"]["other"] == "x"
     assert call(answering())["base"] is None
+
+
+@pytest.mark.parametrize(("base", "found"), [(None, None), ("base:1", "sha256:base"), ("base:2", None)])
+@pytest.mark.parametrize("image", [IMAGE, None])
+def test_the_base_is_looked_up_and_not_asked(call, image, base, found):
+    engine = Engine(image, MARK + json.dumps(CONTRACT))
+    assert call(engine, base_image=base)["base_image_id"] == found
+    assert {run["image"] for run in engine.runs} <= {"sha256:abc"}
 
 
 @pytest.mark.parametrize("stdout", ["", "banner only\n", MARK + "{", MARK + "[]", MARK + '{"python": "3"}'])

@@ -28,7 +28,7 @@ def snapshot(tmp_path):
 
 
 def call(**params):
-    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": []}
+    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": [], "token_file": None}
     return model_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
 
 
@@ -47,6 +47,17 @@ def test_an_absent_model(tmp_path):
     assert result["verdict"] == "block" and not result["present"] and not result["complete"]
     assert result["snapshot_path"] is None and result["size_bytes"] == 0
     assert "there is no org/name (revision main)" in result["msg"] and result["remedy"]
+
+
+def test_what_lies_around_it(snapshot, tmp_path):
+    token = tmp_path / "hf_token"
+    asked = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "token_file": str(token)}
+    assert (call(**asked)["cache_exists"], call(**asked)["token_left"]) == (True, False)
+    token.write_text("")
+    assert call(**asked)["token_left"]
+    assert not call(**{**asked, "hf_home": str(tmp_path / "none")})["cache_exists"]
+    plain = call(path=str(snapshot))
+    assert plain["cache_exists"] and not plain["token_left"]
 
 
 def test_a_missing_side_file(snapshot, tmp_path):
