@@ -7,7 +7,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
@@ -34,22 +34,22 @@ class ActionModule(ActionBase):
 
     def _settings(self, task_vars):
         """The settings of this host, and how Ansible reaches it."""
-        missing = sorted(set(inputs.settings()) - set(task_vars))
+        missing = sorted(set(settings.settings()) - set(task_vars))
         if missing:
             raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or use gb10.cluster.validate")
         host = task_vars["inventory_hostname"]
-        values, failures = self._evaluate(task_vars, inputs.settings())
+        evaluated, failures = self._evaluate(task_vars, settings.settings())
         # A default that is made from another setting fails with it; the one that was set is the one to correct.
-        derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == inputs.settings()[name].get("default")}
+        derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == settings.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
-        login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *inputs.KEY_FILES))
+        login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *values.KEY_FILES))
         return {
             "login": {
                 "connection": login.get("ansible_connection", "ssh"),
                 "host": login.get("ansible_host", host),
                 "port": login.get("ansible_port", 22),
             },
-            **inputs.judge_host(host, values, own or failures, login, list(task_vars), profiles.roots(task_vars)),
+            **inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars)),
         }
 
     def _passwords(self, hostvars, hosts):
@@ -60,19 +60,19 @@ class ActionModule(ActionBase):
                 variables = hostvars[host]
             except AnsibleError as error:
                 # Ansible reads group_vars and host_vars when they are first asked for.
-                failures[host] = {"a file with variables of this host (group_vars or host_vars)": inputs.Failure.of(str(error))}
+                failures[host] = {"a file with variables of this host (group_vars or host_vars)": settings.Failure.of(str(error))}
             else:
-                failures[host] = self._evaluate(variables, inputs.PASSWORDS)[1]
-        return {"findings": inputs.judge_passwords(failures)}
+                failures[host] = self._evaluate(variables, cluster.PASSWORDS)[1]
+        return {"findings": cluster.judge_passwords(failures)}
 
     def _evaluate(self, variables, names):
         """The values of those variables that are defined and can be evaluated, and why the others can't."""
-        values, failures = {}, {}
+        evaluated, failures = {}, {}
         for name in names:
             if name not in variables:
                 continue
             try:
-                values[name] = self._templar.template(variables[name])
+                evaluated[name] = self._templar.template(variables[name])
             except AnsibleError as error:
-                failures[name] = inputs.Failure.of(str(error))
-        return values, failures
+                failures[name] = settings.Failure.of(str(error))
+        return evaluated, failures

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 
@@ -24,7 +24,7 @@ class FilterModule:
             "image_findings": stage_findings.images,
             "init_plan": inventory.plan,
             "init_writes": inventory.writes,
-            "input_findings": inputs.judge_cluster,
+            "input_findings": cluster.judge_cluster,
             "model_findings": stage_findings.models,
             "proof_findings": stage_findings.proof,
             "stage_seconds": stage_findings.stage_seconds,

@@ -16,7 +16,7 @@ def serve_arguments(profile, overrides=None, executor=None):
     try:
         return profiles.serve_arguments(profile, overrides, executor)
     except profiles.ProfileError as error:
-        raise AnsibleFilterError(str(error)) from error
+        raise AnsibleFilterError(error.with_remedy()) from error
 
 
 def choose_executor(profile, image=None, predict=False):
@@ -24,7 +24,7 @@ def choose_executor(profile, image=None, predict=False):
     try:
         return executors.choose(profile, image, predict)
     except profiles.ProfileError as error:
-        raise AnsibleFilterError(str(error)) from error
+        raise AnsibleFilterError(error.with_remedy()) from error
 
 
 class FilterModule:

@@ -71,4 +71,4 @@ class LookupModule(LookupBase):
         try:
             return [load(str(term), directories, switches, roots(variables or {})) for term in terms]
         except ProfileError as error:
-            raise AnsibleLookupError(str(error)) from error
+            raise AnsibleLookupError(error.with_remedy()) from error

@@ -66,4 +66,4 @@ class LookupModule(LookupBase):
         try:
             return catalogue([str(term) for term in terms], directories, roots(variables or {}))
         except ProfileError as error:
-            raise AnsibleLookupError(str(error)) from error
+            raise AnsibleLookupError(error.with_remedy()) from error

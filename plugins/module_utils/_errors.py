@@ -9,23 +9,59 @@ Helpers raise one of these; only a module's ``main`` (through ``_module.run``) t
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
+
+
+def sentence(where: str, what: str, expected: str) -> str:
+    """Return the parts of a problem as one sentence without its period: ``gb10_api_port: is 80; expected 1024 to 65535``."""
+    text = f"{where}: {what}" if where else what
+    return f"{text}; expected {expected}" if expected else text
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with what a person wrote, before it is shown anywhere.
+
+    ``where`` is the setting or the field. ``needed`` is ``expected`` as data, where it is more than a text; ``node`` is whom it
+    concerns, where its maker knows.
+    """
+
+    id: str
+    where: str
+    what: str
+    expected: str = ""
+    remedy: str = ""
+    verdict: str = "block"
+    measured: t.Any = None
+    needed: t.Any = None
+    node: str = ""
+
+    def __str__(self) -> str:
+        return sentence(self.where, self.what, self.expected)
 
 
 class ClusterError(Exception):
     """Something stands in the way of what was asked.
 
-    The message says what, where, and measured against needed. The remedy is the next thing to type or to do.
-    ``details`` become keys of the failed result as they are.
+    The message says what, where, and measured against needed; ``where`` and ``expected`` are given apart where somebody else may have to
+    say them in other words. The remedy is the next thing to type or to do. ``details`` become keys of the failed result as they are.
     """
 
     verdict = "block"
 
-    def __init__(self, msg: str, *, remedy: str = "", reason: str = "", **details: t.Any) -> None:
-        super().__init__(msg)
+    def __init__(self, what: str, *, where: str = "", expected: str = "", remedy: str = "", reason: str = "", **details: t.Any) -> None:
+        super().__init__(sentence(where, what, expected))
+        self.what = what
+        self.where = where
+        self.expected = expected
         self.remedy = remedy
         self.reason = reason
         self.details = details
+
+    def with_remedy(self) -> str:
+        """Return the message and what to do, for where only one text can be shown."""
+        return f"{self} Remedy: {self.remedy}" if self.remedy else str(self)
 
 
 class UnknownState(ClusterError):

@@ -11,7 +11,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 
 #: Every result carries these keys, whatever the module and the outcome.
 RESULT_KEYS: dict[str, t.Any] = {"msg": "", "verdict": "pass", "remedy": "", "reason": "", "actions": [], "diff": {}}
@@ -58,3 +58,9 @@ def finding(
         "remedy": remedy,
         "source": source,
     }
+
+
+def problem_finding(problem: Problem, node: str) -> dict[str, t.Any]:
+    """Return a problem as a finding about ``node``, unless its maker named another."""
+    needed = problem.expected or None if problem.needed is None else problem.needed
+    return finding(problem.id, problem.node or node, problem.verdict, f"{problem}.", measured=problem.measured, needed=needed, remedy=problem.remedy)

@@ -201,7 +201,7 @@ def judge(
     if place.path is None:
         findings = [finding("model.absent", node, "block", f"there is no {name}", remedy=again)]
     else:
-        findings = [finding(f"model.{problem.id}", node, "block", problem.message, remedy=again, source=place.path) for problem in problems]
+        findings = [finding(problem.id, node, "block", problem.message, remedy=again, source=place.path) for problem in problems]
     if incomplete:
         message = f"{len(incomplete)} download(s) of it did not finish, or still run"
         findings.append(

@@ -84,7 +84,7 @@ def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str) -> None:
 def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs, name: str) -> None:
     done = jobs.launch(name, INVENTORY)
     assert done.status == "failed"
-    assert "gb10_confirmed: is false, so nobody wants this run" in done.failures
+    assert "gb10_confirmed: is false; expected true: without it nobody wants this run" in done.failures
     assert "answer the survey's question with true" in " ".join(done.stdout.split())
     assert "UNREACHABLE" not in done.stdout
 

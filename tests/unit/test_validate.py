@@ -32,10 +32,10 @@ def test_the_example_inventory_is_good():
         ({"gb10_profile": "nemotron"}, "unknown profile 'nemotron'"),
         ({"gb10_worker_hosts": []}, "asks for 2 ranks"),
         ({"gb10_head_host": "spark-2"}, "spark-2 is the head and a worker"),
-        ({"gb10_api_port": 6379}, "gb10_ray_port and gb10_api_port are both 6379"),
+        ({"gb10_api_port": 6379}, "gb10_ray_port: is 6379, and so is gb10_api_port"),
         ({"gb10_api_port": "eight"}, "gb10_api_port"),
         ({"gb10_fabric_fallback": "rdma"}, "gb10_fabric_fallback: is 'rdma'; expected none or tcp"),
-        ({"gb10_env": {"NOT A NAME": "1"}}, "gb10_env.NOT A NAME: is no valid variable name"),
+        ({"gb10_env": {"NOT A NAME": "1"}}, "gb10_env.NOT A NAME: is not a valid variable name"),
         ({"gb10_serve_arguments": {"api_key": "x"}}, "gb10_serve_arguments.api_key: is set by the collection"),
     ],
 )

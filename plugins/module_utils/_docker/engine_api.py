@@ -187,7 +187,7 @@ class EngineApi:
             words = engine_message(content)
             # The version was agreed on with this engine, or with the one that was here before it.
             remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if TOO_OLD.search(words) else ""
-            raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=answer.status)
+            raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=answer.status, raw=words)
         return content
 
     def _call(
@@ -235,7 +235,7 @@ class EngineApi:
         try:
             table = self.get(f"/containers/{_quoted(container_id)}/top", ps_args="-eo pid,comm")
         except ClusterError as error:
-            if error.details.get("status") == 409 or "is not running" in str(error):
+            if error.details.get("status") == 409 or "is not running" in error.details.get("raw", ""):
                 return []
             raise
         try:

@@ -13,6 +13,9 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, optional_text, required_text, strict
 
+#: Ids of what modules find with this that can stop or warn.
+IDS = ("memory.back",)
+
 KIB_PER_MIB = 1024
 
 #: Result key → meminfo name, for the figures that a person wants to see side by side.

@@ -25,6 +25,9 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
+#: Ids of what modules find with this that can stop or warn.
+IDS = ("page_cache.files", "page_cache.sync")
+
 #: Seconds that a killed child gets to end before it is left running.
 KILL_GRACE = 1.0
 

@@ -116,7 +116,7 @@ def judged(snapshot: str) -> tuple[bool | None, list[str]]:
     """
     problems, shards, _facts = model_files.examine(snapshot, [])
     ids = {(problem.id, problem.file) for problem in problems}
-    if shards == [model_files.SINGLE] and ("missing", model_files.SINGLE) in ids:
+    if shards == [model_files.SINGLE] and ("model.missing", model_files.SINGLE) in ids:
         if any(map(_PART.match, _entries(snapshot))):
             return False, sorted({model_files.INDEX} | {problem.file for problem in problems} - {model_files.SINGLE})
         if _holds_other_weights(snapshot):

@@ -19,6 +19,9 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
+#: Ids of what modules find with this that can stop or warn.
+IDS = ("model.absent", "model.dangling", "model.empty", "model.incomplete_download", "model.missing", "model.not_json", "model.size")
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 CONFIG = "config.json"
@@ -142,11 +145,11 @@ def file_problem(root: str, relative: str) -> Problem | None:
     path = os.path.join(root, relative)
     try:
         if os.stat(path).st_size == 0:
-            return Problem("empty", relative, f"{relative} is empty")
+            return Problem("model.empty", relative, f"{relative} is empty")
     except FileNotFoundError:
         if os.path.islink(path):
-            return Problem("dangling", relative, f"{relative} points to {os.readlink(path)}, which does not exist")
-        return Problem("missing", relative, f"{relative} does not exist")
+            return Problem("model.dangling", relative, f"{relative} points to {os.readlink(path)}, which does not exist")
+        return Problem("model.missing", relative, f"{relative} does not exist")
     except OSError as error:
         raise unreadable(path, error) from error
     return None
@@ -161,11 +164,11 @@ def _json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | None]:
         with open(path, encoding="utf-8") as stream:
             content = json.load(stream)
     except (ValueError, RecursionError) as error:
-        return {}, Problem("not_json", relative, f"{relative} cannot be parsed: {error}")
+        return {}, Problem("model.not_json", relative, f"{relative} cannot be parsed: {error}")
     except OSError as error:
         raise unreadable(path, error) from error
     if not isinstance(content, dict):
-        return {}, Problem("not_json", relative, f"{relative} holds no JSON object")
+        return {}, Problem("model.not_json", relative, f"{relative} holds no JSON object")
     return content, None
 
 
@@ -178,7 +181,7 @@ def weight_files(root: str) -> tuple[list[str], list[Problem]]:
         return [], [problem]
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not weights or not all(isinstance(name, str) for name in weights.values()):
-        return [], [Problem("not_json", INDEX, f"{INDEX} names no weights")]
+        return [], [Problem("model.not_json", INDEX, f"{INDEX} names no weights")]
     return sorted({_safe(name) for name in weights.values()}), []
 
 
@@ -193,7 +196,7 @@ def weight_problems(root: str, files: t.Sequence[str]) -> list[Problem]:
                 fault = safetensors_fault(path)
             except OSError as error:
                 raise unreadable(path, error) from error
-            problem = Problem("size", relative, f"{relative} {fault}") if fault else None
+            problem = Problem("model.size", relative, f"{relative} {fault}") if fault else None
         if problem:
             problems.append(problem)
     return problems
@@ -203,7 +206,7 @@ def tokenizer_problem(root: str) -> Problem | None:
     """Return None when the model has a tokenizer in one of the known shapes."""
     if any(all(file_problem(root, part) is None for part in name.split("+")) for name in TOKENIZERS):
         return None
-    return Problem("missing", "tokenizer.json", f"there is no tokenizer (none of {', '.join(TOKENIZERS)})")
+    return Problem("model.missing", "tokenizer.json", f"there is no tokenizer (none of {', '.join(TOKENIZERS)})")
 
 
 def incomplete_blobs(repo_path: str | None) -> list[str]:

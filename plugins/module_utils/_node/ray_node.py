@@ -75,12 +75,14 @@ def parse_port_range(text: str, port: int) -> PortRange:
     """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it cannot hold what Ray needs."""
     match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if not match:
-        raise ClusterError(f"port_range is {text!r}", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
+        raise ClusterError(f"is {text!r}", where="port_range", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
     found = PortRange(int(match[1]), int(match[2]))
     size, needed = found.last - found.first + 1, SERVICE_PORTS + FEWEST_WORKER_PORTS
     if found.first < 1024 or found.last > 65535 or size < needed:
         raise ClusterError(
-            f"port_range {text} has {max(size, 0)} ports; expected {needed} or more between 1024 and 65535",
+            f"{text} has {max(size, 0)} ports",
+            where="port_range",
+            expected=f"{needed} or more between 1024 and 65535",
             remedy="Give a longer range, for example 20100-20299.",
             reason="input",
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
@@ -353,7 +353,7 @@ class Cluster:
             if not _HOST.match(name):
                 yield row("name", CLUSTER, "block", f"{name!r} can't be a host's name in an inventory.", "name the host by its name or address alone")
             yield from self._sight(name, answer)
-        choices = inputs.settings()["gb10_fabric_fallback"]["choices"]
+        choices = settings.settings()["gb10_fabric_fallback"]["choices"]
         if self.run["fallback"] not in choices:
             message = f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}."
             yield row("fallback", CLUSTER, "block", message, f"set gb10_fabric_fallback to {' or '.join(choices)}")
@@ -525,7 +525,7 @@ class Cluster:
 
     def fitting(self) -> list[Answer]:
         """The entries of the catalogue that fit, the best first: whose model most nodes have, then the collection's default, then by name."""
-        default = inputs.settings()["gb10_profile"]["default"]
+        default = settings.settings()["gb10_profile"]["default"]
         usable = [entry for entry in self.run["catalogue"] if not entry["problems"] and not self.fits(entry["profile"])]
         return sorted(usable, key=lambda entry: (-len(self.holders(entry["profile"])), entry["id"] != default, entry["id"]))
 

@@ -31,8 +31,8 @@ def catalogue(names: t.Sequence[str] = (), directories: t.Sequence[str] = (), ro
 def entry(path: Path) -> Entry:
     """Read and judge one file."""
     profile, problems = read(path)
-    valid = not problems
-    return {"id": path.stem, "path": str(path), "problems": problems, "needs": needs(profile) if valid else {}, "profile": profile if valid else {}}
+    usable = {} if problems else {"needs": needs(profile), "profile": profile}
+    return {"id": path.stem, "path": str(path), "problems": list(map(str, problems)), "needs": {}, "profile": {}, **usable}
 
 
 def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -17,6 +17,7 @@ else:
     HAS_PACKAGING = True
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import problem
 
 #: The first release of vLLM with --nnodes, --node-rank, --master-addr and --master-port.
 FIRST_NATIVE = "0.11.2"
@@ -39,34 +40,33 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]
     if not image:
-        raise ProfileError(f"executor auto: nobody asked image {tag}; include the role gb10.cluster.gb10 with tasks_from: executor before the others")
+        remedy = "include the role gb10.cluster.gb10 with tasks_from: executor before the others"
+        raise ProfileError(problem("executor auto", f"nobody asked image {tag}", remedy=remedy))
     if not image["exists"]:
         if predict:
             return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
-        raise ProfileError(f"executor auto: image {tag} is not on the head, so it cannot be asked; bring it there: run with --tags image")
+        raise ProfileError(problem("executor auto", f"image {tag} is not on the head, so it cannot be asked", remedy="run with --tags image"))
     contract = image["contract"]
     if contract["versions"].get("ray") and contract["programs"].get("ray"):
         return {"executor": "ray", "reason": f"auto: {tag} holds Ray {contract['versions']['ray']}"}
     engine = contract["versions"].get("vllm")
     if profile["parallel"]["data"] > 1:
-        raise ProfileError(
-            f"executor auto: image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread, "
-            f"but parallel.data is {profile['parallel']['data']}; add `ray` to the profile's image.layers"
-        )
+        what = f"image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread, but parallel.data is {profile['parallel']['data']}"
+        raise ProfileError(problem("executor auto", what, remedy="add `ray` to the profile's image.layers"))
     if engine and spreads_ranks(engine):
         return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
-    raise ProfileError(
-        f"executor auto: image {tag} holds no Ray, and {f'vLLM {engine}' if engine else 'no vLLM'}, which spreads its ranks by itself from {FIRST_NATIVE} on; "
-        "add `ray` to the profile's image.layers, or choose another image.base"
-    )
+    engine_there = f"vLLM {engine}" if engine else "no vLLM"
+    what = f"image {tag} holds no Ray, and {engine_there}, which spreads its ranks by itself from {FIRST_NATIVE} on"
+    raise ProfileError(problem("executor auto", what, remedy="add `ray` to the profile's image.layers, or choose another image.base"))
 
 
 def spreads_ranks(version: str) -> bool:
     """Say whether this version of vLLM has --nnodes. Raises :class:`ProfileError` when the version cannot be read."""
     if not HAS_PACKAGING:
-        raise ProfileError("executor auto: the Python package packaging is missing on the controller; pip install packaging")
+        raise ProfileError(problem("executor auto", "the Python package packaging is missing on the controller", remedy="pip install packaging"))
     try:
         # What stands behind the numbers (a build, a release candidate) takes nothing away.
         return Version(Version(version).base_version) >= Version(FIRST_NATIVE)
     except InvalidVersion:
-        raise ProfileError(f"executor auto: the version of vLLM in the image cannot be read: '{version}'; set executor in the profile") from None
+        what = f"the version of vLLM in the image cannot be read: '{version}'"
+        raise ProfileError(problem("executor auto", what, remedy="set executor in the profile")) from None

@@ -11,6 +11,7 @@ any number of them, and what the rest of the collection sees is one profile.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 import typing as t
 from pathlib import Path
@@ -18,7 +19,8 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import check, found, near
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
 SCHEMA_VERSION = 1
@@ -86,6 +88,8 @@ SHARED_ENV = {
 #: The word for a profile that nobody is known to have run as it is written.
 UNTESTED = "untested"
 
+ENV_NAME = "letters, digits and underscores, no digit first"
+NO_ENV_NAME = "is not a valid variable name"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SWITCH_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*\Z")
@@ -184,8 +188,12 @@ _SCHEMA: dict[str, t.Any] = {
 }
 
 
-class ProfileError(Exception):
-    """A profile can't be used; the message says which file, which field, and what was expected."""
+class ProfileError(ClusterError):
+    """A profile can't be used, for one or more ``problems``."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(f"{one}." for one in problems), remedy="; ".join(dict.fromkeys(one.remedy for one in problems if one.remedy)))
+        self.problems = problems
 
 
 def roots(variables: t.Mapping[str, t.Any]) -> list[Path]:
@@ -199,17 +207,27 @@ def search_path(directories: t.Sequence[str], roots: t.Sequence[Path] = ()) -> l
     ``roots`` is what relative directories are seen from, the first that has one; without any it is the current directory.
     Raises :class:`ProfileError` for a directory of the user that does not exist.
     """
-    return [_existing(directory, roots, Path.is_dir, "gb10_profile_dirs: no directory") for directory in directories] + [SHIPPED]
+    path = []
+    for candidates in (_candidates(directory, roots) for directory in directories):
+        place = _first(candidates, Path.is_dir)
+        if place is None:
+            raise ProfileError(problem("gb10_profile_dirs", f"no directory {_either(candidates)} on the controller", remedy="correct gb10_profile_dirs"))
+        path.append(place)
+    return [*path, SHIPPED]
 
 
-def _existing(name: str, roots: t.Sequence[Path], exists: t.Callable[[Path], bool], complaint: str) -> Path:
-    """The path ``name`` means, seen from the first of ``roots`` where it exists. Raises :class:`ProfileError` naming all places."""
+def _candidates(name: str, roots: t.Sequence[Path]) -> list[Path]:
+    """The paths that ``name`` may mean, seen from each of ``roots``."""
     path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else list(dict.fromkeys((root / path).resolve() for root in roots or [Path.cwd()]))
-    for place in places:
-        if exists(place):
-            return place
-    raise ProfileError(f"{complaint} {' or '.join(map(str, places))} on the controller")
+    return [path] if path.is_absolute() else list(dict.fromkeys((root / path).resolve() for root in roots or [Path.cwd()]))
+
+
+def _first(candidates: t.Sequence[Path], exists: t.Callable[[Path], bool]) -> Path | None:
+    return next((path for path in candidates if exists(path)), None)
+
+
+def _either(candidates: t.Sequence[Path]) -> str:
+    return " or ".join(map(str, candidates))
 
 
 def find(name: str, directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> Path:
@@ -218,18 +236,16 @@ def find(name: str, directories: t.Sequence[str] = (), roots: t.Sequence[Path] =
     Raises :class:`ProfileError` naming the known ids when there is none.
     """
     if name.endswith((".yml", ".yaml")):
-        try:
-            return _existing(name, roots, Path.is_file, "gb10_profile: no file")
-        except ProfileError as error:
-            raise ProfileError(f"{error}. Give an existing one, or one of: {', '.join(known(directories, roots))}") from error
-    path = files(directories, roots).get(name)
-    if path is not None:
-        return path
-    ids = known(directories, roots)
-    raise ProfileError(
-        f"gb10_profile: unknown profile '{name}'{near(name, ids)}. Known: {', '.join(ids)}. "
-        "Choose one with -e gb10_profile=ID, or add a directory of your own to gb10_profile_dirs"
-    )
+        candidates = _candidates(name, roots)
+        path, what = _first(candidates, Path.is_file), f"no file {_either(candidates)} on the controller"
+        remedy = f"give the path of an existing file, or one of: {', '.join(known(directories, roots))}"
+    else:
+        ids = files(directories, roots)
+        path, what = ids.get(name), f"unknown profile '{name}'{near(name, ids)}. Known: {', '.join(ids)}"
+        remedy = "choose one with -e gb10_profile=ID, or add a directory of your own to gb10_profile_dirs"
+    if path is None:
+        raise ProfileError(problem("gb10_profile", what, remedy=remedy))
+    return path
 
 
 def files(directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> dict[str, Path]:
@@ -249,28 +265,29 @@ def known(directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> li
 def load(name: str, directories: t.Sequence[str] = (), switches: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> dict[str, t.Any]:
     """Find, read and judge profile ``name``; return it with every default filled in and ``switches`` turned on.
 
-    Raises :class:`ProfileError` with the file's problems, a line each.
+    Raises :class:`ProfileError` with the file's problems.
     """
     path = find(name, directories, roots)
     profile, problems = read(path)
     if problems:
-        raise ProfileError("\n".join(f"{path}: {problem}" for problem in problems))
+        remedy = "correct the file, or choose another profile with -e gb10_profile=ID"
+        raise ProfileError(*(dataclasses.replace(one, where=f"{path}: {one.where}", remedy=one.remedy or remedy) for one in problems))
     return {**switch(profile, switches), "path": str(path)}
 
 
-def read(path: Path) -> tuple[dict[str, t.Any], list[str]]:
+def read(path: Path) -> tuple[dict[str, t.Any], list[Problem]]:
     """Read and judge one file. Returns the profile with its defaults, and its problems (without the file's name)."""
     try:
         raw = yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return {}, [f"can't be read as YAML: {' '.join(str(error).split())}"]
+        return {}, [problem("the file", f"can't be read as YAML: {' '.join(str(error).split())}")]
     return validate(raw, expected_id=path.stem)
 
 
-def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.Any], list[str]]:
-    """Judge a profile read from YAML. Returns it with defaults filled in, and the problems (each with the field's path)."""
+def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.Any], list[Problem]]:
+    """Judge a profile read from YAML. Returns it with defaults filled in, and the problems."""
     if not isinstance(raw, dict):
-        return {}, [f"the file: found {found(raw)}; expected a mapping"]
+        return {}, [problem("the file", f"found {found(raw)}", "a mapping")]
     profile, problems = check(raw, _SCHEMA)
     if problems:
         return raw, problems
@@ -282,53 +299,54 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
     return profile, problems
 
 
-def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[str]:
+def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
     """What the types alone can't say."""
-    problems = []
+    problems = _image_problems(profile["image"])
     if expected_id is not None and profile["id"] != expected_id:
-        problems.append(f"id: is '{profile['id']}', but the file is named '{expected_id}'")
-    model = profile["model"]
+        problems.append(problem("id", f"is '{profile['id']}', but the file is named '{expected_id}'"))
+    model, sizes = profile["model"], profile["parallel"]
     if model["revision"] is not None and not _COMMIT.match(model["revision"]):
-        problems.append(f"model.revision: '{model['revision']}' is no commit; expected 40 hexadecimal digits")
-    problems += _image_problems(profile["image"])
-    for size in ("tensor", "pipeline", "data"):
-        if profile["parallel"][size] < 1:
-            problems.append(f"parallel.{size}: is {profile['parallel'][size]}; expected 1 or more")
+        problems.append(problem("model.revision", f"'{model['revision']}' is not a commit", "40 hexadecimal digits"))
+    problems += [problem(f"parallel.{size}", f"is {sizes[size]}", "1 or more") for size in ("tensor", "pipeline", "data") if sizes[size] < 1]
     for name, fact in profile["env"]["per_host"].items():
+        where = f"env.per_host.{name}"
         if not _ENV_NAME.match(name):
-            problems.append(f"env.per_host.{name}: is no valid variable name")
+            problems.append(problem(where, NO_ENV_NAME, ENV_NAME))
         if fact not in HOST_FACTS:
-            problems.append(f"env.per_host.{name}: '{fact}' is no fact of a node; expected one of {', '.join(HOST_FACTS)}")
-    problems += judging.tuning_problems(profile["rules"], "rules")
+            problems.append(problem(where, f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}"))
+    problems += judging.tuning_problems(profile["rules"], "rules", ID)
     problems += _overlay_problems(profile, profile, "")
     for name, overlay in profile["switches"].items():
         if not _SWITCH_NAME.match(name):
-            problems.append(f"switches.{name}: is no name of a switch; expected lower case letters, digits and underscores, a letter first")
+            problems.append(problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"))
         problems += _overlay_problems(profile, overlay, f"switches.{name}.")
     return problems
 
 
-def _image_problems(image: dict[str, t.Any]) -> list[str]:
+def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
     """An image with layers has a name of its own; an image without is the base itself, and nothing is built."""
-    base, layers, tag = image["base"], image["layers"], image["tag"]
+    base, layers, tag = image["base"], ", ".join(image["layers"]), image["tag"]
     if layers and tag is None:
-        return [f"image.tag: is missing; expected the name of {base} with {', '.join(layers)} added, or `layers: []` to use the base as it is"]
+        return [problem("image.tag", "is missing", f"the name of {base} with {layers} added, or `layers: []` to use the base as it is")]
     if layers and tag == base:
-        return [f"image.tag: is the base's own name '{base}'; expected another one, because the layers {', '.join(layers)} make another image"]
+        return [problem("image.tag", f"is the base's own name '{base}'", f"another one, because the layers {layers} make another image")]
     if not layers and tag not in (None, base):
-        return [f"image.tag: is '{tag}', but without layers the image is the base itself; remove it, or name the layers"]
+        return [problem("image.tag", f"is '{tag}', but without layers the image is the base itself", remedy="remove it, or name the layers")]
     return []
 
 
-def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: str) -> list[str]:
+def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: str) -> list[Problem]:
     """Problems of what a profile and its switches have in common; ``where`` begins the fields' paths."""
-    problems = [f"{where}env.shared.{problem}" for problem in env_problems(part["env"]["shared"])]
-    problems += serve_problems(profile, part["serve"], f"{where}serve")
-    problems += [f"{where}ladder[{index}]: is {tokens}; expected 1 token or more" for index, tokens in enumerate(part["ladder"]) if tokens < 1]
-    for name, wanted in part["requires"].items():
-        if not isinstance(wanted, str) or not all(_RANGE.match(piece) for piece in wanted.split(",")):
-            problems.append(f'{where}requires.{name}: found {found(wanted)}; expected versions like ">=0.18.0,<0.24.0"')
-    return problems
+    return [
+        *env_problems(part["env"]["shared"], f"{where}env.shared", ID),
+        *serve_problems(profile, part["serve"], f"{where}serve", ID),
+        *(problem(f"{where}ladder[{index}]", f"is {tokens}", "1 token or more") for index, tokens in enumerate(part["ladder"]) if tokens < 1),
+        *(
+            problem(f"{where}requires.{name}", f"found {found(wanted)}", 'versions like ">=0.18.0,<0.24.0"')
+            for name, wanted in part["requires"].items()
+            if not isinstance(wanted, str) or not all(_RANGE.match(piece) for piece in wanted.split(","))
+        ),
+    ]
 
 
 def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any]:
@@ -343,7 +361,8 @@ def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any
     for name in used:
         if name not in profile["switches"]:
             has = ", ".join(profile["switches"]) or "none"
-            raise ProfileError(f"gb10_profile_switches: profile {profile['id']} has no switch '{name}'{near(name, profile['switches'])}. Its switches: {has}")
+            what = f"profile {profile['id']} has no switch '{name}'{near(name, profile['switches'])}. Its switches: {has}"
+            raise ProfileError(problem("gb10_profile_switches", what, remedy="correct gb10_profile_switches"))
         overlay = profile["switches"][name]
         serve = _snake(overlay["serve"])
         settings = {f"serve.{key}": value for key, value in serve.items()} | {f"env.shared.{key}": value for key, value in overlay["env"]["shared"].items()}
@@ -352,10 +371,8 @@ def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any
         for key, value in settings.items():
             other, earlier = owner.setdefault(key, (name, value))
             if earlier != value:
-                raise ProfileError(
-                    f"gb10_profile_switches: '{other}' and '{name}' of profile {profile['id']} contradict each other: {key} is {earlier!r} and {value!r}. "
-                    "Use one of the two"
-                )
+                what = f"'{other}' and '{name}' of profile {profile['id']} contradict each other: {key} is {earlier!r} and {value!r}"
+                raise ProfileError(problem("gb10_profile_switches", what, remedy="use one of the two"))
         result["serve"] = {**_snake(result["serve"]), **serve}
         result["env"]["shared"] |= overlay["env"]["shared"]
         result["ladder"] = overlay["ladder"] or result["ladder"]
@@ -370,37 +387,45 @@ def _snake(arguments: dict[str, t.Any]) -> dict[str, t.Any]:
     return {name.replace("-", "_"): value for name, value in arguments.items()}
 
 
-def env_problems(env: dict[str, t.Any]) -> list[str]:
-    """What is wrong with a mapping of environment variables: ``NAME: reason`` each."""
+def env_problems(env: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
+    """What is wrong with a mapping of environment variables, which is called ``where``. No value is ever shown: it could be a secret."""
     problems = []
     for name, value in env.items():
+        what, expected = "", "one line"
         if not _ENV_NAME.match(name):
-            problems.append(f"{name}: is no valid variable name; expected letters, digits and underscores, no digit first")
+            what, expected = NO_ENV_NAME, ENV_NAME
         elif not isinstance(value, (str, int, float)):
-            problems.append(f"{name}: expected a string, a number or a boolean, found {found(value)}")
+            what, expected = f"is {kind_of(value)}", "a string, a number or a boolean"
         elif isinstance(value, str) and ("\n" in value or "\0" in value):
-            problems.append(f"{name}: holds a line break or a zero byte; expected one line")
+            what = "holds a line break or a zero byte"
+        if what:
+            problems.append(Problem(id, f"{where}.{name}", what, expected, remedy))
     return problems
 
 
-def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str) -> list[str]:
-    """What is wrong with serve arguments for this profile; ``where`` names the mapping in the messages."""
-    names = _snake(arguments)
-    twice = {name for name in names if sum(name == other.replace("-", "_") for other in arguments) > 1}
-    problems = [f"{where}.{name}: is given twice, with dashes and with underscores; keep one" for name in sorted(twice)]
-    problems += [f"{where}.{name}: is no name of an argument; write it like max_model_len" for name in names if not _ARGUMENT.match(name)]
-    for name, instead in RESERVED_SERVE.items():
-        if name in names:
-            problems.append(f"{where}.{name}: is set by the collection from {instead}; remove it here")
-    if names.get("trust_remote_code") and profile["model"]["revision"] is None:
-        problems.append(f"{where}.trust_remote_code: runs code from the model repository; pin model.revision to a commit first")
+def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
+    """What is wrong with serve arguments for this profile; ``where`` is what the mapping is called, ``remedy`` what to do about most."""
+    names, pinned = _snake(arguments), profile["model"]["revision"] is not None
+    problems = []
+
+    def wrong(name: str, what: str, expected: str = "", own_remedy: str = "") -> None:
+        problems.append(Problem(id, f"{where}.{name}", what, expected, own_remedy or remedy))
+
     for name, value in names.items():
+        if sum(name == other.replace("-", "_") for other in arguments) > 1:
+            wrong(name, "is given twice, with dashes and with underscores", "one of the two")
+        if not _ARGUMENT.match(name):
+            wrong(name, "is not the name of an argument", "a name such as max_model_len")
+        if name in RESERVED_SERVE:
+            wrong(name, f"is set by the collection from {RESERVED_SERVE[name]}", own_remedy=f"remove it from {where}")
+        if name == "trust_remote_code" and value and not pinned:
+            wrong(name, "runs code from the model repository", own_remedy="pin model.revision to a commit first")
         if isinstance(value, str) and value.startswith(_SIDE_FILE):
             file = value[len(_SIDE_FILE):]
             if file not in profile["model"]["side_files"]:
-                problems.append(f"{where}.{name}: side file '{file}' is not listed in model.side_files")
-            elif profile["model"]["revision"] is None:
-                problems.append(f"{where}.{name}: a side file's path needs model.revision pinned to a commit")
+                wrong(name, f"side file '{file}' is not listed in model.side_files")
+            elif not pinned:
+                wrong(name, "a side file's path needs model.revision pinned to a commit")
     return problems
 
 
@@ -418,11 +443,11 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
     """
     chosen = executor or profile["executor"]
     if chosen not in EXECUTOR_BACKENDS:
-        ways = ", ".join(EXECUTOR_BACKENDS)
-        raise ProfileError(f"executor: '{chosen}' names no way to start ranks; expected one of {ways}, resolved before the engine starts")
-    problems = serve_problems(profile, overrides or {}, "gb10_serve_arguments")
+        expected = f"one of {', '.join(EXECUTOR_BACKENDS)}, resolved before the engine starts"
+        raise ProfileError(problem("executor", f"'{chosen}' is not a way to start ranks", expected))
+    problems = serve_problems(profile, overrides or {}, "gb10_serve_arguments", ID)
     if problems:
-        raise ProfileError("; ".join(problems))
+        raise ProfileError(*problems)
     parallel, model = profile["parallel"], profile["model"]
     arguments: dict[str, t.Any] = {
         "revision": model["revision"],

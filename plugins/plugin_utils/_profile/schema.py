@@ -7,7 +7,7 @@
 A schema is written like an Ansible argument spec (``type``, ``required``, ``default``, ``choices``, ``elements``, ``options``), with
 two more words: ``values`` describes each value of a mapping whose keys are free, and ``literal`` is a word that may stand in the
 place of the whole value. Other than an argument spec it converts nothing (YAML has types), and every problem names its field by
-its whole path, says what was found there and what was expected.
+its whole path, what was found there and what was expected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ import copy
 import difflib
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+
 Spec = dict[str, t.Any]
+
+#: What is wrong with a profile has this id, whichever field it is about.
+ID = "input.profile"
+#: Ids of findings that are made here.
+IDS = (ID,)
 
 TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "list": (list,), "dict": (dict,)}
 EXPECTED = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a mapping"}
@@ -28,14 +35,19 @@ PLAIN = (str, int, float, bool, list, dict, type(None))
 SHOWN = 60
 
 
-def check(value: t.Any, spec: Spec, path: str = "") -> tuple[t.Any, list[str]]:
-    """Return ``value`` with every default filled in, and its problems (``PATH: found X; expected Y`` each).
+def problem(where: str, what: str, expected: str = "", remedy: str = "") -> Problem:
+    """Return what is wrong with a profile, or with the choice of one."""
+    return Problem(ID, where, what, expected, remedy)
+
+
+def check(value: t.Any, spec: Spec, path: str = "") -> tuple[t.Any, list[Problem]]:
+    """Return ``value`` with every default filled in, and its problems.
 
     The value is a copy. It is only fit for use when there are no problems.
     """
     if value is None:
         if spec.get("required"):
-            return None, [f"{path}: is missing; expected {expected(spec)}"]
+            return None, [problem(path, "is missing", expected(spec))]
         if spec["type"] != "dict" or "options" not in spec:
             return copy.deepcopy(spec.get("default")), []
         value = {}
@@ -43,9 +55,9 @@ def check(value: t.Any, spec: Spec, path: str = "") -> tuple[t.Any, list[str]]:
         return value, []
     kind = spec["type"]
     if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
-        return value, [f"{path or 'the file'}: found {found(value)}; expected {expected(spec)}"]
+        return value, [problem(path or "the file", f"found {found(value)}", expected(spec))]
     if "choices" in spec and kind != "list" and value not in spec["choices"]:
-        return value, [f"{path}: found {found(value)}; expected {expected(spec)}{near(value, spec['choices'])}"]
+        return value, [problem(path, f"found {found(value)}", f"{expected(spec)}{near(value, spec['choices'])}")]
     if kind == "list":
         return _check_list(value, spec, path)
     if kind == "dict":
@@ -53,39 +65,39 @@ def check(value: t.Any, spec: Spec, path: str = "") -> tuple[t.Any, list[str]]:
     return value, []
 
 
-def _check_list(value: list[t.Any], spec: Spec, path: str) -> tuple[list[t.Any], list[str]]:
+def _check_list(value: list[t.Any], spec: Spec, path: str) -> tuple[list[t.Any], list[Problem]]:
     """Check each element; their paths end in ``[INDEX]``."""
     element = {"type": spec["elements"], "required": True, **{key: spec[key] for key in ("options", "choices") if key in spec}}
     checked = [check(item, element, f"{path}[{index}]") for index, item in enumerate(value)]
-    return [item for item, _problems in checked], [problem for _item, problems in checked for problem in problems]
+    return [item for item, _wrong in checked], [one for _item, wrong in checked for one in wrong]
 
 
-def _check_dict(value: dict[t.Any, t.Any], spec: Spec, path: str) -> tuple[dict[str, t.Any], list[str]]:
+def _check_dict(value: dict[t.Any, t.Any], spec: Spec, path: str) -> tuple[dict[str, t.Any], list[Problem]]:
     """Check a mapping: of known fields (``options``), of alike values (``values``), or free."""
-    wrong = [f"{path or 'the file'}: the key {key!r} is {_kind(key)}; expected a name, in quotes if need be" for key in value if not isinstance(key, str)]
+    strange = [key for key in value if not isinstance(key, str)]
+    wrong = [problem(path or "the file", f"the key {key!r} is {kind_of(key)}", "a name, in quotes if need be") for key in strange]
     if wrong:
         return value, wrong
     options = spec.get("options")
     if options is None and "values" not in spec:
         return copy.deepcopy(value), _plain(value, path)
     fields = options if options is not None else dict.fromkeys(value, {"required": True, **spec["values"]})
-    result, problems = {}, []
-    for key in value:
-        if key not in fields:
-            problems.append(f"{_join(path, key)}: is no field of a profile{near(key, fields)}; known here: {', '.join(fields)}")
+    result: dict[str, t.Any] = {}
+    known = f"one of {', '.join(fields)}"
+    problems = [problem(_join(path, key), f"is not a field of a profile{near(key, fields)}", known) for key in value if key not in fields]
     for key, field in fields.items():
         result[key], more = check(value.get(key), field, _join(path, key))
         problems += more
     return result, problems
 
 
-def _plain(value: t.Any, path: str) -> list[str]:
+def _plain(value: t.Any, path: str) -> list[Problem]:
     """Problems of a free value: what YAML can write but neither JSON nor a command line can hold."""
     if isinstance(value, dict):
-        return [problem for key, item in value.items() for problem in _plain(item, _join(path, str(key)))]
+        return [one for key, item in value.items() for one in _plain(item, _join(path, str(key)))]
     if isinstance(value, list):
-        return [problem for index, item in enumerate(value) for problem in _plain(item, f"{path}[{index}]")]
-    return [] if isinstance(value, PLAIN) else [f"{path}: found {found(value)}; expected a string, a number, true or false, a list or a mapping"]
+        return [one for index, item in enumerate(value) for one in _plain(item, f"{path}[{index}]")]
+    return [] if isinstance(value, PLAIN) else [problem(path, f"found {found(value)}", "a string, a number, true or false, a list or a mapping")]
 
 
 def expected(spec: Spec) -> str:
@@ -99,7 +111,7 @@ def expected(spec: Spec) -> str:
 def found(value: t.Any) -> str:
     """A value as a message shows it: what it is, and its beginning."""
     text = str(value) if not isinstance(value, str) else f"'{value}'"
-    return f"{text if len(text) <= SHOWN else text[:SHOWN] + '…'} ({_kind(value)})"
+    return f"{text if len(text) <= SHOWN else text[:SHOWN] + '…'} ({kind_of(value)})"
 
 
 def near(word: t.Any, known: t.Iterable[t.Any]) -> str:
@@ -108,7 +120,7 @@ def near(word: t.Any, known: t.Iterable[t.Any]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def _kind(value: t.Any) -> str:
+def kind_of(value: t.Any) -> str:
     """The name of a value's type, for people."""
     names = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "a boolean", "list": "a list", "dict": "a mapping", "NoneType": "nothing"}
     return names.get(type(value).__name__, f"a {type(value).__name__}")

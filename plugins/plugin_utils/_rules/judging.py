@@ -18,7 +18,9 @@ import typing as t
 
 from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS
@@ -185,31 +187,32 @@ def known_ids() -> frozenset[str]:
 # --- tuning -----------------------------------------------------------------------------------------------------------------
 
 
-def tuning_problems(tuning: t.Any, where: str, rules: t.Sequence[Rule] | None = None) -> list[str]:
-    """Return what is wrong with rules that a profile or an inventory tunes, each problem with its path."""
+def tuning_problems(tuning: t.Any, where: str, id: str, rules: t.Sequence[Rule] | None = None) -> list[Problem]:
+    """Return what is wrong with rules that a profile or an inventory tunes; ``where`` is what the tuning is called, ``id`` that of its problems."""
     known = {rule.id: rule for rule in (every() if rules is None else rules)}
     problems = []
-    for id, changes in tuning.items():
-        if id not in known:
-            problems.append(f"{where}.{id}: no rule has this id")
-        elif not isinstance(changes, dict):
-            problems.append(f"{where}.{id}: expected a mapping, such as {{verdict: warn, why: TEXT}}")
-        else:
-            problems += _changes_problems(known[id], changes, f"{where}.{id}")
-    return problems
 
+    def wrong(path: str, what: str, expected: str = "") -> None:
+        problems.append(Problem(id, f"{where}.{path}", what, expected, f"correct {where}.{path}; docs/rules.md lists all rules with their limits"))
 
-def _changes_problems(rule: Rule, changes: dict[str, t.Any], where: str) -> list[str]:
-    problems = []
-    for name, value in changes.items():
-        if name == "verdict" and value not in LOWERED:
-            problems.append(f"{where}.verdict: is {value!r}; expected {' or '.join(LOWERED)}")
-        elif name == "why" and not isinstance(value, str):
-            problems.append(f"{where}.why: expected text")
-        elif name not in (*TUNING_WORDS, *rule.limits):
-            problems.append(f"{where}.{name}: is no limit of this rule; it has {', '.join(rule.limits) or 'none'}, and {' and '.join(TUNING_WORDS)}")
-        elif name in rule.limits and not _alike(value, rule.limits[name]):
-            problems.append(f"{where}.{name}: is {value!r}; expected something like {rule.limits[name]!r}")
+    for name, changes in tuning.items():
+        if name not in known:
+            wrong(name, f"no rule has this id{near(name, known)}")
+            continue
+        if not isinstance(changes, dict):
+            wrong(name, f"is {changes!r}", "a mapping, such as {verdict: warn, why: TEXT}")
+            continue
+        limits = known[name].limits
+        for key, value in changes.items():
+            path = f"{name}.{key}"
+            if key == "verdict" and value not in LOWERED:
+                wrong(path, f"is {value!r}", " or ".join(LOWERED))
+            elif key == "why" and not isinstance(value, str):
+                wrong(path, f"is {value!r}", "text")
+            elif key not in (*TUNING_WORDS, *limits):
+                wrong(path, "is not a limit of this rule", f"{', '.join(limits) or 'no limit'}, {' or '.join(TUNING_WORDS)}")
+            elif key in limits and not _alike(value, limits[key]):
+                wrong(path, f"is {value!r}", f"something like {limits[key]!r}")
     return problems
 
 

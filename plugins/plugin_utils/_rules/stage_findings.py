@@ -24,8 +24,27 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED
 
 Finding = dict[str, t.Any]
+
+#: Ids of findings that are made here. Those of rules stand in rules.yml.
+IDS = (
+    "image.ray",
+    "image.requires",
+    "proof.capability",
+    "proof.completion",
+    "proof.device",
+    "proof.env",
+    "proof.memlock",
+    "proof.rank_hosts",
+    "proof.secrets",
+    "ray.node",
+    "ray.stranger",
+    "teardown.containers",
+    "teardown.ports",
+    "teardown.seen",
+)
 
 #: What to do when the ranks do not sit where they should, by the stage that makes the node containers.
 SPREAD_REMEDIES = {
@@ -337,17 +356,13 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, 
     return [*found, *on_node(memory["findings"], node)]
 
 
-#: How the message of a node begins that only ended because another one failed (the action plugin of vllm_serve).
-ECHO = "ended because "
-
-
 def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
     """Say for each node what failed there and what to do, from the results of the failed tasks.
 
     A node that was lost has no result, and one that only ended because of another says nothing new: both are left out.
     """
     said = {node: result for node, result in results.items() if result.get("msg")}
-    causes = {node: result for node, result in said.items() if not str(result["msg"]).startswith(ECHO)}
+    causes = {node: result for node, result in said.items() if result.get("reason") != ANOTHER_FAILED}
     return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
 
 

@@ -25,6 +25,8 @@ LEFT = ".left"
 PUBLISHED = ".published"
 FAILURE = "failure.json"
 SUCCESS = "success.json"
+#: Why an instance failed that had no trouble of its own.
+ANOTHER_FAILED = "another node failed"
 
 
 class Outcome(t.NamedTuple):
@@ -84,7 +86,7 @@ class RunBoard:
         failure = self.failure()
         if failure and failure.node != self.node:
             raise AnotherFailed(
-                f"ended because {failure.node} failed: {failure.message}", remedy=f"See the messages of {failure.node}.", reason="another node failed"
+                f"ended because {failure.node} failed: {failure.message}", remedy=f"See the messages of {failure.node}.", reason=ANOTHER_FAILED
             )
 
     def success(self) -> Outcome | None:

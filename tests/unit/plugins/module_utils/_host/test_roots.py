@@ -9,6 +9,7 @@ from __future__ import annotations
 import pathlib
 
 import yaml
+
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]

@@ -60,7 +60,7 @@ def snapshot(hub):
 
 def problems(snapshot: pathlib.Path, *side_files: str) -> dict[str, str]:
     found, _shards, _facts = model_files.examine(str(snapshot), side_files)
-    return {problem.file: problem.id for problem in found}
+    return {problem.file: problem.id.removeprefix("model.") for problem in found}
 
 
 def spoil(snapshot: pathlib.Path, name: str, content: bytes) -> None:

@@ -92,8 +92,8 @@ def test_an_ipv6_head_gets_brackets():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("20100", "port_range is '20100'"),
-        ("a-b", "port_range is 'a-b'"),
+        ("20100", "port_range: is '20100'"),
+        ("a-b", "port_range: is 'a-b'"),
         ("20100-20148", "has 49 ports; expected 50 or more"),
         ("20299-20100", "has 0 ports"),
         ("1000-1100", "between 1024 and 65535"),

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts as _init_texts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings as _settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
@@ -120,7 +121,7 @@ def loaded(plan: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
     """What the collection's own validation says of the files, without a play: id and verdict of what is not a pass."""
     hosts = loaded(plan)
-    defaults = {name: option["default"] for name, option in inputs.settings().items() if "default" in option}
+    defaults = {name: option["default"] for name, option in _settings.settings().items() if "default" in option}
     answers = {}
     for name, variables in hosts.items():
         head = variables["gb10_head_host"]
@@ -135,12 +136,12 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
             "gb10_failure_dir": "/f",
             "gb10_baseline_dir": "/b",
         }
-        values = {key: value for key, value in {**defaults, **derived, **variables}.items() if key in inputs.settings()}
+        values = {key: value for key, value in {**defaults, **derived, **variables}.items() if key in _settings.settings()}
         told = inputs.judge_host(name, values, {}, {}, list(variables))
         answers[name] = {"login": {"connection": "ssh", "host": name, "port": 22}, **told}
     names = list(hosts)
     groups = {"all": names, "gb10_cluster": names, "gb10_head": names[:1], "gb10_workers": names[1:]}
-    found = inputs.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20})
+    found = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20})
     return [(one["id"], one["verdict"]) for one in found if one["verdict"] != "pass"]
 
 

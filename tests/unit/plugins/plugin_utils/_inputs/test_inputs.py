@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import re
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import inputs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, finding_ids, inputs, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -91,7 +90,7 @@ BAD = [
     ({"gb10_fabric_interfaces": "eth1"}, "input.type", "gb10_fabric_interfaces: is the text 'eth1'; expected a list of texts."),
     ({"gb10_fabric_interfaces": [{"name": "eth1"}]}, "input.type", "gb10_fabric_interfaces: is a list of more than texts; expected a list of texts."),
     ({"gb10_env": ["A=1"]}, "input.type", "gb10_env: is a list; expected a mapping."),
-    ({"gb10_env": {1: "x"}}, "input.type", "gb10_env: is a mapping with names that are no texts; expected a mapping."),
+    ({"gb10_env": {1: "x"}}, "input.type", "gb10_env: is a mapping with names that are not texts; expected a mapping."),
     ({"gb10_hf_home": None}, "input.type", "gb10_hf_home: has no value; expected text."),
     ({"gb10_hf_token": 12345}, "input.type", "gb10_hf_token: is the number; expected text."),
     ({"gb10_fabric_fallback": "rdma"}, "input.choice", "gb10_fabric_fallback: is 'rdma'; expected none or tcp."),
@@ -104,30 +103,30 @@ BAD = [
     ({"gb10_object_store_memory": 1}, "input.range", "gb10_object_store_memory: is 1; expected 78643200 or more."),
     ({"gb10_memlock": 0}, "input.range", "gb10_memlock: is 0; expected -1 (unlimited) or 65536"),
     # ports
-    ({"gb10_api_port": 80}, "input.port", "gb10_api_port: 80 is out of range; expected 1024 to 65535."),
-    ({"gb10_ray_port": 70000}, "input.port", "gb10_ray_port: 70000 is out of range"),
-    ({"gb10_api_port": 6379}, "input.same_port", "gb10_ray_port and gb10_api_port are both 6379."),
+    ({"gb10_api_port": 80}, "input.port", "gb10_api_port: is 80; expected 1024 to 65535."),
+    ({"gb10_ray_port": 70000}, "input.port", "gb10_ray_port: is 70000; expected 1024"),
+    ({"gb10_api_port": 6379}, "input.same_port", "gb10_ray_port: is 6379, and so is gb10_api_port; expected a port of its own."),
     ({"gb10_ray_port_range": "20100"}, "input.port_range", "gb10_ray_port_range: is '20100'."),
     ({"gb10_ray_port_range": "20100-20110"}, "input.port_range", "gb10_ray_port_range: 20100-20110 has 11 ports; expected 50 or more"),
     ({"gb10_ray_port_range": "20299-20100"}, "input.port_range", "has 0 ports"),
     ({"gb10_api_port": 20150}, "input.port_range", "gb10_api_port: 20150 lies inside gb10_ray_port_range 20100-20299"),
     # formats
-    ({"gb10_cluster_name": "My Cluster"}, "input.cluster_name", "gb10_cluster_name: 'My Cluster' can't be part of a container's name"),
-    ({"gb10_cluster_name": "../x"}, "input.cluster_name", "gb10_cluster_name: '../x'"),
+    ({"gb10_cluster_name": "My Cluster"}, "input.cluster_name", "gb10_cluster_name: is 'My Cluster'; expected 1 to 32 of a-z"),
+    ({"gb10_cluster_name": "../x"}, "input.cluster_name", "gb10_cluster_name: is '../x'"),
     ({"gb10_cluster_name": "a" * 33}, "input.cluster_name", "expected 1 to 32"),
     ({"gb10_shm_size": "lots"}, "input.format", "gb10_shm_size: is 'lots'; expected a size as Docker takes it"),
     ({"gb10_ray_version": "latest"}, "input.format", "gb10_ray_version: is 'latest'; expected a version of three numbers"),
     ({"gb10_hf_endpoint": "hub.lan"}, "input.format", "gb10_hf_endpoint: is 'hub.lan'"),
-    ({"gb10_hf_token": "hf_x\n"}, "input.format", "gb10_hf_token: expected one word without spaces and line breaks"),
+    ({"gb10_hf_token": "hf_x\n"}, "input.format", "gb10_hf_token: has another form; expected one word without spaces and line breaks"),
     ({"gb10_container_gpus": "0,1"}, "input.format", "gb10_container_gpus: is '0,1'; expected all, none, or a list of GPU ids."),
     ({"gb10_container_devices": ["infiniband"]}, "input.format", "gb10_container_devices: holds 'infiniband'; expected a path below /dev."),
     ({"gb10_fabric_interfaces": ["a,b"]}, "input.format", "gb10_fabric_interfaces: holds 'a,b'; expected the name of one interface."),
     ({"gb10_rdma_devices": ["rocep1s0f0:1"]}, "input.format", "gb10_rdma_devices: holds 'rocep1s0f0:1'"),
-    ({"gb10_fabric_address": ""}, "input.fabric_address", "gb10_fabric_address: is not set."),
-    ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: 'spark-1' is no IP address of a node."),
-    ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: '0.0.0.0' is no IP address of a node."),
+    ({"gb10_fabric_address": ""}, "input.fabric_address", "gb10_fabric_address: is ''; expected the node's IP address"),
+    ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: is 'spark-1'; expected the node's IP address on the ConnectX-7 link."),
+    ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: is '0.0.0.0'; expected the node's IP address"),
     # consent and secrets
-    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false, so nobody wants this run; no node was contacted."),
+    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it nobody wants this run."),
     ({"gb10_confirmed": "false"}, "input.confirm", "gb10_confirmed: is false"),
     ({"gb10_hf_token_file": "token"}, "input.path", "gb10_hf_token_file: is 'token'; expected the absolute path of a file on the controller."),
     ({"gb10_hf_token_file": "/no/such/token"}, "input.secret_file", "gb10_hf_token_file: /no/such/token can't be used: No such file or directory."),
@@ -135,38 +134,38 @@ BAD = [
     ({"gb10_hf_home": "models"}, "input.path", "gb10_hf_home: is 'models'; expected an absolute path"),
     ({"gb10_hf_home": "/models:ro"}, "input.path", "gb10_hf_home: is '/models:ro'; expected an absolute path"),
     ({"gb10_state_dir": "/var/lib/gb10/../x"}, "input.path", "gb10_state_dir: is '/var/lib/gb10/../x'"),
-    ({"gb10_secrets_dir": "/etc"}, "input.path", "gb10_secrets_dir: /etc is the system's."),
-    ({"gb10_state_dir": "/"}, "input.path", "gb10_state_dir: / is the system's."),
-    ({"gb10_log_dir": "/var/log/"}, "input.path", "gb10_log_dir: /var/log/ is the system's."),
+    ({"gb10_secrets_dir": "/etc"}, "input.path", "gb10_secrets_dir: is '/etc'; expected an absolute path"),
+    ({"gb10_state_dir": "/"}, "input.path", "gb10_state_dir: is '/'; expected an absolute path"),
+    ({"gb10_log_dir": "/var/log/"}, "input.path", "that is not one of the system's directories."),
     ({"gb10_report_path": "report.json"}, "input.path", "gb10_report_path: is 'report.json'; expected the absolute path of a file."),
     ({"gb10_report_path": "/tmp"}, "input.path", "gb10_report_path: is '/tmp'"),
     ({"gb10_preflight_path": "verdict.json"}, "input.path", "gb10_preflight_path: is 'verdict.json'; expected the absolute path of a file."),
     ({"gb10_fabric_path": "fabric.json"}, "input.path", "gb10_fabric_path: is 'fabric.json'; expected the absolute path of a file."),
     # rules
-    ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id. Did you mean memory.swap?"),
-    ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is no limit of this rule; it has most_mb"),
+    ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id (did you mean 'memory.swap'?)"),
+    ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is not a limit of this rule; expected most_mb"),
     ({"gb10_rules": {"memory.swap": {"verdict": "pass"}}}, "input.rules", "gb10_rules.memory.swap.verdict: is 'pass'; expected warn or silenced"),
     ({"gb10_build_ca_file": "ca.pem"}, "input.path", "gb10_build_ca_file: is 'ca.pem'"),
-    ({"gb10_log_dir": "/var/lib/gb10"}, "input.same_path", "gb10_log_dir and gb10_state_dir are both /var/lib/gb10."),
-    ({"gb10_secrets_dir": "/var/log/gb10/secrets"}, "input.same_path", "gb10_secrets_dir (/var/log/gb10/secrets) lies inside gb10_log_dir"),
-    ({"gb10_state_dir": "/etc/gb10/secrets/state"}, "input.same_path", "gb10_state_dir (/etc/gb10/secrets/state) lies inside gb10_secrets_dir"),
+    ({"gb10_log_dir": "/var/lib/gb10"}, "input.same_path", "gb10_log_dir: is /var/lib/gb10, and so is gb10_state_dir; expected a directory of its own."),
+    ({"gb10_secrets_dir": "/var/log/gb10/secrets"}, "input.same_path", "gb10_secrets_dir: /var/log/gb10/secrets lies inside gb10_log_dir"),
+    ({"gb10_state_dir": "/etc/gb10/secrets/state"}, "input.same_path", "gb10_state_dir: /etc/gb10/secrets/state lies inside gb10_secrets_dir"),
     ({"gb10_cluster_name": "huggingface"}, "input.same_path", "lies in the state of the cluster huggingface"),
     # variables of containers
-    ({"gb10_env": {"NOT A NAME": "1"}}, "input.env", "gb10_env.NOT A NAME: is no valid variable name"),
+    ({"gb10_env": {"NOT A NAME": "1"}}, "input.env", "gb10_env.NOT A NAME: is not a valid variable name"),
     ({"gb10_env": {"A": "x\ny"}}, "input.env", "gb10_env.A: holds a line break"),
     ({"gb10_env": {"A": "x\0y"}}, "input.env", "gb10_env.A: holds a line break or a zero byte"),
     ({"gb10_env": {"HF_HOME": "/x"}}, "input.env", "gb10_env.HF_HOME: is set by the collection from gb10_hf_home."),
     ({"gb10_env": {"VLLM_HOST_IP": "192.168.100.1"}}, "input.env_per_host", "gb10_env.VLLM_HOST_IP: differs from node to node"),
     ({"gb10_env": {"HF_TOKEN": "hf_x"}}, "input.env_secret", "gb10_env.HF_TOKEN: is a secret"),
     ({"gb10_host_env": {"VLLM_API_KEY": "k"}}, "input.env_secret", "gb10_host_env.VLLM_API_KEY: is a secret"),
-    ({"gb10_host_env": {"1A": "x"}}, "input.host_env", "gb10_host_env.1A: is no valid variable name"),
+    ({"gb10_host_env": {"1A": "x"}}, "input.host_env", "gb10_host_env.1A: is not a valid variable name"),
     ({"gb10_env": {"NCCL_IB_DISABLE": 1}}, "input.fabric_fallback", "gb10_env.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
-    ({"gb10_build_pip_env": {"PIP INDEX": "x"}}, "input.env", "gb10_build_pip_env.PIP INDEX: is no valid variable name"),
+    ({"gb10_build_pip_env": {"PIP INDEX": "x"}}, "input.env", "gb10_build_pip_env.PIP INDEX: is not a valid variable name"),
     # profile and arguments
     ({"gb10_profile": "nemotron"}, "input.profile", "gb10_profile: unknown profile 'nemotron'"),
     ({"gb10_profile_dirs": ["/nonexistent/profiles"]}, "input.profile", "gb10_profile_dirs: no directory /nonexistent/profiles on the controller."),
     ({"gb10_serve_arguments": {"host": "x"}}, "input.serve_arguments", "gb10_serve_arguments.host: is set by the collection"),
-    ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "is no name of an argument; write it like max_model_len"),
+    ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "is not the name of an argument; expected a name such as max_model_len"),
     ({"gb10_serve_arguments": {"max-num-seqs": 1, "max_num_seqs": 2}}, "input.serve_arguments", "gb10_serve_arguments.max_num_seqs: is given twice"),
     ({"gb10_serve_arguments": {"hf_token": "x"}}, "input.serve_arguments", "gb10_serve_arguments.hf_token: is a secret"),
 ]  # fmt: skip
@@ -184,7 +183,7 @@ WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
     ({"gb10_env": {"AWS_SECRET_ACCESS_KEY": "x"}}, "input.env_secret", "gb10_env.AWS_SECRET_ACCESS_KEY: looks like a secret"),
     ({"gb10_build_pip_env": {"PIP_INDEX_URL": "https://me:pw@index.lan/simple"}}, "input.env_secret", "gb10_build_pip_env.PIP_INDEX_URL: holds a user"),
-    ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre'. Did you mean disk.free?"),
+    ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
 ]
 
@@ -234,26 +233,26 @@ WRONG_PASSWORD = (
     ],
 )
 def test_what_ansible_says_about_a_variable(text, failure):
-    assert inputs.Failure.of(text) == failure
+    assert settings.Failure.of(text) == failure
 
 
 def test_passwords_of_all_hosts_are_told_once():
-    failed = {"ansible_become_password": inputs.Failure.of(NO_PASSWORD)}
-    (finding,) = inputs.judge_passwords({"spark-1": failed, "spark-2": failed})
+    failed = {"ansible_become_password": settings.Failure.of(NO_PASSWORD)}
+    (finding,) = cluster.judge_passwords({"spark-1": failed, "spark-2": failed})
     assert (finding["id"], finding["node"]) == ("input.vault", "cluster")
-    assert inputs.judge_passwords({"spark-1": {}, "spark-2": {}}) == []
-    (finding,) = inputs.judge_passwords({"spark-1": {}, "spark-2": failed})
+    assert cluster.judge_passwords({"spark-1": {}, "spark-2": {}}) == []
+    (finding,) = cluster.judge_passwords({"spark-1": {}, "spark-2": failed})
     assert finding["node"] == "spark-2"
 
 
 def test_a_variable_that_cannot_be_evaluated_is_named():
-    failures = {"gb10_hf_token": inputs.Failure.of(NO_PASSWORD), "gb10_env": inputs.Failure.of("'proxy' is undefined")}
-    values = {name: value for name, value in GOOD.items() if name not in failures}
-    vault, template = inputs.judge_host("spark-1", values, failures, {}, [])["findings"]
+    failures = {"gb10_hf_token": settings.Failure.of(NO_PASSWORD), "gb10_env": settings.Failure.of("'proxy' is undefined")}
+    evaluated = {name: value for name, value in GOOD.items() if name not in failures}
+    vault, template = inputs.judge_host("spark-1", evaluated, failures, {}, [])["findings"]
     assert (vault["id"], template["id"]) == ("input.vault", "input.template")
-    assert vault["message"].startswith("gb10_hf_token is encrypted and can't be decrypted: Attempting")
+    assert vault["message"].startswith("gb10_hf_token: is encrypted and can't be decrypted: Attempting")
     assert "--ask-vault-pass or --vault-password-file" in vault["remedy"]
-    assert template["message"] == "gb10_env can't be evaluated: 'proxy' is undefined"
+    assert template["message"] == "gb10_env: can't be evaluated: 'proxy' is undefined."
 
 
 def test_a_private_key_that_others_can_read_is_named(tmp_path):
@@ -272,7 +271,7 @@ def test_a_private_key_that_others_can_read_is_named(tmp_path):
 def test_a_misspelt_setting_is_told():
     (finding,) = judged(names=["gb10_api_prot", "ansible_host", *GOOD])
     assert (finding["id"], finding["verdict"]) == ("input.unknown_setting", "warn")
-    assert finding["message"] == "gb10_api_prot: no role reads this variable. Did you mean gb10_api_port?"
+    assert finding["message"] == "gb10_api_prot: no role reads this variable (did you mean 'gb10_api_port'?)."
 
 
 @pytest.mark.parametrize(("host", "told"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
@@ -285,8 +284,8 @@ def test_names_of_the_example_are_told(host, told):
 
 def answer(host, **change):
     number = host[-1]
-    values = {**GOOD, "gb10_fabric_address": f"192.168.100.{number}", **change}
-    judged_host = inputs.judge_host(host, values, {}, {}, [])
+    evaluated = {**GOOD, "gb10_fabric_address": f"192.168.100.{number}", **change}
+    judged_host = inputs.judge_host(host, evaluated, {}, {}, [])
     return {**judged_host, "login": {"connection": "ssh", "host": f"10.0.0.{number}", "port": 22}}
 
 
@@ -308,7 +307,7 @@ def together(change=None, play=None, second=None):
     """Judge two hosts: ``change`` is set for both, ``second`` for the worker alone."""
     answers = {"spark-1": answer("spark-1", **(change or {})), "spark-2": answer("spark-2", **{**(change or {}), **(second or {})})}
     playing = {**PLAY, **(play or {})}
-    return inputs.judge_cluster({host: answers[host] for host in playing["batch"]}, playing)
+    return cluster.judge_cluster({host: answers[host] for host in playing["batch"]}, playing)
 
 
 def test_a_good_cluster_passes():
@@ -323,13 +322,13 @@ def groups(**change):
 @pytest.mark.parametrize(
     ("change", "play", "id", "part"),
     [
-        ({"gb10_head_host": ""}, groups(gb10_head=[]), "input.head", "gb10_head_host: '' is no host of the inventory"),
+        ({"gb10_head_host": ""}, groups(gb10_head=[]), "input.head", "gb10_head_host: '' is not a host of the inventory; expected exactly one head."),
         ({"gb10_head_host": "spark-9"}, {}, "input.head", "gb10_head_host: 'spark-9'"),
         ({}, groups(gb10_head=["spark-1", "spark-2"]), "input.two_heads", "the group gb10_head holds 2 hosts of gb10_cluster: spark-1, spark-2"),
         ({"gb10_worker_hosts": ["spark-1"]}, {}, "input.head_is_worker", "gb10_worker_hosts: spark-1 is the head and a worker."),
-        ({"gb10_worker_hosts": ["spark-7"]}, {}, "input.worker", "gb10_worker_hosts: 'spark-7' is no host of the inventory."),
+        ({"gb10_worker_hosts": ["spark-7"]}, {}, "input.worker", "gb10_worker_hosts: 'spark-7' is not a host of the inventory."),
         ({"gb10_worker_hosts": ["spark-2", "spark-2"]}, {}, "input.worker", "gb10_worker_hosts: spark-2 is listed 2 times."),
-        ({"gb10_worker_hosts": []}, {}, "input.no_role", "spark-2 is in gb10_cluster but neither the head nor a worker."),
+        ({"gb10_worker_hosts": []}, {}, "input.no_role", "spark-2 is in gb10_cluster but is neither the head nor a worker."),
         ({"gb10_worker_hosts": []}, {}, "input.parallel", "asks for 2 ranks (tensor 2 x pipeline 1 x data 1), the cluster has 1 GPUs"),
         ({"gb10_ray_gpus": 2}, {}, "input.parallel", "the cluster has 4 GPUs"),
         ({"gb10_cluster_group": "sparks"}, {}, "input.cluster_group", "gb10_cluster_group: the inventory has no hosts in a group sparks."),
@@ -338,7 +337,7 @@ def groups(**change):
         ({}, {"forks": 1}, "input.forks", "forks is 1, the cluster has 2 nodes"),
         ({"gb10_fabric_address": "192.168.100.1"}, {}, "input.same_address", "gb10_fabric_address: 192.168.100.1 is also the address of spark-1."),
         ({"gb10_api_address": "192.168.100.2"}, {}, "input.address", "gb10_api_address: 192.168.100.2 is the address of spark-2"),
-        ({"gb10_api_address": "spark-1.lan"}, {}, "input.address", "gb10_api_address: 'spark-1.lan' is no IP address."),
+        ({"gb10_api_address": "spark-1.lan"}, {}, "input.address", "gb10_api_address: 'spark-1.lan' is not an IP address."),
     ],
 )  # fmt: skip
 def test_bad_clusters_block_with_a_remedy(change, play, id, part):
@@ -350,9 +349,9 @@ def test_bad_clusters_block_with_a_remedy(change, play, id, part):
 
 def test_without_ray_data_ranks_are_not_spread():
     profile = {"id": "mine", "executor": "native", "parallel": {"tensor": 1, "pipeline": 1, "data": 2}, "memory": {"config": {}}}
-    (problem,) = inputs._sizes(profile, ["spark-1", "spark-2"], 1)
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
     assert (problem.id, problem.measured) == ("input.parallel", 2)
-    assert "executor native spreads tensor and pipeline ranks, but data is 2" in problem.message
+    assert "executor native spreads tensor and pipeline ranks, but data is 2" in str(problem)
 
 
 def test_a_fault_of_all_hosts_is_told_once():
@@ -419,10 +418,10 @@ def test_a_host_is_not_taken_off_the_fabric_by_its_own_variables():
 def test_one_machine_is_not_two_nodes():
     answers = {host: answer(host) for host in PLAY["batch"]}
     answers["spark-2"]["login"] = copy.deepcopy(answers["spark-1"]["login"])
-    (finding,) = inputs.judge_cluster(answers, PLAY)
+    (finding,) = cluster.judge_cluster(answers, PLAY)
     assert (finding["id"], finding["message"]) == ("input.same_host", "ansible_host: 10.0.0.1 is also spark-1; one machine can't be two nodes.")
     answers["spark-2"]["login"]["port"] = 2222
-    assert stopping(inputs.judge_cluster(answers, PLAY)) == set()
+    assert stopping(cluster.judge_cluster(answers, PLAY)) == set()
 
 
 def test_an_open_api_without_a_key_is_told():
@@ -434,14 +433,14 @@ def test_an_open_api_without_a_key_is_told():
 def test_tensor_must_divide_the_heads():
     answers = {host: answer(host) for host in PLAY["batch"]}
     answers["spark-1"]["profile"]["memory"]["config"]["num_attention_heads"] = 3
-    (finding,) = inputs.judge_cluster(answers, PLAY)
+    (finding,) = cluster.judge_cluster(answers, PLAY)
     assert (finding["id"], finding["needed"]) == ("input.tensor_heads", "a divisor of 3")
 
 
 # -- the tables ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(inputs.settings()))
+@pytest.mark.parametrize("name", sorted(settings.settings()))
 def test_every_setting_without_a_value_is_named(name):
     """Whatever its type: `NAME:` with nothing behind it."""
     findings = judged({name: None})
@@ -450,35 +449,20 @@ def test_every_setting_without_a_value_is_named(name):
 
 
 def test_tables_name_settings_that_exist():
-    of_rules = {name for wanted, dummy in inputs.RULES for name in wanted}
-    named = {*of_rules, *inputs.ALIKE, *inputs.RANGES, *inputs.FORMATS, *inputs.ENTRIES, *inputs.PLACES}
-    assert named - set(inputs.settings()) == set()
-
-
-def test_every_id_that_stops_can_be_silenced():
-    """Ids are written where findings are made: the first word of a call, with a dot in it."""
-    id = re.compile(r"[a-z_]+\.[a-z_]+\Z")
-    made = set()
-    for path in (ROOT / "plugins").rglob("*.py"):
-        calls = {"finding", "_not_seen", "block", "_env_of", "Problem" if path.name == "inputs.py" else ""}
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in calls:
-                made |= {part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str) and id.match(part.value)}
-    never_stop = {"cuda_zombie.none", "model.complete"}
-    assert len(made) > 40
-    assert made - never_stop - inputs.KNOWN_IDS == set(), "add them to inputs.KNOWN_IDS and, if they are inputs, to roles/validate/README.md"
-    assert {one for one in inputs.KNOWN_IDS if one.startswith("input.")} - made == set()
+    of_rules = {name for wanted, dummy in values.RULES for name in wanted}
+    named = {*of_rules, *values.CLUSTER_WIDE, *values.FORMS, *values.DIRECTORIES}
+    assert named - set(settings.settings()) == set()
 
 
 def test_the_readme_explains_every_check():
     text = (ROOT / "roles" / "validate" / "README.md").read_text(encoding="utf-8")
-    assert [id for id in sorted(inputs.KNOWN_IDS) if id.startswith("input.") and f"`{id}`" not in text] == []
+    assert [id for id in sorted(finding_ids.known_ids()) if id.startswith("input.") and f"`{id}`" not in text] == []
 
 
 # --- what a job controller brings along ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", inputs.SECRET_FILES)
+@pytest.mark.parametrize("name", values.SECRET_FILES)
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
     [
@@ -510,7 +494,7 @@ def test_a_key_that_nobody_reads_is_told(tmp_path):
 
 
 def test_what_one_job_passes_on_is_no_unknown_setting_to_the_next():
-    assert judged(names=sorted(inputs.ARTIFACTS)) == []
+    assert judged(names=sorted(settings.ARTIFACTS)) == []
     assert [finding["id"] for finding in judged(names=["gb10_reports"])] == ["input.unknown_setting"]
 
 
@@ -520,8 +504,8 @@ def test_the_list_of_what_is_passed_on_is_complete_and_no_setting():
         for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
             for inner in (task, *task.get("block", []), *task.get("always", [])):
                 found |= set(inner.get("ansible.builtin.set_stats", {}).get("data", {}))
-    assert found == inputs.ARTIFACTS
-    assert found & inputs.known_settings() == set()
+    assert found == settings.ARTIFACTS
+    assert found & settings.known_settings() == set()
 
 
 def test_what_is_passed_on_is_never_added_up():

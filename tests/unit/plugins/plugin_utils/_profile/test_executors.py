@@ -44,22 +44,22 @@ def test_choice(chosen, layers, answer, executor, reason):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (image(vllm="0.11.1"), "holds no Ray, and vLLM 0.11.1, which spreads its ranks by itself from 0.11.2 on; add `ray`"),
+        (image(vllm="0.11.1"), "holds no Ray, and vLLM 0.11.1, which spreads its ranks by itself from 0.11.2 on. Remedy: add `ray`"),
         (image(vllm=None), "holds no Ray, and no vLLM"),
-        (image(vllm="nightly"), "cannot be read: 'nightly'; set executor in the profile"),
-        ({"exists": False, "contract": None}, "is not on the head, so it cannot be asked; bring it there: run with --tags image"),
-        (None, "nobody asked image base:1; include the role gb10.cluster.gb10 with tasks_from: executor"),
+        (image(vllm="nightly"), "cannot be read: 'nightly'. Remedy: set executor in the profile"),
+        ({"exists": False, "contract": None}, "is not on the head, so it cannot be asked. Remedy: run with --tags image"),
+        (None, "nobody asked image base:1. Remedy: include the role gb10.cluster.gb10 with tasks_from: executor"),
         ({}, "nobody asked image base:1"),
     ],
 )
 def test_no_choice_says_why_and_what_to_do(answer, words):
     with pytest.raises(ProfileError) as caught:
         executors.choose(profile(), answer)
-    assert words in str(caught.value)
+    assert words in caught.value.with_remedy()
 
 
 def test_data_ranks_need_ray():
-    with pytest.raises(ProfileError, match="parallel.data is 2; add `ray`"):
+    with pytest.raises(ProfileError, match="parallel.data is 2"):
         executors.choose(profile(data=2), image())
     assert executors.choose(profile(data=2), image(ray="2.60.0"))["executor"] == "ray"
 

@@ -398,5 +398,5 @@ def test_a_rule_is_tuned_and_silenced_by_id():
     rules = {"stack.env_same": {"per_host": per_host, "why": "mine"}}
     record = judged(asked(head, silenced=["ray.open"], rules=rules), asked(worker, worker_info(), rules=rules))
     assert [(found["id"], found["verdict"]) for found in record["findings"]] == [("ray.open", "silenced")]
-    assert judging.tuning_problems(rules, "rules") == []
+    assert judging.tuning_problems(rules, "rules", "input.rules") == []
     assert "ray.open" in judging.known_ids()

@@ -482,7 +482,7 @@ RAW_LIMITS = {row["id"]: row.get("limits", {}) for row in RAW}
     [
         ({"memory.swop": {}}, "rules.memory.swop: no rule has this id"),
         ({"memory.swap": 7}, "expected a mapping"),
-        ({"memory.swap": {"most": 7}}, "rules.memory.swap.most: is no limit of this rule; it has most_mb"),
+        ({"memory.swap": {"most": 7}}, "rules.memory.swap.most: is not a limit of this rule; expected most_mb"),
         ({"memory.swap": {"most_mb": "7"}}, "rules.memory.swap.most_mb: is '7'; expected something like 512"),
         ({"memory.swap": {"most_mb": True}}, "expected something like 512"),
         ({"memory.swap": {"verdict": "pass"}}, "expected warn or silenced"),
@@ -491,12 +491,12 @@ RAW_LIMITS = {row["id"]: row.get("limits", {}) for row in RAW}
     ],
 )
 def test_tuning_that_means_nothing_is_refused(tuning, words):
-    (problem,) = judging.tuning_problems(tuning, "rules")
-    assert words in problem
+    (problem,) = judging.tuning_problems(tuning, "rules", "input.rules")
+    assert words in str(problem)
 
 
 def test_every_shipped_limit_fits_itself():
-    assert judging.tuning_problems({id: limits for id, limits in RAW_LIMITS.items() if limits}, "rules") == []
+    assert judging.tuning_problems({id: limits for id, limits in RAW_LIMITS.items() if limits}, "rules", "input.rules") == []
 
 
 # --- what a later stage repairs ---------------------------------------------------------------------------------------------

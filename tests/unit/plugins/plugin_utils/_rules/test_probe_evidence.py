@@ -221,7 +221,7 @@ def test_lines_are_tuned_and_silenced_like_any_rule():
     assert record["findings"] == [] and record["tuned"][0]["id"] == "probe.rdma_sum"
     record = judged(measured([link(out=13.23), link("b")], (110, 188)), cluster(silenced=["probe.rdma_capped"]))
     assert [(one["verdict"], one["was"]) for one in record["findings"]] == [("silenced", "block")]
-    assert judging.tuning_problems(rules, "rules") == []
+    assert judging.tuning_problems(rules, "rules", "input.rules") == []
 
 
 def test_the_preflight_does_not_judge_by_probes():

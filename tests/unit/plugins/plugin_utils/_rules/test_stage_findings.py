@@ -236,7 +236,7 @@ def test_stage_seconds_skip_what_did_not_run():
 
 def test_failure_lines_tell_causes_and_remedies():
     failed = {
-        "spark-1": {"msg": "ended because spark-2 failed: boom"},
+        "spark-1": {"msg": "ended because spark-2 failed: boom", "reason": "another node failed"},
         "spark-2": {"msg": "boom", "remedy": "look"},
         "spark-3": {},
         "spark-4": {"msg": "bang", "remedy": ""},

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The inputs of all hosts together: what only shows between them. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, problem_finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Failure, Problems, short
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import CLUSTER_WIDE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER
+
+Finding = dict[str, t.Any]
+Answers = dict[str, dict[str, t.Any]]
+
+#: Ids of findings that are made here.
+IDS = (
+    "input.address",
+    "input.cluster_group",
+    "input.differs",
+    "input.forks",
+    "input.head",
+    "input.head_is_worker",
+    "input.limit",
+    "input.no_role",
+    "input.parallel",
+    "input.same_address",
+    "input.same_host",
+    "input.serial",
+    "input.tensor_heads",
+    "input.two_heads",
+    "input.worker",
+)
+
+#: Variables with the passwords that Ansible logs in with. It evaluates them before any task, and fails in words that name no variable, so the
+#: playbooks judge them first.
+PASSWORDS = (
+    "ansible_become_pass",
+    "ansible_become_password",
+    "ansible_password",
+    "ansible_ssh_pass",
+    "ansible_ssh_password",
+    "ansible_ssh_private_key_passphrase",
+    "ansible_sudo_pass",
+)
+
+
+def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
+    """Judge the inputs of a play from what ``inputs_info`` answered for each of its hosts. No node is asked.
+
+    ``play`` has ``groups`` (name to hosts), ``hosts`` (all hosts of the play), ``batch`` (hosts of this batch), ``limit`` (the
+    --limit pattern or empty) and ``forks``.
+    """
+    problems = list(_differences(answers))
+    first = next(iter(answers.values()))
+    values, profile = first["settings"], first["profile"]
+    nodes: list[str] = []
+    if {"gb10_cluster_group", "gb10_head_host", "gb10_worker_hosts"} <= set(values):
+        head, workers = values["gb10_head_host"], values["gb10_worker_hosts"]
+        nodes = [*([head] if head else []), *workers]
+        present = {node: answers[node] for node in dict.fromkeys(nodes) if node in answers}
+        problems += [*_members(values["gb10_cluster_group"], head, workers, play), *_reach(nodes, play), *_between(present)]
+        if head in present:
+            problems += _api(present, head)
+        if profile is not None and "gb10_ray_gpus" in values:
+            problems += _sizes(profile, nodes, values["gb10_ray_gpus"])
+    found = gathered({host: answer["findings"] for host, answer in answers.items()}) + [problem_finding(problem, CLUSTER) for problem in problems]
+    return found or [finding("input", CLUSTER, "pass", f"{profile['id'] if profile else ''} on {', '.join(nodes)}.")]
+
+
+def judge_passwords(failures: t.Mapping[str, t.Mapping[str, Failure]]) -> list[Finding]:
+    """Judge the passwords that could not be evaluated, by host and variable; one that no host of several has is the cluster's."""
+    return gathered({host: [problem_finding(failure.problem(name), host) for name, failure in failed.items()] for host, failed in failures.items()})
+
+
+def gathered(findings: dict[str, list[Finding]]) -> list[Finding]:
+    """Findings of all hosts; one that every host has is the cluster's."""
+    found: list[Finding] = []
+    for one in (one for of_host in findings.values() for one in of_host):
+        shared = {**one, "node": CLUSTER}
+        everywhere = len(findings) > 1 and all(shared in [{**other, "node": CLUSTER} for other in others] for others in findings.values())
+        named = shared if everywhere else one
+        if named not in found:
+            found.append(named)
+    return found
+
+
+def _differences(answers: Answers) -> Problems:
+    wrong = functools.partial(Problem, "input.differs")
+    for name in CLUSTER_WIDE:
+        values = {host: answer["settings"][name] for host, answer in answers.items() if name in answer["settings"]}
+        marks = [answer["marks"][name] for answer in answers.values() if name in answer["marks"]]
+        keys = sorted({key for one in marks for key in one if any(other.get(key) != one[key] for other in marks)})
+        what, remedy = "has one value for the whole cluster, but differs between hosts:", f"set {name} once, for the group of the cluster"
+        if any(value != next(iter(values.values())) for value in values.values()):
+            yield wrong(name, f"{what} {', '.join(f'{host} {short(value)}' for host, value in values.items())}", remedy=remedy, measured=values)
+        if keys:
+            remedy += "; what one host alone needs goes into its gb10_host_env" if name == "gb10_env" else ""
+            yield wrong(name, f"{what} {', '.join(keys)}", remedy=remedy, measured=keys)
+
+
+def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) -> Problems:
+    """Who is in the cluster: one head, workers that exist, nobody twice, nobody without a part."""
+    groups, everyone = play["groups"], play["groups"].get("all", [])
+    members = groups.get(group, [])
+    heads = [host for host in members if host in groups.get("gb10_head", [])]
+    if not members:
+        remedy = "choose it on the command line: -e gb10_cluster_group=NAME"
+        yield Problem("input.cluster_group", "gb10_cluster_group", f"the inventory has no hosts in a group {group}", remedy=remedy)
+    if not head or head not in everyone:
+        remedy = f"put one host into the group gb10_head below {group}, or set gb10_head_host to one of its hosts"
+        yield Problem("input.head", "gb10_head_host", f"'{head}' is not a host of the inventory", "exactly one head", remedy)
+    if len(heads) > 1:
+        remedy = "leave one host in gb10_head and put the others into gb10_workers"
+        yield Problem("input.two_heads", "", f"the group gb10_head holds {len(heads)} hosts of {group}: {', '.join(heads)}", "exactly one head", remedy)
+    if head and head in workers:
+        remedy = "take it out of gb10_workers (or gb10_worker_hosts)"
+        yield Problem("input.head_is_worker", "gb10_worker_hosts", f"{head} is the head and a worker", remedy=remedy, node=head)
+    for worker in dict.fromkeys(workers):
+        if worker not in everyone:
+            remedy = "add it to the inventory, or take it out of gb10_worker_hosts"
+            yield Problem("input.worker", "gb10_worker_hosts", f"'{worker}' is not a host of the inventory", remedy=remedy)
+        elif workers.count(worker) > 1:
+            what = f"{worker} is listed {workers.count(worker)} times"
+            yield Problem("input.worker", "gb10_worker_hosts", what, remedy="list every worker once", node=worker)
+    for host in play["batch"]:
+        if host not in (head, *workers, *heads):
+            remedy = "put it into the group gb10_workers, or take it out of the cluster's group"
+            yield Problem("input.no_role", "", f"{host} is in {group} but is neither the head nor a worker", remedy=remedy, node=host)
+
+
+def _reach(nodes: list[str], play: dict[str, t.Any]) -> Problems:
+    """The play handles all nodes, at once."""
+    missing = [node for node in nodes if node in play["groups"].get("all", []) and node not in play["hosts"]]
+    if missing:
+        remedy = "these hosts are in another group: choose it with -e gb10_cluster_group=NAME"
+        if play["limit"]:
+            remedy = f"run without --limit (it is '{play['limit']}')"
+        yield Problem("input.limit", "", f"the play leaves out {', '.join(missing)} of the cluster's nodes {', '.join(nodes)}", remedy=remedy)
+    if sorted(play["batch"]) != sorted(play["hosts"]):
+        what = f"the play handles {len(play['batch'])} of {len(play['hosts'])} hosts at once; half a cluster can't serve"
+        yield Problem("input.serial", "", what, remedy="remove `serial` from the play")
+    if play["forks"] < len(nodes):
+        what, remedy = f"the cluster has {len(nodes)} nodes; head and workers are watched at the same time", f"run with --forks {len(nodes)} or more"
+        yield Problem("input.forks", "", f"forks is {play['forks']}, {what}", remedy=remedy, measured=play["forks"], needed=len(nodes))
+
+
+def _between(answers: Answers) -> Problems:
+    """What no two nodes may share."""
+    addresses: dict[str, str] = {}
+    machines: dict[tuple[str, ...], str] = {}
+    for node, answer in answers.items():
+        address, login = answer["settings"].get("gb10_fabric_address"), answer["login"]
+        first = addresses.setdefault(address, node) if address else node
+        if first != node:
+            what = f"{address} is also the address of {first}"
+            yield Problem("input.same_address", "gb10_fabric_address", what, remedy="give every node its own", measured=address, node=node)
+        first = machines.setdefault(tuple(str(login[part]) for part in ("connection", "host", "port")), node)
+        if first != node:
+            what, remedy = f"{login['host']} is also {first}; one machine can't be two nodes", "give every node its own ansible_host"
+            yield Problem("input.same_host", "ansible_host", what, remedy=remedy, measured=login["host"], node=node)
+
+
+def _api(answers: Answers, head: str) -> Problems:
+    """The API listens on an address of the head. Its default is the head's fabric address, which is judged already."""
+    values = answers[head]["settings"]
+    if "gb10_api_address" not in values or values["gb10_api_address"] == values.get("gb10_fabric_address"):
+        return
+    address = values["gb10_api_address"]
+    owner = next((node for node, answer in answers.items() if node != head and answer["settings"].get("gb10_fabric_address") == address), None)
+    wrong = functools.partial(Problem, "input.address", "gb10_api_address", measured=address, node=head)
+    remedy = f"set gb10_api_address to an IP address of {head}"
+    try:
+        everywhere = ipaddress.ip_address(address).is_unspecified
+    except ValueError:
+        yield wrong(f"'{short(address)}' is not an IP address", remedy=remedy)
+        return
+    if owner:
+        yield wrong(f"{address} is the address of {owner}, but the API listens on the head", remedy=remedy)
+    elif everywhere and values.get("gb10_api_key") == "none":
+        what = f"{address} listens on all networks and gb10_api_key is none: whoever reaches the head can use the model"
+        yield wrong(what, remedy="name one address of the head, or set gb10_api_key to generate", verdict="warn")
+
+
+def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Problems:
+    """The ranks a profile asks for must be the GPUs that the nodes have, and tensor parallel must divide the heads."""
+    where, sizes = f"profile {profile['id']}", profile["parallel"]
+    ranks, gpus = sizes["tensor"] * sizes["pipeline"] * sizes["data"], len(nodes) * ray_gpus
+    if ranks != gpus:
+        what = (
+            f"asks for {ranks} ranks (tensor {sizes['tensor']} x pipeline {sizes['pipeline']} x data {sizes['data']}), "
+            f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})"
+        )
+        yield Problem("input.parallel", where, what, remedy="add or remove workers, or choose another profile", measured=gpus, needed=ranks)
+    if profile["executor"] == "native" and sizes["data"] > 1:
+        what, remedy = f"executor native spreads tensor and pipeline ranks, but data is {sizes['data']}", "set parallel.data to 1, or executor to ray"
+        yield Problem("input.parallel", where, what, remedy=remedy, measured=sizes["data"], needed=1)
+    heads = profile["memory"]["config"].get("num_attention_heads")
+    if heads and heads % sizes["tensor"]:
+        what, needed = f"tensor {sizes['tensor']} does not divide the model's {heads} attention heads", f"a divisor of {heads}"
+        yield Problem("input.tensor_heads", where, what, remedy="change parallel.tensor in the profile", measured=sizes["tensor"], needed=needed)

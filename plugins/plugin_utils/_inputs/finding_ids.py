@@ -1,0 +1,36 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The ids of all findings that can stop or warn, from those who make them. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import functools
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
+
+#: Ids of findings that are made here.
+IDS = ("input.silenced",)
+
+#: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
+OWNERS = (cluster, model_files, node_memory, page_cache, schema, settings, stage_findings, values)
+
+
+@functools.cache
+def known_ids() -> frozenset[str]:
+    """Return the ids that a user may put into gb10_silenced."""
+    return judging.known_ids().union(IDS, *(owner.IDS for owner in OWNERS))
+
+
+def silenced(ids: list[str]) -> settings.Problems:
+    """Ids in gb10_silenced that no finding has."""
+    for id in ids:
+        if id not in known_ids():
+            what = f"no finding has the id '{settings.short(id)}'{schema.near(id, sorted(known_ids()))}"
+            yield Problem("input.silenced", "gb10_silenced", what, remedy="correct the id", verdict="warn")

@@ -1,0 +1,168 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which settings there are, and their values in their types. This plugin util is PRIVATE to the collection.
+
+Types and choices come from the argument specs of the roles, so each is written once.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from pathlib import Path
+
+from ansible.module_utils.common.validation import check_type_bool, check_type_int
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+
+Values = t.Mapping[str, t.Any]
+Problems = t.Iterator[Problem]
+
+#: Ids of findings that are made here.
+IDS = ("input.choice", "input.template", "input.type", "input.unknown_setting", "input.vault")
+
+#: The roles, seen from this file, in a clone and in an installed collection alike.
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+#: What the plays pass on with set_stats. A job controller hands it to the next job of a workflow as variables, where it means nothing.
+ARTIFACTS = frozenset("gb10_baseline gb10_doctor gb10_endpoint gb10_fabric gb10_preflight gb10_report gb10_status gb10_teardown gb10_verdict".split())
+
+VAULT_REMEDY = "run with --ask-vault-pass or --vault-password-file FILE and give the password that it was encrypted with"
+
+_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping", "raw": "a value"}
+_PYTHON: dict[str, type] = {"str": str, "list": list, "dict": dict}
+_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((int, float), "the number"), (list, "a list"), (dict, "a mapping"))
+
+
+def options(role: str) -> dict[str, dict[str, t.Any]]:
+    """The options of a role's main entry point, by name."""
+    specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    return specs["argument_specs"]["main"].get("options") or {}
+
+
+@functools.cache
+def settings() -> dict[str, dict[str, t.Any]]:
+    """The settings of the whole collection, by name."""
+    return options("gb10")
+
+
+@functools.cache
+def known_settings() -> frozenset[str]:
+    """The names of all variables that a role of the collection reads."""
+    return frozenset(name for path in ROLES.glob("*/meta/argument_specs.yml") for name in options(path.parents[1].name))
+
+
+def unknown_settings(names: t.Iterable[str]) -> Problems:
+    """Variables that begin like a setting and are none."""
+    for name in sorted(names):
+        if name.startswith("gb10_") and name not in known_settings() and name not in ARTIFACTS:
+            what = f"no role reads this variable{near(name, sorted(known_settings()))}"
+            yield Problem("input.unknown_setting", name, what, remedy="correct its name, or remove it", verdict="warn")
+
+
+# --- what could not be evaluated ----------------------------------------------------------------------------------------------
+
+
+class Failure(t.NamedTuple):
+    """A variable that could not be evaluated: whether a vault was in the way, and what Ansible said."""
+
+    vault: bool
+    message: str
+
+    @classmethod
+    def of(cls, text: str) -> Failure:
+        """From the text of Ansible's exception. Its class for vaults is private to Ansible; both of its sentences have these words."""
+        line = text.splitlines()[0]
+        for prefix in ("Error rendering template: ", "Attempt to use undecryptable variable: "):
+            line = line.removeprefix(prefix)
+        return cls("vault secrets" in line, line)
+
+    def problem(self, name: str) -> Problem:
+        """What is wrong with the variable ``name``."""
+        said = self.message.rstrip(".")
+        if self.vault:
+            return Problem("input.vault", name, f"is encrypted and can't be decrypted: {said}", remedy=VAULT_REMEDY)
+        return Problem("input.template", name, f"can't be evaluated: {said}", remedy=f"correct the expression in {name}, or define what it uses")
+
+
+# --- types --------------------------------------------------------------------------------------------------------------------
+
+
+def typed(values: Values) -> tuple[dict[str, t.Any], list[Problem]]:
+    """The values in their option's type, without those that have another, and what is wrong with the latter."""
+    fitting: dict[str, t.Any] = {}
+    problems: list[Problem] = []
+    for name, value in values.items():
+        option = settings()[name]
+        try:
+            converted = _as_type(option, value)
+        except TypeError:
+            problems.append(_wrong_type(name, option, value))
+            continue
+        choices = option.get("choices")
+        if choices and converted not in choices:
+            expected = " or ".join(map(str, choices))
+            problems.append(Problem("input.choice", name, f"is '{value}'", expected, f"set {name} to {expected}", measured=value, needed=choices))
+        else:
+            fitting[name] = converted
+    return fitting, problems
+
+
+def _as_type(option: dict[str, t.Any], value: t.Any) -> t.Any:
+    """``value`` as the roles understand it. Raises :class:`TypeError` where they would not, or would take it for something else.
+
+    Stricter than a module's options, since roles use the values as they are written: a text is not a list of its letters, and a
+    version written without quotes (2.60) is a number that has lost its zero.
+    """
+    wanted = option["type"]
+    if value is None:
+        raise TypeError
+    if wanted == "bool":
+        return check_type_bool(value)
+    if wanted == "int":
+        if isinstance(value, (bool, float)):
+            raise TypeError
+        return check_type_int(value)
+    if wanted == "list" and isinstance(value, list):
+        if option.get("elements") == "str" and not all(isinstance(entry, (str, int)) and not isinstance(entry, bool) for entry in value):
+            raise TypeError
+        return [str(entry) for entry in value] if option.get("elements") == "str" else list(value)
+    if wanted == "dict" and isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise TypeError
+    if wanted == "raw" or isinstance(value, _PYTHON[wanted]):
+        return value
+    raise TypeError
+
+
+def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
+    expected = _WORDS[option["type"]] + (" of texts" if option.get("elements") == "str" else "")
+    if value is None:
+        return Problem("input.type", name, "has no value", expected, f"give {name} a value, or remove its line")
+    kind = _kind(value)
+    if isinstance(value, (list, dict)) and isinstance(value, _PYTHON.get(option["type"], ())):
+        kind += " of more than texts" if isinstance(value, list) else " with names that are not texts"
+    shown = "" if option.get("no_log") or isinstance(value, (bool, dict, list)) else f" '{short(value)}'"
+    if option["type"] == "str" and not isinstance(value, (dict, list)):
+        remedy = f'write it in quotes: {name}: "…"'
+    elif option["type"] == "list" and isinstance(value, str):
+        remedy = f"write {name} as a list: {name}: [{short(value)}] (on the command line: -e '{{\"{name}\": [\"{short(value)}\"]}}')"
+    else:
+        remedy = f"set {name} to {expected}"
+    return Problem("input.type", name, f"is {kind}{shown}", expected, remedy, measured=kind)
+
+
+def _kind(value: t.Any) -> str:
+    """What a value of YAML is called."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return next((word for types, word in _KINDS if isinstance(value, types)), f"a {type(value).__name__}")
+
+
+def short(value: t.Any) -> str:
+    """A value for a message: one line, and not a long one."""
+    text = str(value).replace("\n", "\\n").replace("\0", "\\0")
+    return text if len(text) <= 60 else f"{text[:57]}..."

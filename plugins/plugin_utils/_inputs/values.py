@@ -1,0 +1,405 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The settings of one host, judged as they were evaluated for it. This plugin util is PRIVATE to the collection.
+
+What one value has to be stands in :data:`FORMS`; what values mean to each other, and to the profile, is in the functions below.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import itertools
+import os
+import re
+import stat
+import typing as t
+from pathlib import Path
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray_node
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, settings, short
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+
+#: Ids of findings that are made here.
+IDS = (
+    "input.cluster_name",
+    "input.confirm",
+    "input.env",
+    "input.env_per_host",
+    "input.env_secret",
+    "input.fabric_address",
+    "input.fabric_fallback",
+    "input.format",
+    "input.host_env",
+    "input.path",
+    "input.placeholder",
+    "input.port",
+    "input.port_range",
+    "input.range",
+    "input.rules",
+    "input.same_path",
+    "input.same_port",
+    "input.secret_file",
+    "input.serve_arguments",
+    "input.stop_grace",
+)
+
+#: Settings that must have one value for the whole cluster: nodes that disagree would build half of two clusters.
+CLUSTER_WIDE = (
+    "gb10_api_key",
+    "gb10_api_port",
+    "gb10_cluster_group",
+    "gb10_cluster_name",
+    "gb10_env",
+    "gb10_fabric_fallback",
+    "gb10_head_host",
+    "gb10_master_port",
+    "gb10_profile",
+    "gb10_profile_dirs",
+    "gb10_profile_switches",
+    "gb10_ray_gpus",
+    "gb10_ray_port",
+    "gb10_ray_port_range",
+    "gb10_ray_version",
+    "gb10_serve_arguments",
+    "gb10_worker_hosts",
+)
+
+#: The range in which Linux picks ports for outgoing connections (its default).
+EPHEMERAL = (32768, 60999)
+
+#: Variables that hold secrets, and how the collection hands them over instead.
+SECRET_ENV = {
+    "HF_HUB_TOKEN": "put the token into gb10_hf_token",
+    "HF_TOKEN": "put the token into gb10_hf_token",
+    "HUGGING_FACE_HUB_TOKEN": "put the token into gb10_hf_token",
+    "RAY_AUTH_TOKEN": "remove it; the collection makes Ray's token",
+    "VLLM_API_KEY": "remove it; gb10_api_key: generate makes a key and hands it over as a file",
+}
+#: Variables whose meaning is fixed by another setting.
+OWNED_ENV = {
+    "HF_HOME": "gb10_hf_home",
+    "HF_HUB_CACHE": "gb10_hf_home",
+    "RAY_AUTH_MODE": "the collection",
+    "RAY_AUTH_TOKEN_PATH": "the collection",
+}
+_SECRET_LIKE = re.compile(r"(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)")
+
+#: Files on the controller that hold one secret each, and nothing else.
+SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
+#: Bytes of such a file that are looked at: no key and no token is longer.
+SECRET_BYTES = 4096
+#: What Ansible logs in with.
+KEY_FILES = ("ansible_private_key_file", "ansible_ssh_private_key_file")
+
+#: Directories on the nodes. Those that hold others' files beside the collection's would get its owner and mode.
+DIRECTORIES = ("gb10_state_dir", "gb10_log_dir", "gb10_secrets_dir", "gb10_hf_home")
+#: No other directory may lie in these: what is in them is shown, pruned, or protected as a whole.
+UNSHARED_DIRECTORIES = ("gb10_log_dir", "gb10_secrets_dir", "gb10_hf_home")
+SYSTEM_DIRECTORIES = frozenset(
+    "/ /bin /boot /dev /etc /home /lib /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /usr/local /var /var/lib /var/log /var/run /var/tmp".split()
+)
+
+#: Names of hosts that only an example has (RFC 2606, and the ones of inventories/example).
+_PLACEHOLDER = re.compile(r"(\A|\.)(example\.(lan|com|net|org)|example|invalid)\Z")
+
+
+# --- what one value has to be -------------------------------------------------------------------------------------------------
+
+
+class Form(t.NamedTuple):
+    """What a value has to be: the id of its finding, whether a value is that, and how to say it. With ``each`` every entry of a list."""
+
+    id: str
+    fits: t.Callable[[t.Any], t.Any]
+    expected: str
+    remedy: str = ""
+    each: bool = False
+
+
+def _whole(low: int, high: int | None = None, id: str = "input.range") -> Form:
+    return Form(id, lambda value: low <= value and (high is None or value <= high), f"{low} or more" if high is None else f"{low} to {high}")
+
+
+def _like(pattern: str) -> t.Callable[[str], re.Match[str] | None]:
+    return re.compile(pattern).match
+
+
+def _is_gpu_choice(gpus: t.Any) -> bool:
+    if isinstance(gpus, list):
+        return bool(gpus) and all(isinstance(gpu, (str, int)) and not isinstance(gpu, bool) for gpu in gpus)
+    return gpus in ("all", "none")
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _is_node_address(text: str) -> bool:
+    found = _address(text)
+    return found is not None and not (found.is_unspecified or found.is_loopback or found.is_multicast)
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") and ".." not in path.split("/") and not re.search(r"[\s:\0]", path)
+
+
+def _is_own_directory(path: str) -> bool:
+    return _is_absolute(path) and os.path.normpath(path) not in SYSTEM_DIRECTORIES and not path.startswith(("/proc/", "/sys/", "/dev/"))
+
+
+def _is_file_path(path: str) -> bool:
+    return path.startswith(("/", "~")) and not Path(path).expanduser().is_dir()
+
+
+ABSOLUTE = "an absolute path without '..', spaces and colons"
+OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
+FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
+PORT = _whole(1024, 65535, "input.port")
+
+#: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
+FORMS: dict[str, Form] = {
+    "gb10_build_ca_file": Form("input.path", lambda path: not path or _is_absolute(path), ABSOLUTE),
+    "gb10_cluster_name": Form(
+        "input.cluster_name",
+        _like(r"[a-z0-9][a-z0-9_.-]{0,31}\Z"),
+        "1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first: it becomes part of a container's name and of directories",
+        "choose another gb10_cluster_name",
+    ),
+    "gb10_confirmed": Form(
+        "input.confirm", bool, "true: without it nobody wants this run", "answer the survey's question with true, or run with -e gb10_confirmed=true"
+    ),
+    "gb10_container_devices": Form("input.format", _like(r"/dev/[^\s]+\Z"), "a path below /dev", each=True),
+    "gb10_container_gpus": Form("input.format", _is_gpu_choice, "all, none, or a list of GPU ids"),
+    "gb10_fabric_address": Form(
+        "input.fabric_address", _is_node_address, "the node's IP address on the ConnectX-7 link", "set gb10_fabric_address for this host in the inventory"
+    ),
+    "gb10_fabric_interfaces": Form("input.format", _like(r"[^\s/:,=^]{1,15}\Z"), "the name of one interface", each=True),
+    "gb10_fabric_path": FILE_PATH,
+    "gb10_hf_endpoint": Form("input.format", _like(r"\Z|https?://[^\s/]+\S*\Z"), "an address that begins with https:// or http://, or nothing"),
+    "gb10_hf_token": Form("input.format", _like(r"\S*\Z"), "one word without spaces and line breaks (`| trim` takes them off)"),
+    "gb10_memlock": Form("input.range", lambda limit: limit == -1 or limit >= 65536, "-1 (unlimited) or 65536 and more, in bytes"),
+    # Ray refuses less.
+    "gb10_object_store_memory": _whole(75 * 1024**2),
+    "gb10_preflight_path": FILE_PATH,
+    "gb10_ray_gpus": _whole(1, 16),
+    "gb10_ray_version": Form("input.format", _like(r"\d+\.\d+\.\d+\Z"), "a version of three numbers, such as 2.60.0"),
+    "gb10_rdma_devices": Form("input.format", _like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
+    "gb10_report_path": FILE_PATH,
+    "gb10_serve_timeout": _whole(30),
+    "gb10_shm_size": Form("input.format", _like(r"(?i)[1-9]\d*(\.\d+)?[bkmgt]?b?\Z"), "a size as Docker takes it, such as 16g"),
+    **dict.fromkeys(DIRECTORIES, OWN_DIRECTORY),
+}
+
+
+def form_of(name: str) -> Form | None:
+    """What the value of a setting has to be, None where its type says all."""
+    if name in FORMS or settings()[name]["type"] != "int":
+        return FORMS.get(name)
+    if name.endswith("_port"):
+        return PORT
+    return _whole(1 if name.endswith(("_timeout", "_grace")) else 0)
+
+
+def wrong_forms(values: Values) -> Problems:
+    """Values that are not what they have to be."""
+    for name, value in values.items():
+        form = form_of(name)
+        for entry in (value if form and form.each else [value]):
+            if form is None or form.fits(entry):
+                continue
+            remedy = form.remedy or f"set {name} to {form.expected}"
+            if form is OWN_DIRECTORY:
+                remedy = f"give {name} a directory of its own, such as {settings()[name]['default']}"
+            if settings()[name].get("no_log"):
+                yield Problem(form.id, name, "has another form", form.expected, remedy)
+            else:
+                yield Problem(form.id, name, f"{'holds' if form.each else 'is'} {_quoted(entry)}", form.expected, remedy, measured=entry)
+
+
+def _quoted(value: t.Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{short(value)}'" if isinstance(value, str) else short(value)
+
+
+# --- what values mean to each other -------------------------------------------------------------------------------------------
+
+
+def _ports(values: Values) -> Problems:
+    """No two ports are equal, and none lies inside Ray's range."""
+    ports = {name: value for name, value in values.items() if form_of(name) is PORT}
+    for (name, port), (other, value) in itertools.combinations(sorted(ports.items(), reverse=True), 2):
+        if port == value:
+            yield Problem("input.same_port", name, f"is {port}, and so is {other}", "a port of its own", f"choose another {name} or {other}", measured=port)
+    if "gb10_ray_port_range" not in values:
+        return
+    asked = values["gb10_ray_port_range"]
+    wrong = functools.partial(Problem, "input.port_range")
+    try:
+        # No port is 0: those that lie inside are named below, each with its variable.
+        span = ray_node.parse_port_range(asked, 0)
+    except ClusterError as error:
+        yield wrong("gb10_ray_port_range", error.what, error.expected, error.remedy, measured=asked)
+        return
+    for name, port in ports.items():
+        if span.first <= port <= span.last:
+            what = f"{port} lies inside gb10_ray_port_range {span.first}-{span.last}, which Ray's own processes use"
+            yield wrong(name, what, remedy=f"choose a port outside the range for {name}, or move gb10_ray_port_range", measured=port)
+    first, last = EPHEMERAL
+    if span.first <= last and span.last >= first:
+        what = f"{span.first}-{span.last} overlaps {first}-{last}, from which Linux takes ports for outgoing connections"
+        yield wrong("gb10_ray_port_range", what, remedy="choose a range below, such as 20100-20299", verdict="warn", measured=asked)
+
+
+def _directories(values: Values) -> Problems:
+    """Directories on the nodes are apart from each other where that matters."""
+    wrong = functools.partial(Problem, "input.same_path", expected="a directory of its own")
+    paths = {name: os.path.normpath(values[name]) for name in DIRECTORIES if name in values}
+    for (name, path), (other, inner) in itertools.permutations(paths.items(), 2):
+        if path == inner and name < other:
+            yield wrong(name, f"is {path}, and so is {other}", remedy="give each a directory of its own", measured=path)
+        elif name in UNSHARED_DIRECTORIES and path != inner and Path(path) in Path(inner).parents:
+            yield wrong(other, f"{inner} lies inside {name} ({path})", remedy="give each a directory of its own", measured=inner)
+    if {"gb10_state_dir", "gb10_hf_home"} <= set(paths) and "gb10_cluster_name" in values:
+        state, hub = Path(paths["gb10_state_dir"], values["gb10_cluster_name"]), Path(paths["gb10_hf_home"])
+        if state in (hub, *hub.parents):
+            what = f"{hub} lies in the state of the cluster {values['gb10_cluster_name']} ({state})"
+            yield wrong("gb10_hf_home", what, remedy="choose another gb10_cluster_name or gb10_hf_home", measured=str(state))
+
+
+def _unused_key(api_key: str, path: str) -> Problems:
+    if api_key == "none" and path:
+        what = f"{short(path)} is not read, since gb10_api_key is none: the API serves without a key"
+        yield Problem("input.secret_file", "gb10_api_key_file", what, remedy="leave the file out, or set gb10_api_key to generate", verdict="warn")
+
+
+def _per_host_env(env: dict[str, t.Any]) -> Problems:
+    for name in env:
+        if name in profiles.PER_HOST_ENV:
+            fact = f"gb10_{profiles.PER_HOST_ENV[name].replace('ucx_devices', 'rdma_devices')}"
+            remedy = f"remove it, it follows from {fact}; a value of your own goes into gb10_host_env of each host"
+            yield Problem("input.env_per_host", f"gb10_env.{name}", "differs from node to node; one value for all of them can't be right", remedy=remedy)
+
+
+def _build_env(env: dict[str, t.Any]) -> Problems:
+    yield from profiles.env_problems(env, "gb10_build_pip_env", "input.env", "correct the variable in gb10_build_pip_env")
+    for name, value in env.items():
+        if re.search(r"://[^/\s]+@", str(value)):
+            what = "holds a user or password, which would stay readable in the image's history"
+            yield Problem("input.env_secret", f"gb10_build_pip_env.{name}", what, remedy="use an index that needs none for the build", verdict="warn")
+
+
+def _env_of(where: str, id: str, env: dict[str, t.Any]) -> Problems:
+    """What holds for variables of containers, whoever's they are. No value is ever shown: it could be a secret."""
+    yield from profiles.env_problems(env, where, id, f"correct the variable in {where}")
+    for name in map(str, env):
+        place = f"{where}.{name}"
+        if name in SECRET_ENV:
+            what = "is a secret; anybody who may ask Docker could read it in the container's configuration"
+            yield Problem("input.env_secret", place, what, remedy=SECRET_ENV[name])
+        elif name in OWNED_ENV:
+            yield Problem(id, place, f"is set by the collection from {OWNED_ENV[name]}", remedy=f"remove it from {where}")
+        elif _SECRET_LIKE.search(name):
+            remedy = "if it is one, hand it over as a file; otherwise add input.env_secret to gb10_silenced"
+            what = "looks like a secret; variables of containers can be read in their configuration"
+            yield Problem("input.env_secret", place, what, remedy=remedy, verdict="warn")
+
+
+def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
+    around = [name for name, value in (("NCCL_NET", "socket"), ("NCCL_IB_DISABLE", "1")) if str(env.get(name, "")).lower() in (value, "true")]
+    if fallback == "none" and around:
+        remedy = f"remove {around[0]}, or set gb10_fabric_fallback to tcp if that is what you want"
+        yield Problem("input.fabric_fallback", f"{where}.{around[0]}", "takes NCCL off InfiniBand, and gb10_fabric_fallback is none", remedy=remedy)
+
+
+#: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
+RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] = (
+    (("gb10_api_key", "gb10_api_key_file"), _unused_key),
+    (("gb10_env",), _per_host_env),
+    (("gb10_env",), functools.partial(_env_of, "gb10_env", "input.env")),
+    (("gb10_host_env",), functools.partial(_env_of, "gb10_host_env", "input.host_env")),
+    (("gb10_build_pip_env",), _build_env),
+    (("gb10_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_env")),
+    (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_host_env")),
+    (("gb10_rules",), functools.partial(judging.tuning_problems, where="gb10_rules", id="input.rules")),
+)
+
+
+def judge(values: Values) -> Problems:
+    """What is wrong between values that are right in themselves."""
+    for wanted, rule in RULES:
+        if all(name in values for name in wanted):
+            yield from rule(*(values[name] for name in wanted))
+    yield from itertools.chain(_ports(values), _directories(values), _secret_files(values))
+
+
+def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
+    """What a profile says about the settings over it, and what holds for its own variables as for those of the settings."""
+    where = f"profile {profile['id']}: env.shared"
+    yield from _env_of(where, "input.env", profile["env"]["shared"])
+    yield from _off_fabric(where, profile["env"]["shared"], str(values.get("gb10_fabric_fallback", "")))
+    arguments = values.get("gb10_serve_arguments", {})
+    wrong = functools.partial(Problem, "input.serve_arguments")
+    for name, value in arguments.items():
+        if isinstance(value, str) and "\0" in value:
+            yield wrong(f"gb10_serve_arguments.{name}", "holds a zero byte", remedy="correct the value in gb10_serve_arguments")
+        if name.replace("-", "_") == "hf_token":
+            what = "is a secret; a command line can be read by everybody on the node"
+            yield wrong(f"gb10_serve_arguments.{name}", what, remedy="put the token into gb10_hf_token")
+    yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
+    shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
+    if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
+        what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"
+        remedy = f"set gb10_stop_grace well above {shutdown}"
+        yield Problem("input.stop_grace", "gb10_stop_grace", what, remedy=remedy, verdict="warn", measured=grace, needed=shutdown)
+
+
+# --- secrets, and what Ansible logs in with -----------------------------------------------------------------------------------
+
+
+def _secret_files(values: Values) -> Problems:
+    """Each holds one word. What it is appears nowhere."""
+    for name in SECRET_FILES:
+        path = Path(values.get(name) or "").expanduser()
+        if not values.get(name):
+            continue
+        if not path.is_absolute():
+            expected = "the absolute path of a file on the controller"
+            yield Problem("input.path", name, f"is '{short(values[name])}'", expected, f"set {name} to {expected}", measured=values[name])
+            continue
+        yield from _secret_file(name, path, f"correct {name}, or the credential that it comes from", one_word=True)
+
+
+def login(variables: Values) -> Problems:
+    """A private key that others can read is refused by ssh, at the first contact and in many words. An example's host is nobody's."""
+    for name in KEY_FILES:
+        if variables.get(name):
+            yield from _secret_file(name, Path(str(variables[name])).expanduser(), f"correct {name}")
+    host = str(variables.get("ansible_host") or "")
+    if _PLACEHOLDER.search(host):
+        what, remedy = f"{host} stands in the example inventory for your own", "put in the name or address at which Ansible reaches this node"
+        yield Problem("input.placeholder", "ansible_host", what, remedy=remedy, verdict="warn", measured=host)
+
+
+def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> Problems:
+    wrong = functools.partial(Problem, "input.secret_file", name)
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if one_word:
+            with path.open("rb") as file:
+                words = len(file.read(SECRET_BYTES).split())
+    except OSError as error:
+        yield wrong(f"{path} can't be used: {error.strerror}", remedy=remedy)
+        return
+    if one_word and words != 1:
+        yield wrong(f"{path} holds {f'{words} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
+    elif mode & 0o077:
+        yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
