@@ -93,7 +93,7 @@ LINE_WIDTH = 100
 
 def without_node(text: str, node: str) -> str:
     """``text`` with NODE in place of the node's name, so that what several nodes say can be compared."""
-    return re.sub(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", "NODE", text)
+    return re.sub(rf"(?<![\w.-]){re.escape(node)}(?!\.?[\w-])", "NODE", text)
 
 
 def shared(findings: t.Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
