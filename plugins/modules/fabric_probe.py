@@ -21,8 +21,9 @@ description:
     never sent.
   - With O(method=rdma) the bytes are moved by C(ib_write_bw) of the package perftest. Where that fails, and with O(method=tcp), Python's own sockets move
     them. RV(method) and RV(why) show what was done. TCP from Python does not fill a link of 200 Gbit/s.
-  - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found by the processes of vLLM and
-    SGLang, and with O(state=check) by the state of this collection's clusters below O(state_dir) too, as M(gb10.cluster.page_cache_drop) finds them.
+  - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found by their processes, as
+    M(gb10.cluster.page_cache_drop) finds them, and with O(state=check) by the state of this collection's clusters below O(state_dir) too. Where processes may
+    not be seen (C(hidepid)), nothing is probed.
   - In check mode nothing is loaded and nothing listens. RV(probed) is false then.
   - Changes nothing. O(state=check) may need C(become) to read the state of this collection's clusters; the others run unprivileged, where the limit of
     locked memory lets C(ib_write_bw) register its buffers.
@@ -259,30 +260,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
 Params = dict[str, t.Any]
 
 NOT_PROBED = "check mode: the fabric is not probed, since that loads the network"
-#: How many of the serving engines a message names.
-NAMED = 3
 #: Minimum and maximum of the options.
 RANGES = {"seconds": (2, 10), "wait": (1, 120), "streams": (1, 16)}
 #: Characters of a token, at least.
 TOKEN_LENGTH = 16
 #: Seconds after which the listening process is ended by the kernel, beyond what it may take.
 ALARM_MARGIN = 2
-
-
-def refusal(serving: t.Sequence[str], node: str) -> ClusterError:
-    """Return the error for a probe that would take the network from an engine."""
-    more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
-    return ClusterError(
-        f"the fabric of {node} is not probed while an engine serves: {'; '.join(serving[:NAMED])}{more}",
-        remedy="Stop it first (gb10.cluster.teardown for a cluster of this collection), or probe when it is not in use.",
-        reason="engine live",
-        serving=list(serving),
-    )
 
 
 def problems(params: Params, check_mode: bool = False) -> list[str]:
@@ -362,8 +350,8 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
 def serving_engines(params: Params) -> list[str]:
     """Return the engines that serve on this node, as text. Only root may read the state of our clusters, so only the check, which comes first, does."""
     if params["state"] == "check":
-        return engines.serving(params["state_dir"], params["roots"]["proc_root"])
-    return engines.serving_processes(params["roots"]["proc_root"])
+        return at_work.serving(params["state_dir"], params["roots"]["proc_root"])
+    return at_work.serving_processes(params["roots"]["proc_root"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -373,7 +361,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         raise ClusterError("; ".join(wrong), remedy="Correct the options.", reason="options")
     serving = serving_engines(params)
     if serving:
-        raise refusal(serving, platform.node())
+        raise at_work.refusal(f"the fabric of {platform.node()} is not probed", serving, "probe when it is not in use")
     return {"serving": [], **{"check": check, "listen": listen, "measure": measure}[params["state"]](params, module.check_mode)}
 
 

@@ -164,7 +164,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 LEAST = {"max_uptime": 1, "settle_mb": 1, "settle_sleep": 1, "settle_timeout": 0, "tool_timeout": 1}
@@ -190,7 +190,7 @@ def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> lis
     else:
         if names:
             found.append(f"containers of this collection run: {', '.join(names)}")
-    found += [f"an engine runs: {who}" for who in engines.serving(params["state_dir"], params["roots"]["proc_root"])]
+    found += [f"an engine runs: {who}" for who in at_work.serving(params["state_dir"], params["roots"]["proc_root"])]
     compute = [process for process in zombies.listed(gpus) if "C" in (process["type"] or "C")]
     if compute:
         found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")

@@ -925,7 +925,10 @@ tenants:
       type: str
       sample: ollama
     kind:
-      description: V(ollama), V(tts) and V(asr) for speech, V(desktop), V(vllm), V(ray), V(comfyui) or V(other).
+      description:
+        - Its engine where it is part of one, V(vllm), V(sglang), V(tensorrt_llm), V(triton), V(llama_cpp), V(ollama), V(tensorfold) or V(ray), as
+          M(gb10.cluster.stack_info) tells them.
+        - Else V(tts) and V(asr) for speech, V(desktop), V(comfyui) or V(other).
       type: str
       sample: ollama
     container:

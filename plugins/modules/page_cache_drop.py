@@ -21,7 +21,8 @@ description:
     For O(paths) the kernel is asked what each file holds of the page cache.
   - A drop loses nothing. Dirty pages stay where they are, with or without O(sync), until they are written.
   - Refuses to drop while an engine serves on this node, since the engine would have to read its files again. Engines are found by the state
-    of this collection's clusters below O(state_dir), and by the processes of vLLM and SGLang, whoever started them.
+    of this collection's clusters below O(state_dir), and by their processes, whoever started them: those of vLLM, SGLang, TensorRT-LLM,
+    Triton, llama.cpp and TensorFold, and the runners of Ollama, whose server holds no model itself. Where processes may not be seen, nothing is dropped.
   - Whatever can hang in the kernel (writing to a disk or file server that is gone, dropping, compacting) runs in a child process that is killed,
     or left behind where it cannot die, when its time is over.
 extends_documentation_fragment:
@@ -281,15 +282,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
 MIB = 1 << 20
 
 #: Seconds beyond its own limit that going through the files gets before it counts as hung.
 WALK_MARGIN = 10.0
-
-#: How many of those who serve a message names.
-NAMED = 3
 
 Params = dict[str, t.Any]
 
@@ -315,17 +313,6 @@ def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int
     """
     measured = survey["cached"] - (0 if sync else survey["dirty"])
     return max(measured, 0) // MIB + min(survey["unmeasured"] // MIB, reclaimable_mb)
-
-
-def refusal(serving: list[str], node: str) -> ClusterError:
-    """Return the error for a drop that would take an engine's files from it."""
-    more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
-    return ClusterError(
-        f"caches are not dropped on {node} while an engine serves: {'; '.join(serving[:NAMED])}{more}",
-        remedy="Stop it first (gb10.cluster.teardown for a cluster of this collection), or leave the caches: an engine that runs does not need the memory.",
-        reason="engine live",
-        serving=serving,
-    )
 
 
 # -- permission ------------------------------------------------------------------------------------------------------
@@ -495,9 +482,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
     before = after = look(params)
     actions, reason = plan(before.reclaimable_mb, params)
-    serving = engines.serving(params["state_dir"], params["roots"]["proc_root"]) if actions else []
+    serving = at_work.serving(params["state_dir"], params["roots"]["proc_root"]) if actions else []
     if serving and params["if_serving"] == "fail":
-        raise refusal(serving, node)
+        raise at_work.refusal(f"caches are not dropped on {node}", serving, "leave the caches: an engine that runs does not need the memory")
     if serving:
         actions, reason = [], f"an engine serves here: {serving[0]}"
     for path, needed in ((drop_path, not params["paths"]), (compact_path, params["compact"])):

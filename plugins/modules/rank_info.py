@@ -33,13 +33,6 @@ options:
       - The role of this node. Without it, whichever of the two this node has a container for.
     type: str
     choices: [head, worker]
-  rank_patterns:
-    description:
-      - Regular expressions for the beginning of the title or command line of a process that is a rank.
-      - The first default is a rank under Ray, the second one of the engine's own executor.
-    type: list
-    elements: str
-    default: ["ray::RayWorker", "VLLM::Worker"]
   env_names:
     description:
       - The variables whose values to return.
@@ -151,7 +144,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import command_line
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
 
 #: The kernel's capabilities by their bit.
@@ -216,10 +209,10 @@ def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t
     }
 
 
-def rank_pids(titles: t.Mapping[int, str], patterns: t.Iterable[str]) -> list[int]:
-    """Return the processes whose title begins like one of ``patterns``, sorted."""
-    compiled = [re.compile(pattern) for pattern in patterns]
-    return sorted(pid for pid, title in titles.items() if any(pattern.match(title) for pattern in compiled))
+def ranks_among(processes: t.Mapping[int, process_table.Process]) -> dict[int, process_table.Process]:
+    """Return the processes that are a rank, whatever places it, sorted by pid."""
+    found = classify.parts(processes)
+    return {pid: found[pid].process for pid in sorted(found) if found[pid].kind == classify.RANK}
 
 
 def find_container(api: EngineApi, cluster: str, role: str | None) -> dict[str, t.Any] | None:
@@ -261,14 +254,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "pid": container["State"]["Pid"] if running else None,
         **(effective(container["State"]["Pid"], params["devices"], proc_root) if running else NOTHING),
     }
-    titles = {pid: command_line(pid, proc_root) for pid in api.top(container["Id"])}
+    seen = process_table.require_all_seen(process_table.scan(proc_root, api.top(container["Id"])), "a rank")
     ranks = []
-    for pid in rank_pids(titles, params["rank_patterns"]):
+    for pid, process in ranks_among(seen.processes).items():
         environ, source = environment(pid, proc_root)
         ranks.append(
             {
                 "pid": pid,
-                "title": titles[pid][:TITLE_LIMIT],
+                "title": process.command[:TITLE_LIMIT],
                 "source": source,
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 **effective(pid, params["devices"], proc_root),
@@ -282,7 +275,6 @@ def main() -> None:
         argument_spec={
             "cluster_name": {"type": "str", "default": "gb10"},
             "node_role": {"type": "str", "choices": ["head", "worker"]},
-            "rank_patterns": {"type": "list", "elements": "str", "default": ["ray::RayWorker", "VLLM::Worker"]},
             "env_names": {"type": "list", "elements": "str", "default": []},
             "env_absent_names": {"type": "list", "elements": "str", "default": []},
             "devices": {"type": "list", "elements": "str", "default": ["/dev/infiniband"]},

@@ -213,11 +213,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import liste
 from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, ray_node
 from ansible_collections.gb10.cluster.plugins.module_utils._node.acting import Changes, Params, Stale
 from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import Current, Unit
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engines, process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-
-#: Ray's program that holds the head's port.
-GCS_PROGRAM = "gcs_server"
 
 #: Options that are fields of the unit as they are, beside those of every node container.
 PLAIN_FIELDS = ("port", "port_range", "ray_gpus", "object_store_memory", "ray_arguments")
@@ -269,8 +266,7 @@ def check_head(params: Params, node: str) -> None:
 
 def is_ray_head(inspected: dict[str, t.Any], listener: dict[str, t.Any]) -> bool:
     """Say whether a container runs a Ray head: by its command, or since the listening process is Ray's GCS."""
-    command = " ".join([inspected["Path"], *inspected["Args"]])
-    return listener["process"] == GCS_PROGRAM or ("ray start" in command and "--head" in command)
+    return classify.is_gcs(listener["process"]) or classify.starts_ray_head([inspected["Path"], *inspected["Args"]])
 
 
 def stale_heads(api: EngineApi, foreign: list[dict[str, t.Any]]) -> list[Stale]:
@@ -286,19 +282,17 @@ def stale_heads(api: EngineApi, foreign: list[dict[str, t.Any]]) -> list[Stale]:
 
 
 def check_unused(params: Params, node: str, stale: list[Stale]) -> None:
-    """Raise :class:`ClusterError` when an engine or a rank is at work in a container that would be removed: it may be answering somebody.
+    """Raise :class:`ClusterError` when an engine or one of Ray's workers is at work in a container that would be removed: it may be answering somebody.
 
     How many requests it works on is not asked: nobody here knows where it listens, and who may.
     """
     if params["interrupt_requests"]:
         return
-    containers = {entry.id for entry in stale}
-    at_work = [one for one in process_table.scan().processes.values() if one.container in containers and engines.serves(one.argv)]
-    if at_work:
-        told = "; ".join(f"{one.command[: engines.TITLE_LENGTH]} (pid {one.pid})" for one in at_work)
+    found = at_work.within({entry.id for entry in stale})
+    if found:
         raise ClusterError(
-            f"the Ray head of another run on {node} would be removed, but an engine is at work in it: {told}",
-            remedy="End that engine first, or have it cut off with -e gb10_interrupt_requests=true.",
+            f"the Ray head of another run on {node} would be removed, but it is at work: {'; '.join(found)}",
+            remedy="End that work first, or have it cut off with -e gb10_interrupt_requests=true.",
             reason="stale head in use",
             node=node,
         )

@@ -12,7 +12,7 @@ version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Finds every engine and every part of Ray that runs on a node, in containers and outside, of this collection or not. Those are vLLM's servers, engine
-    cores and ranks, Ray's own processes, and by name the servers of SGLang, TensorRT-LLM, Triton, llama.cpp and Ollama.
+    cores and ranks, Ray's own processes, and by name the servers of SGLang, TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold.
   - Tells of each process what decides over a stack that does not work. That is its arguments, the variables it really has, where it listens, whom it talks
     to, whether it holds an RDMA device, what memory it may lock, and how much of a core it burns.
   - Asks each API for C(/health), C(/v1/models) and C(/metrics), without a key, and says what came back. No request is sent that would make a token.
@@ -74,12 +74,13 @@ processes:
       sample: 32121
     kind:
       description:
-        - C(api_server), C(headless) (a vLLM server that has ranks and no API), C(engine_core), C(rank) (one process on one GPU), C(helper).
-        - Of Ray C(ray_start), C(raylet), C(gcs_server), C(ray_dashboard), C(ray_client) (the server for Ray's own clients), C(ray_agent), C(ray_worker).
+        - C(api_server), C(headless) (a server that has ranks and no API), C(engine_core), C(rank) (one process on one GPU), C(helper).
+        - Of Ray C(ray_start), C(raylet), C(gcs_server), C(ray_dashboard), C(ray_client) (the server for Ray's own clients), C(ray_agent),
+          C(ray_worker) (a worker that has work, or does not tell) and C(ray_idle) (one that says that it has none).
       type: str
       sample: rank
     engine:
-      description: C(vllm), C(ray), C(sglang), C(tensorrt_llm), C(triton), C(llama_cpp) or C(ollama).
+      description: C(vllm), C(ray), C(sglang), C(tensorrt_llm), C(triton), C(llama_cpp), C(ollama) or C(tensorfold).
       type: str
       sample: vllm
     stack:
@@ -336,7 +337,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
@@ -349,7 +350,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners im
     socket_inodes,
     started_at,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engine_stacks, process_table, tenants
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line, installed, process_table, stacks, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
@@ -374,8 +375,6 @@ _LABEL_BASE = "io.gb10.base"
 _LABEL_RECIPE = "io.gb10.recipe"
 
 MOST_SAMPLE_S = 60.0
-
-GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 #: What is known of an API that was not asked, or did not answer.
 NO_ANSWER: dict[str, t.Any] = {"health": None, "models_status": None, "models": None, "open": None, "running": None, "tokens": None}
@@ -461,33 +460,18 @@ class Look:
 
     def find(self) -> bool:
         """Find the parts of all stacks; False when the processes could not be listed."""
-        self.processes: dict[int, process_table.Process] = {}
-        self.found: dict[int, engine_stacks.Member] = {}
+        self.stacks = stacks.Stacks({})
         seen = self.sections.read("processes", lambda: process_table.scan(self.proc))
         if seen is None:
             return False
-        self.sections.read("processes", lambda: require_all_seen(seen.hidden))
-        self.processes = seen.processes
-        self.found = engine_stacks.members(seen.processes)
-        self.stacks = engine_stacks.Stacks(self.found, seen.processes)
+        self.sections.read("processes", lambda: process_table.require_all_seen(seen))
+        self.stacks = stacks.stacks(seen.processes, self.proc)
         return True
-
-    def times(self) -> dict[int, tuple[int, int]]:
-        """Return processor time and start of each part, in clock ticks."""
-        found = {}
-        for pid in self.found:
-            try:
-                found[pid] = engine_stacks.parse_times(process_table.read_bytes(f"{self.proc}/{pid}/stat").decode("utf-8", "replace"))
-            except GONE:
-                continue
-            except (UnknownState, OSError) as error:
-                self.sections.read("cpu_percent", functools.partial(fail, error))
-        return found
 
     def members(self) -> list[dict[str, t.Any]]:
         """Return the parts as the result lists them, without what takes two looks. A part that ends meanwhile is left out."""
-        memory = tenants.gpu_memory(self.sections.read("gpu_mib", self._gpu_processes, [])) if self.found else {}
-        described_ones = (self._member(pid, memory) for pid in sorted(self.found))
+        memory = tenants.gpu_memory(self.sections.read("gpu_mib", self._gpu_processes, [])) if self.stacks.parts else {}
+        described_ones = (self._member(pid, memory) for pid in sorted(self.stacks.parts))
         return [one for one in described_ones if one is not None]
 
     def _gpu_processes(self) -> list[dict[str, t.Any]]:
@@ -495,27 +479,27 @@ class Look:
         return [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
 
     def _member(self, pid: int, memory: t.Mapping[int, int | None]) -> dict[str, t.Any] | None:
-        member = self.found[pid]
-        process = member.process
+        part = self.stacks.parts[pid]
+        process = part.process
         try:
             env, source = self._env(pid)
             sockets, rdma = self._open(pid)
             memlock = self._memlock(pid)
-            lineage = self._lineage(process)
-        except GONE:
+            lineage = self.stacks.parentage(pid)
+        except process_table.GONE:
             return None
         return {
             "pid": pid,
             "ppid": process.ppid,
-            "kind": member.kind,
-            "engine": member.engine,
+            "kind": part.kind,
+            "engine": part.engine,
             "stack": self.stacks.of(pid),
             "argv": [word[:WORD_SHOWN] for word in shown_argv(process.argv[:WORDS_SHOWN])],
             "container": self.container_name(process.container),
             "container_id": process.container,
             "user": process_table.user_name(process.uid),
             "started": started_at(pid, self.proc),
-            "age_s": self._age(pid),
+            "age_s": self._age(process),
             "env": None if env is None else selected(env),
             "env_source": source,
             "listens": None if sockets is None else listening(sockets),
@@ -577,21 +561,11 @@ class Look:
         try:
             text = process_table.read_bytes(f"{self.proc}/{pid}/limits").decode("utf-8", "replace")
             return parse_memlock(text)
-        except GONE:
+        except process_table.GONE:
             raise
         except (UnknownState, OSError) as error:
             self.sections.read("memlock_bytes", functools.partial(fail, error))
             return None
-
-    def _lineage(self, process: process_table.Process) -> zombies.Parentage:
-        if not zombies.is_part(process.argv):
-            return zombies.Parentage(False, "", ())
-        return zombies.parentage(
-            process,
-            self.processes,
-            lambda pid: zombies.first_of_namespace(pid, self.proc),
-            lambda pid: zombies.session_lives(pid, self.processes, self.proc),
-        )
 
     def _read_uptime(self) -> float:
         text = process_table.read_bytes(f"{self.proc}/uptime").decode("ascii", "replace")
@@ -600,18 +574,15 @@ class Look:
         except (IndexError, ValueError):
             raise UnknownState(f"the time since boot cannot be read: {text[:80]!r}", raw=text[:2000]) from None
 
-    def _age(self, pid: int) -> int | None:
-        started = self.first.get(pid)
-        if self._uptime is None or started is None:
-            return None
-        return max(0, int(self._uptime - started[1] / os.sysconf("SC_CLK_TCK")))
+    def _age(self, process: process_table.Process) -> int | None:
+        return None if self._uptime is None else max(0, int(self._uptime - process.start_ticks / os.sysconf("SC_CLK_TCK")))
 
     def _installed(self, process: process_table.Process) -> dict[str, str] | None:
         """Return what is installed where a process runs, asked once for each container."""
         if process.container not in self._versions:
-            argvs = [one.process.argv for one in self.found.values() if one.process.container == process.container]
+            argvs = [one.process.argv for one in self.stacks.parts.values() if one.process.container == process.container]
             root = f"{self.proc}/{process.pid}/root"
-            self._versions[process.container] = self.sections.read("versions", lambda: engine_stacks.versions(root, argvs))
+            self._versions[process.container] = self.sections.read("versions", lambda: installed.versions(root, argvs))
         return self._versions[process.container]
 
     # -- containers ----------------------------------------------------------------------------------------------------------------------
@@ -622,7 +593,7 @@ class Look:
 
     def containers(self) -> list[dict[str, t.Any]]:
         """Return the containers that the parts run in."""
-        ids = {member.process.container for member in self.found.values() if member.process.container}
+        ids = {member.process.container for member in self.stacks.parts.values() if member.process.container}
         entries = {entry["Id"]: entry for entry in (self.sections.read("containers", self.entries, []) if ids else [])}
         found = []
         for container_id in sorted(ids & set(entries)):
@@ -646,7 +617,7 @@ class Look:
         by_container = {container["id"]: container for container in containers}
         found: list[dict[str, t.Any]] = []
         for member in members:
-            if member["kind"] != engine_stacks.API_SERVER or engine_stacks.main_of(member["pid"], self.found, self.processes) != member["pid"]:
+            if member["kind"] != classify.FRONT_END or self.stacks.main(member["pid"]) != member["pid"]:
                 continue
             port, sockets = self._sockets(member, by_pid)
             about = {name: member[name] for name in ("pid", "engine", "stack", "container")}
@@ -665,11 +636,9 @@ class Look:
 
     def _sockets(self, member: dict[str, t.Any], by_pid: t.Mapping[int, dict[str, t.Any]]) -> tuple[int, list[tuple[str, int]] | None]:
         """Return the port that a server is to listen on, and where it or its children do; None when that may not be seen."""
-        told = engine_stacks.options(self.found[member["pid"]].words)
-        stated = engine_stacks.whole_number(told.get("port"))
-        port = stated if stated is not None else engine_stacks.DEFAULT_PORTS[member["engine"]]
-        servers = (one for one in by_pid.values() if one["kind"] == engine_stacks.API_SERVER)
-        family = [one for one in servers if engine_stacks.main_of(one["pid"], self.found, self.processes) == member["pid"]]
+        stated = command_line.whole_number(command_line.options(self.stacks.parts[member["pid"]].words).get("port"))
+        port = stated if stated is not None else stacks.DEFAULT_PORTS[member["engine"]]
+        family = [one for one in by_pid.values() if one["kind"] == classify.FRONT_END and self.stacks.main(one["pid"]) == member["pid"]]
         listens: list[tuple[str, int]] | None = [(entry["address"], entry["port"]) for one in family for entry in one["listens"] or []]
         if any(one["listens"] is None for one in family) and not listens:
             table = self.sections.read("apis", lambda: self.table(member["pid"]))
@@ -740,14 +709,13 @@ class Look:
         if not self.find():
             return {"processes": None, "containers": [], "apis": [], "sample_s": None}
         began = self.now()
-        self.first = self.times()
         members = self.members()
         containers = self.containers()
         apis = self.apis(members, containers)
         asked = [api for api in apis if api.get("_place")][:APIS_ASKED] if self.params["probe"] else []
         tokens = [self.ask(api) for api in asked]
         sampled = None
-        if self.params["sample_s"] > 0 and self.found:
+        if self.params["sample_s"] > 0 and self.stacks.parts:
             # All that was read above is part of the time for the processors; an API gets the whole time once more.
             since = self.now() if any(count is not None for count in tokens) else began
             sleep(max(0.0, since + self.params["sample_s"] - self.now()))
@@ -762,24 +730,17 @@ class Look:
 
     def _second_look(self, members: t.Iterable[dict[str, t.Any]], began: float) -> float:
         """Fill in how much of a core each part used since ``began``; return the seconds since then."""
-        times, elapsed = self.times(), self.now() - began
+        again = self.sections.read("cpu_percent", lambda: process_table.scan(self.proc, self.stacks.parts).processes, {})
+        elapsed = self.now() - began
         for member in members:
-            before, after = self.first.get(member["pid"]), times.get(member["pid"])
-            if before is not None and after is not None:
-                member["cpu_percent"] = engine_stacks.cpu_percent(before, after, elapsed, os.sysconf("SC_CLK_TCK"))
+            if member["pid"] in again:
+                member["cpu_percent"] = process_table.cpu_percent(self.stacks.processes[member["pid"]], again[member["pid"]], elapsed)
         return elapsed
 
 
 def listening(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
     """Return where somebody listens, as ``{address, port}``, each once."""
     return [{"address": address, "port": port} for port, address in sorted({(one.port, one.address) for one in connections if one.state == TCP_LISTEN})]
-
-
-def require_all_seen(hidden: int | None) -> None:
-    """Raise :class:`UnknownState` when there are processes that may not be seen: an engine could be among them."""
-    if hidden is None or hidden:
-        which = "other users' processes" if hidden is None else f"{hidden} processes"
-        raise UnknownState(f"{which} may not be seen: an engine among them would be missed", remedy=BECOME)
 
 
 def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -> dict[str, t.Any]:
@@ -798,8 +759,8 @@ def summary(result: dict[str, t.Any], errors: list[dict[str, str]]) -> str:
     if result["processes"] is None:
         text = "nobody knows what runs"
     else:
-        servers = sum(one["kind"] in (engine_stacks.API_SERVER, engine_stacks.HEADLESS) for one in result["processes"])
-        ranks = sum(one["kind"] == engine_stacks.RANK for one in result["processes"])
+        servers = sum(one["kind"] in classify.SERVERS for one in result["processes"])
+        ranks = sum(one["kind"] == classify.RANK for one in result["processes"])
         of_ray = sum(one["engine"] == "ray" for one in result["processes"])
         text = f"{servers} server process(es), {ranks} rank(s), {of_ray} process(es) of Ray" if result["processes"] else "no engine and no Ray runs"
     blind = ", ".join(sorted({entry["section"] for entry in errors}))

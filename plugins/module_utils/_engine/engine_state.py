@@ -49,9 +49,6 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 LINE_END = re.compile(r"\r\n|\n|\r")
 SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)")
 
-#: Titles of processes that are Ray's own and hold no one's work.
-_RAY_OWN = re.compile(r"ray::(IDLE|SPILL_|RESTORE_|DELETE_|DashboardAgent|RuntimeEnvAgent)")
-
 #: What a line of vLLM's log says about how far the start is. The last match in the log counts.
 STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
@@ -164,13 +161,6 @@ def host_pid(run: dict[str, t.Any], proc: str = "/proc") -> int | None:
         if one.start_ticks == run["start_ticks"] and one.state not in "ZX" and namespace_pid(one.pid, proc) == run["pid"]:
             return one.pid
     return None
-
-
-def is_work(title: str) -> bool:
-    """Say whether a process's title or command line is that of an engine, a rank or another actor or task of Ray."""
-    if title.startswith("ray::"):
-        return not _RAY_OWN.match(title)
-    return "VLLM::" in title or "EngineCore" in title or bool(re.search(r"\bvllm serve\b|vllm\.entrypoints", title))
 
 
 def boot_seconds() -> float:

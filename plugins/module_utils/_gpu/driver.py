@@ -12,6 +12,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, hides_processes, read_process
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits")
@@ -25,10 +26,6 @@ HOST_PID_NAMESPACE = 4026531836
 _ABSENT = re.compile(r"^\[?(N/A|Not Supported|Insufficient Permissions|Unknown Error|Not Found)\]?$", re.IGNORECASE)
 _MEMORY = re.compile(r"^(?P<mib>[0-9]{1,12})(?: MiB)?$")
 _NUMBER = re.compile(r"^[0-9]{1,10}$")
-
-_PS_STATE = re.compile(r"^\d+ \(.*\) (?P<state>\S) ", re.DOTALL)
-
-CLASSES = ("live", "defunct", "ghost", "unknown")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,36 +114,18 @@ def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
     return parse_gpus(answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
 
 
-def process_state(stat: str) -> str:
-    """Return the state letter of a ``/proc/PID/stat`` text; the command in it may hold spaces and parentheses."""
-    match = _PS_STATE.match(stat)
-    if not match:
-        raise UnknownState(f"the kernel describes a process in a shape that cannot be read: {stat!r}", raw=stat)
-    return match["state"]
-
-
-def classify(pid: int, proc_root: str) -> str:
-    """Return the class of a process that the driver lists: one of :data:`CLASSES`.
+def state_of(pid: int, proc_root: str) -> str:
+    """Return what became of a process that the driver lists.
 
     ``ghost``: the kernel has no such process. ``defunct``: it has ended and waits for its parent. ``unknown``: it is there but may not be
     looked at.
     """
     try:
-        with open(os.path.join(proc_root, str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
-            return "defunct" if process_state(stream.read()) in "ZX" else "live"
-    except (FileNotFoundError, ProcessLookupError):
+        return "defunct" if read_process(pid, proc_root).ended else "live"
+    except GONE:
         return "ghost"
     except OSError:
         return "unknown"
-
-
-def hides_processes(mounts: str, proc_root: str) -> bool:
-    """Tell whether a ``/proc/self/mounts`` text mounts ``proc_root`` so that other users' processes are missing in it."""
-    for line in mounts.splitlines():
-        fields = line.split(" ")
-        if len(fields) >= 4 and fields[1] == proc_root and fields[2] == "proc":
-            return bool({"hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"} & set(fields[3].split(",")))
-    return False
 
 
 def require_host_processes(proc_root: str, *, asserted: bool) -> None:

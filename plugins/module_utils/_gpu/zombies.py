@@ -11,42 +11,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import select
 import signal
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
-from ansible_collections.gb10.cluster.plugins.module_utils._process.engines import SERVING_TITLES, serves
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks, stacks
 
 #: Classes of a GPU process. ``unknown``: it is there and may not be looked at.
 CLASSES = ("live", "defunct", "ghost", "orphan", "unknown")
 
-#: Titles of processes that answer requests, although they begin like those of engine cores and workers.
-SERVER_TITLES = ("VLLM::APIServer",)
-#: Programs that own workers and are no engine.
-OWNERS = ("raylet",)
-
-#: Programs that hold a container open, or start others, and never an engine's core: below one of these it was adopted.
-INITS = frozenset(
-    """
-    init systemd tini tini-static docker-init dumb-init catatonit s6-svscan s6-overlay-suexec runsvdir runit supervisord
-    sleep tail pause bash sh dash ash zsh
-    """.split()
-)
-#: A helper process of Python's that starts workers for somebody else.
-_HELPER = re.compile(r"multiprocessing\.(forkserver|resource_tracker|spawn)")
-
 #: Seconds that the kernel gets to end killed processes. One that is still there then hangs in the kernel.
 KILL_SECONDS = 10.0
-#: Processes between an engine's worker and its server; more are a loop in what was read.
-_DEPTH = 64
-#: Characters of a title that are told.
-TITLE_SHOWN = 120
 
 
 # -- what the driver lists -------------------------------------------------------------------------------------------
@@ -89,92 +69,6 @@ def sum_mib(processes: t.Iterable[t.Mapping[str, t.Any]]) -> int | None:
     return None if None in figures else sum(figures)
 
 
-# -- whose child a process is ----------------------------------------------------------------------------------------
-
-
-def is_part(argv: t.Sequence[str]) -> bool:
-    """Say whether a title is that of an engine's core or of one of its workers."""
-    return bool(argv) and argv[0].startswith(SERVING_TITLES) and not argv[0].startswith(SERVER_TITLES)
-
-
-def is_owner(process: Process) -> bool:
-    """Say whether a process is one that engine cores and workers belong to: an API server, or Ray's own on every node."""
-    if not process.argv or is_part(process.argv):
-        return False
-    program = os.path.basename(process.argv[0].split(" ", 1)[0])
-    return program in OWNERS or serves(process.argv) or process.argv[0].startswith(SERVER_TITLES) or _served_title(process.argv[0])
-
-
-def _served_title(title: str) -> bool:
-    """A server that gave itself its own command line as title has all words in one argument."""
-    return " " in title and serves(title.split())
-
-
-class Parentage(t.NamedTuple):
-    """Whether a process lost the server that it belongs to, in words why, and the pids from its parent upwards as far as they were followed."""
-
-    orphan: bool
-    why: str
-    chain: tuple[int, ...]
-
-
-def parentage(
-    process: Process,
-    processes: t.Mapping[int, Process],
-    is_first: t.Callable[[int], bool],
-    session_lives: t.Callable[[int], bool],
-) -> Parentage:
-    """Judge an engine's core or worker by its living ancestors.
-
-    It has lost its server when nobody but cores, workers and helpers is between it and a process that adopts: the machine's first process,
-    ``systemd --user``, or the first of its container (``is_first``). The last may also have started it itself: it counts only when it is a
-    program that starts no engine core (:data:`INITS`), or when the leader of the process's session is gone, which the first process outlived.
-    Whatever cannot be seen, and any other living parent (a script that uses the engine as a library), means that it is not lost.
-    """
-    chain: list[int] = []
-    current = process
-    for _step in range(_DEPTH):
-        if current.pid == 1 or is_first(current.pid):
-            return Parentage(False, "it is the first process of its container", tuple(chain))
-        parent = processes.get(current.ppid)
-        if parent is None or parent.ended:
-            return Parentage(False, f"its parent {current.ppid} cannot be seen", tuple(chain))
-        chain.append(parent.pid)
-        if is_owner(parent):
-            return Parentage(False, f"process {parent.pid} serves with it: {title_of(parent)}", tuple(chain))
-        if parent.pid != 1 and (is_part(parent.argv) or _HELPER.search(parent.command)):
-            current = parent
-            continue
-        return _adopted(process, parent, is_first, session_lives, tuple(chain))
-    return Parentage(False, "its ancestors have no end", tuple(chain))
-
-
-def _adopted(
-    process: Process, parent: Process, is_first: t.Callable[[int], bool], session_lives: t.Callable[[int], bool], chain: tuple[int, ...]
-) -> Parentage:
-    program = os.path.basename(parent.argv[0].split(" ", 1)[0]) if parent.argv else parent.name
-    if parent.pid == 1:
-        return Parentage(True, "no API server or raylet of it lives; the machine's first process adopted it", chain)
-    if program == "systemd":
-        return Parentage(True, f"no API server or raylet of it lives; {title_of(parent)} adopted it", chain)
-    if is_first(parent.pid):
-        if program in INITS or holds_open(parent.argv):
-            return Parentage(True, f"no API server or raylet of it lives; the first process of its container adopted it ({title_of(parent)})", chain)
-        if not session_lives(process.pid):
-            return Parentage(True, "no API server or raylet of it lives, and who began its session is gone", chain)
-    return Parentage(False, f"process {parent.pid} may have started it: {title_of(parent)}", chain)
-
-
-def holds_open(argv: t.Sequence[str]) -> bool:
-    """Say whether this is the program of this collection, or of Ray, that holds a container open: neither starts an engine's core itself."""
-    words = [os.path.basename(word) for word in argv]
-    return ("launcher.py" in words and "hold" in words) or words[:2] == ["ray", "start"] or words[1:3] == ["ray", "start"]
-
-
-def title_of(process: Process) -> str:
-    return (process.command or process.name)[:TITLE_SHOWN]
-
-
 # -- classes ---------------------------------------------------------------------------------------------------------
 
 
@@ -198,61 +92,37 @@ class Look:
 _NOT_KNOWN: dict[str, t.Any] = {"owner": None, "container": "", "title": "", "rss_mb": None, "start_ticks": None, "why": ""}
 
 
-def classified(
-    entries: t.Iterable[t.Mapping[str, t.Any]],
-    processes: t.Mapping[int, Process],
-    absent: t.Callable[[int], str],
-    judge: t.Callable[[Process], Parentage],
-) -> list[dict[str, t.Any]]:
+def classified(entries: t.Iterable[t.Mapping[str, t.Any]], seen: Stacks, absent: t.Callable[[int], str]) -> list[dict[str, t.Any]]:
     """Return the driver's ``entries`` with class, title, container and memory of each, and the engine parts without a server that it does not list.
 
-    ``absent`` gives the class of a pid that is not among ``processes``. An engine's core that the driver does not list (yet) holds other
+    ``absent`` gives the class of a pid that was not ``seen``. An engine's core that the driver does not list (yet) holds other
     memory of the node: the weights that it read.
     """
     found = []
     entries = list(entries)
     for entry in entries:
-        process = processes.get(entry["pid"])
+        process = seen.processes.get(entry["pid"])
         if process is None:
             found.append({**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])})
             continue
-        lineage = judge(process) if is_part(process.argv) and not process.ended else Parentage(False, "", ())
+        lineage = seen.parentage(process.pid)
         kind = "defunct" if process.ended else "orphan" if lineage.orphan else "live"
         # The driver has no name for one that has ended.
         found.append({**entry, **_described(process), "name": entry["name"] or process.name, "listed": True, "class": kind, "why": lineage.why})
-    known = {entry["pid"] for entry in entries}
-    for process in processes.values():
-        if process.pid not in known and not process.ended and is_part(process.argv):
-            lineage = judge(process)
-            if lineage.orphan:
-                unlisted = {"pid": process.pid, "name": process.argv[0][:TITLE_SHOWN], "type": None, "used_mib": None}
-                found.append({**unlisted, **_described(process), "listed": False, "class": "orphan", "why": lineage.why})
+    for pid in seen.parts.keys() - {entry["pid"] for entry in entries}:
+        lineage = seen.parentage(pid)
+        if lineage.orphan:
+            about = _described(seen.processes[pid])
+            found.append({"pid": pid, "name": about["title"], "type": None, "used_mib": None, **about, "listed": False, "class": "orphan", "why": lineage.why})
     return sorted(found, key=lambda process: process["pid"])
 
 
 def _described(process: Process) -> dict[str, t.Any]:
-    return {**_NOT_KNOWN, "title": title_of(process), "container": process.container, "rss_mb": process.rss_kib // 1024}
+    rss_mb = process.rss_kib // 1024
+    return {**_NOT_KNOWN, "title": process.title, "container": process.container, "rss_mb": rss_mb, "start_ticks": process.start_ticks}
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-
-
-def first_of_namespace(pid: int, proc_root: str) -> bool:
-    """Say whether a process is number 1 in its innermost pid namespace."""
-    try:
-        return engine_state.namespace_pid(pid, proc_root) == 1
-    except PermissionError:
-        return False
-
-
-def session_lives(pid: int, processes: t.Mapping[int, Process], proc_root: str) -> bool:
-    """Say whether the leader of a process's session is there; also when the process itself is gone, for then nothing follows."""
-    one = launcher.process(pid, proc_root)
-    if one is None:
-        return True
-    leader = processes.get(one.session)
-    # A session of 0 was begun outside of the pid namespace that we see.
-    return one.session == 0 or (leader is not None and not leader.ended)
 
 
 def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.Any], proc_root: str) -> Look:
@@ -260,21 +130,10 @@ def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.A
     gpus = cards()
     entries = listed(gpus)
     try:
-        processes = scan().processes
+        seen = stacks(scan().processes, proc_root)
     except OSError as error:
         raise UnknownState(f"{proc_root} cannot be listed: {error.strerror}", reason="processes unseen", raw=str(error)) from error
-
-    def judge(process: Process) -> Parentage:
-        return parentage(
-            process, processes, lambda pid: first_of_namespace(pid, proc_root), lambda pid: session_lives(pid, processes, proc_root)
-        )
-
-    found = classified(entries, processes, lambda pid: driver.classify(pid, proc_root), judge)
-    for process in found:
-        if process["title"]:
-            one = launcher.process(process["pid"], proc_root)
-            process["start_ticks"] = one.start_ticks if one else None
-    return Look(found, gpus)
+    return Look(classified(entries, seen, lambda pid: driver.state_of(pid, proc_root)), gpus)
 
 
 # -- ending ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import node_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import Action, Current, Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: What check mode returns as the session of a container that would be started: unlike any real one.
@@ -162,15 +163,14 @@ def live_work(api: EngineApi, current: Current | None, params: Params) -> Work:
     except UnknownState:
         # The launcher finds what it started without its note too, and stops it.
         engine, broken = engine_state.engine_state(paths, lenient=True), True
-    titles = [listeners.command_line(pid) for pid in api.top(current.id)]
-    seen = next((title for title in titles if engine_state.is_work(title)), "")
+    seen = at_work.among(api.top(current.id))
     if not engine["live"] and not seen:
         return NO_WORK
     requests = None
     if engine["live"] and engine["api_address"] and engine["api_port"]:
         url = engine_state.base_url(engine["api_address"], engine["api_port"])
         requests = engine_state.requests_running(url, params["connect_timeout"])
-    how = f"run {engine['run_id']}" if engine["live"] else seen[:80]
+    how = f"run {engine['run_id']}" if engine["live"] else seen[0]
     return Work(True, how, requests, engine["live"] or broken)
 
 

@@ -16,22 +16,30 @@ import pwd
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._gpu.driver import hides_processes
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import container_id
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+#: How it shows that a process has ended meanwhile.
+GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 #: Bytes of one file of ``/proc`` that are read; a longer command line is cut.
 READ_LIMIT = 64 * 1024
-#: Characters of a command line that are told.
+#: Characters of a command line that are told, and of one within a message.
 CMDLINE_SHOWN = 500
+TITLE_SHOWN = 120
 
-#: Fields of ``/proc/PID/stat`` after the name, counted from 0 (proc_pid_stat(5): state is field 3, ppid 4, rss 24).
-_STATE, _PPID, _RSS = 0, 1, 21
+#: Fields of ``/proc/PID/stat`` after the name, counted from 0 (proc_pid_stat(5): state is field 3, ppid 4, session 6, utime 14, starttime 22, rss 24).
+_STATE, _PPID, _SESSION, _UTIME, _STIME, _START, _RSS = 0, 1, 3, 11, 12, 19, 21
+
+#: Processes between one and the first; more are a loop in what was read.
+_DEPTH = 64
 
 
 class Process(t.NamedTuple):
     """One process: ``name`` is the kernel's short one, ``argv`` is empty for kernel threads, ``container`` the full id or empty.
 
-    ``rss_kib`` is what it has in memory, in KiB; ``uid`` whose it is.
+    ``rss_kib`` is what it has in memory, in KiB; ``uid`` whose it is. ``session`` is the pid of its session's leader, 0 for one outside of the pid
+    namespace that we see; processor time of all threads, and start since boot, are in clock ticks.
     """
 
     pid: int
@@ -42,11 +50,24 @@ class Process(t.NamedTuple):
     container: str
     uid: int
     rss_kib: int
+    session: int = 0
+    cpu_ticks: int = 0
+    start_ticks: int = 0
 
     @property
     def command(self) -> str:
         """The command line as one text, or the title that the process gave itself."""
         return " ".join(self.argv)
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return (self.command or self.name)[:TITLE_SHOWN]
+
+    @property
+    def program(self) -> str:
+        """The last part of its program's path."""
+        return os.path.basename(self.argv[0].split(" ", 1)[0]) if self.argv else self.name
 
     @property
     def ended(self) -> bool:
@@ -61,13 +82,28 @@ class Scan(t.NamedTuple):
     hidden: int | None
 
 
-def parse_stat(text: str) -> tuple[str, int, str, int]:
-    """Return (name, parent's pid, state, resident pages) of a ``/proc/PID/stat`` text. Raises :class:`UnknownState` for another shape."""
+class Stat(t.NamedTuple):
+    """What a ``/proc/PID/stat`` text says; ``pages`` are those in memory."""
+
+    name: str
+    ppid: int
+    state: str
+    pages: int
+    session: int
+    cpu_ticks: int
+    start_ticks: int
+
+
+def parse_stat(text: str) -> Stat:
+    """Read a ``/proc/PID/stat`` text. Raises :class:`UnknownState` for another shape."""
     # The name stands in parentheses and may hold any character: the last one closes it.
     head, _close, tail = text.rpartition(")")
     fields = tail.split()
     try:
-        return head.split("(", 1)[1], int(fields[_PPID]), fields[_STATE], int(fields[_RSS])
+        ppid, pages, session, utime, stime, start = (int(fields[at]) for at in (_PPID, _RSS, _SESSION, _UTIME, _STIME, _START))
+        if min(utime, stime, start) < 0:
+            raise ValueError("a time before the boot")
+        return Stat(head.split("(", 1)[1], ppid, fields[_STATE], pages, session, utime + stime, start)
     except (IndexError, ValueError):
         raise UnknownState(f"the kernel describes a process in a shape that cannot be read: {text[:200]!r}", raw=text[:2000]) from None
 
@@ -110,20 +146,23 @@ def open_files(pid: int, root: str) -> list[str]:
 def read_process(pid: int, root: str) -> Process:
     """Return one process. Raises FileNotFoundError or ProcessLookupError when it is gone, PermissionError when it is hidden."""
     base = f"{root}/{pid}"
-    name, ppid, state, pages = parse_stat(read_bytes(f"{base}/stat").decode("utf-8", "replace"))
+    stat = parse_stat(read_bytes(f"{base}/stat").decode("utf-8", "replace"))
     try:
         container = container_id(read_bytes(f"{base}/cgroup").decode("utf-8", "replace"))
     except FileNotFoundError:
         container = ""  # a kernel without control groups has no containers; a process that is gone shows below
     return Process(
         pid=pid,
-        ppid=ppid,
-        state=state,
-        name=name,
+        ppid=stat.ppid,
+        state=stat.state,
+        name=stat.name,
         argv=parse_cmdline(read_bytes(f"{base}/cmdline")),
         container=container,
         uid=os.stat(base).st_uid,
-        rss_kib=pages * mmap.PAGESIZE // 1024,
+        rss_kib=stat.pages * mmap.PAGESIZE // 1024,
+        session=stat.session,
+        cpu_ticks=stat.cpu_ticks,
+        start_ticks=stat.start_ticks,
     )
 
 
@@ -135,23 +174,43 @@ def own_container(root: str) -> str:
         return ""
 
 
-def scan(root: str = "/proc") -> Scan:
-    """Return all processes that can be seen. Raises OSError when ``root`` cannot be listed, :class:`UnknownState` when it lists none."""
+def scan(root: str = "/proc", pids: t.Iterable[int] | None = None) -> Scan:
+    """Return all processes that can be seen, or those of ``pids`` alone.
+
+    Raises OSError when ``root`` cannot be listed, :class:`UnknownState` when it lists none.
+    """
     found: dict[int, Process] = {}
     hidden = 0
     own = own_container(root)
-    pids = [int(name) for name in os.listdir(root) if name.isdigit()]
-    for pid in sorted(pids):
+    for pid in sorted((int(name) for name in os.listdir(root) if name.isdigit()) if pids is None else pids):
         try:
             process = read_process(pid, root)
             found[pid] = process._replace(container="") if process.container == own else process
-        except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+        except GONE:
             continue  # it ended meanwhile
         except PermissionError:
             hidden += 1
-    if not found:
+    if not found and pids is None:
         raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (roots.proc_root).")
-    return Scan(found, None if not hidden and _hides(root) else hidden)
+    # Where others' processes are missing altogether, nobody knows how many they are.
+    return Scan(found, None if _hides(root) else hidden)
+
+
+def require_all_seen(seen: Scan, missed: str = "an engine") -> Scan:
+    """Return ``seen``. Raises :class:`UnknownState` when there are processes that may not be seen: what was looked for could be among them."""
+    if seen.hidden != 0:
+        which = "other users' processes (hidepid)" if seen.hidden is None else f"{seen.hidden} processes"
+        raise UnknownState(f"{which} may not be seen: {missed} among them would be missed", remedy=BECOME, reason="processes hidden")
+    return seen
+
+
+def hides_processes(mounts: str, root: str) -> bool:
+    """Tell whether a ``/proc/self/mounts`` text mounts ``root`` so that other users' processes are missing in it."""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) >= 4 and fields[1] == root and fields[2] == "proc":
+            return bool({"hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"} & set(fields[3].split(",")))
+    return False
 
 
 def _hides(root: str) -> bool:
@@ -162,6 +221,23 @@ def _hides(root: str) -> bool:
         return hides_processes(read_bytes(f"{root}/self/mounts", 1024 * 1024).decode("utf-8", "replace"), root)
     except FileNotFoundError:
         return False
+
+
+def ancestors(pid: int, processes: t.Mapping[int, Process]) -> t.Iterator[int]:
+    """Give a process's ancestors that can be seen, its parent first."""
+    for _step in range(_DEPTH):
+        process = processes.get(pid)
+        if process is None or process.ppid in (0, pid) or process.ppid not in processes:
+            return
+        pid = process.ppid
+        yield pid
+
+
+def cpu_percent(before: Process, after: Process, seconds: float) -> float | None:
+    """Return how much of one core a process used between two looks; None when its number has another process by now."""
+    if before.start_ticks != after.start_ticks or after.cpu_ticks < before.cpu_ticks or seconds <= 0:
+        return None
+    return round(100 * (after.cpu_ticks - before.cpu_ticks) / os.sysconf("SC_CLK_TCK") / seconds, 1)
 
 
 def user_name(uid: int) -> str:

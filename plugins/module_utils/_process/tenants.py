@@ -12,12 +12,20 @@ lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context
 from __future__ import annotations
 
 import os
-import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import CMDLINE_SHOWN, Process, Scan, open_files, read_whole, user_name
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import (
+    CMDLINE_SHOWN,
+    GONE,
+    Process,
+    Scan,
+    open_files,
+    read_whole,
+    user_name,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -29,87 +37,6 @@ MAPS_LIMIT = 4 * 1024 * 1024
 
 #: Processes that are told by name when they may not be asked.
 NAMED = 5
-
-#: Program → kind, by the last part of its path.
-PROGRAMS = {
-    "ollama": "ollama",
-    "ollama_llama_server": "ollama",
-    "vllm": "vllm",
-    "raylet": "ray",
-    "gcs_server": "ray",
-    "Xorg": "desktop",
-    "Xwayland": "desktop",
-    "gnome-shell": "desktop",
-    "gnome-remote-desktop-daemon": "desktop",
-    "kwin_wayland": "desktop",
-    "kwin_x11": "desktop",
-    "plasmashell": "desktop",
-    "llama-server": "other",
-    "trtllm-serve": "other",
-    "tritonserver": "other",
-    "sglang": "other",
-}
-
-#: What a process calls itself in place of its command line → kind.
-TITLES = (("VLLM::", "vllm"), ("ray::", "ray"), ("sglang::", "other"))
-
-#: What stands in a path or in the name of a Python module → kind. The first that fits counts.
-_WORDS = (
-    ("ray", re.compile(r"(?:site|dist)-packages/ray/|^ray(?:\.|$)")),
-    ("vllm", re.compile(r"(?:site|dist)-packages/vllm/|^vllm(?:\.|$)")),
-    ("other", re.compile(r"(?:site|dist)-packages/sglang/|^sglang(?:\.|$)")),
-    ("comfyui", re.compile(r"(?:^|[/_.:-])comfy(?:ui)?(?:$|[/_.:-])", re.IGNORECASE)),
-    (
-        "tts",
-        re.compile(
-            r"(?:^|[/_.:-])(?:[a-z0-9]*tts(?:v?\d+)?|kokoro|chatterbox|piper|orpheus|parler|coqui|fish[-_]speech|openedai[-_]speech|cosyvoice)(?:$|[/_.:-])",
-            re.IGNORECASE,
-        ),
-    ),
-    ("asr", re.compile(r"(?:^|[/_.:-])(?:asr|stt|(?:faster[-_]?)?whisper(?:x|live)?|parakeet|riva|vosk|speaches)(?:$|[/_.:-])", re.IGNORECASE)),
-)
-
-_INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*t?$")
-#: Programs that run what their first argument names.
-_RUNNERS = ("uvicorn", "gunicorn", "hypercorn", "fastapi", "torchrun", "accelerate", "flask")
-
-
-def spoken(argv: t.Sequence[str]) -> list[str]:
-    """Return what a command line runs: its program and, where that is an interpreter or a runner, the script or module that it was given."""
-    found = list(argv[:1])
-    rest = list(argv[1:])
-    while found and rest and (_INTERPRETER.match(os.path.basename(found[-1])) or os.path.basename(found[-1]) in _RUNNERS):
-        word = rest.pop(0)
-        if word == "-c":
-            break
-        if word == "-m" and rest:
-            found.append(rest.pop(0))
-            if found[-1] not in _RUNNERS:
-                break
-        elif not word.startswith("-"):
-            found.append(word)
-    return found
-
-
-def kind_of(argv: t.Sequence[str], name: str = "", directory: str = "") -> str | None:
-    """Return what kind of user of the GPU a process is known to be, None when it is none that is known.
-
-    ``name`` is the kernel's short name, for a process without a command line; ``directory`` is where it runs, which counts last and only when given.
-    """
-    for title, kind in TITLES:
-        if argv and argv[0].startswith(title):
-            return kind
-    said = spoken(argv) or ([name] if name else [])
-    for word in said:
-        # A title may follow the program within one argument, as with "ollama: runner".
-        base = os.path.basename(word.split(" ", 1)[0]).rstrip(":")
-        if base in PROGRAMS:
-            return PROGRAMS[base]
-    for kind, pattern in _WORDS:
-        if any(pattern.search(word) for word in [*said, directory]):
-            return kind
-    return None
-
 
 def holds_cuda(pid: int, root: str) -> bool | None:
     """Tell whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
@@ -165,7 +92,7 @@ def tenants(
     id. ``cuda`` is None, which ``section`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
     business.
     """
-    listed = gpu_memory(gpu_processes)
+    listed, known = gpu_memory(gpu_processes), classify.parts(seen.processes)
     found: list[dict[str, t.Any]] = []
     unasked: list[str] = []
     for process in seen.processes.values():
@@ -173,11 +100,11 @@ def tenants(
             continue  # ours, gone, or a thread of the kernel
         try:
             cuda = True if process.pid in listed else holds_cuda(process.pid, root)
-        except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+        except GONE:
             continue
-        kind = kind_of(process.argv, process.name)
+        kind = known[process.pid].engine if process.pid in known else None
         if cuda and kind is None:
-            kind = kind_of(process.argv, process.name, working_directory(process.pid, root)) or "other"
+            kind = (classify.judge(process.argv, working_directory(process.pid, root)) or ("", "other"))[1]
         if cuda is None:
             unasked.append(f"{process.name} ({process.pid})")
         if kind is not None:
@@ -189,7 +116,7 @@ def tenants(
 def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None, names: t.Mapping[str, str]) -> dict[str, t.Any]:
     return {
         "pid": process.pid,
-        "name": os.path.basename(process.argv[0].split(" ", 1)[0]) if process.argv else process.name,
+        "name": process.program,
         "cmdline": redacted(process.command, {})[:CMDLINE_SHOWN],
         "user": user_name(process.uid),
         "kind": kind,

@@ -19,6 +19,7 @@ import operator
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 
 Arguments = dict[str, t.Any]
@@ -32,9 +33,6 @@ GB = 10**9
 
 #: Stands where a finding concerns the whole cluster.
 CLUSTER = "cluster"
-
-#: Ray's program that holds the head's port.
-GCS_PROGRAM = "gcs_server"
 
 #: How Docker calls the machines that the kernel calls otherwise.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
@@ -574,7 +572,7 @@ def holder(listener: Entry) -> str:
 def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without all others do."""
     for name, port, foreign in _foreign_holders(node):
-        stale = all(listener["process"] == GCS_PROGRAM and listener["container"] for listener in foreign)
+        stale = all(classify.is_gcs(listener["process"]) and listener["container"] for listener in foreign)
         if stale is arguments["stale_heads"]:
             who = "; ".join(holder(listener) for listener in foreign)
             cannot = "gb10_replace_stale is not true" if stale and not node.needs["replace_stale"] else ""

@@ -15,14 +15,13 @@ import fnmatch
 import ipaddress
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engine_stacks
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, gib, listed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 #: Engines whose ranks share one model; the others are told by name alone.
 CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")
-SERVERS = (engine_stacks.API_SERVER, engine_stacks.HEADLESS)
 
 NOT_SET = "(not set)"
 
@@ -38,10 +37,8 @@ Part = tuple[Node, Entry]
 
 def title(process: Entry) -> str:
     """``VLLM::EngineCore (pid 855) in container vllm_node``."""
-    argv = process["argv"]
-    name = argv[0].rpartition("/")[2] if argv else process["kind"]
-    if process["kind"] in SERVERS and process["engine"] == "vllm":
-        name = "vllm serve"
+    words = command_line.run_words(process["argv"]) or [process["kind"]]
+    name = " ".join([words[0].rpartition("/")[2], *(word for word in words[1:2] if word == "serve")])
     return f"{name} (pid {process['pid']}){_inside(process)}"
 
 
@@ -96,21 +93,21 @@ def stacks(nodes: t.Iterable[Node]) -> dict[str, list[Part]]:
 def spread_ranks(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part]]]:
     """The ranks of each stack that has some on several nodes."""
     for key, members in stacks(nodes).items():
-        ranks = [(node, process) for node, process in members if process["kind"] == engine_stacks.RANK and process["engine"] in CLUSTER_ENGINES]
+        ranks = [(node, process) for node, process in members if process["kind"] == classify.RANK and process["engine"] in CLUSTER_ENGINES]
         if len({node.name for node, _process in ranks}) > 1:
             yield key, ranks
 
 
 def roots(node: Node) -> list[Entry]:
     """The servers on a node, those that another server started left out."""
-    servers = parts(node, *SERVERS, engines=CLUSTER_ENGINES)
+    servers = parts(node, *classify.SERVERS, engines=CLUSTER_ENGINES)
     own = {one["pid"] for one in servers}
     return [one for one in servers if one["ppid"] not in own]
 
 
 def arguments_of(process: Entry) -> dict[str, str]:
     """The options of a part's command line by name."""
-    return engine_stacks.options(engine_stacks.run_words(process["argv"])) if process["argv"] else {}
+    return command_line.options(command_line.run_words(process["argv"]))
 
 
 def _old_enough(node: Node, process: Entry, seconds: float) -> bool:
@@ -168,7 +165,7 @@ def ranks_env(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
 def ranks_arguments(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Ranks that meet without Ray were started with the same arguments, apart from those that belong to one of them."""
     for key, members in stacks(nodes).items():
-        servers = {node.name: arguments_of(process) for node, process in members if process["kind"] in SERVERS}
+        servers = {node.name: arguments_of(process) for node, process in members if process["kind"] in classify.SERVERS}
         if not key.startswith("native ") or len(servers) < 2:
             continue
         for name in sorted({name for told_options in servers.values() for name in told_options}):
@@ -214,10 +211,10 @@ def ranks_complete(nodes: list[Node], arguments: Arguments, limits: Arguments) -
     for node in nodes:
         for server in roots(node):
             key, given = _key(node, server), arguments_of(server)
-            tensor, pipeline, data = (engine_stacks.whole_number(given.get(f"{name}-parallel-size")) or 1 for name in ("tensor", "pipeline", "data"))
-            if server["kind"] != engine_stacks.API_SERVER or tensor * pipeline < 2 or data > 1 or not _old_enough(node, server, limits["young_s"]):
+            tensor, pipeline, data = (command_line.whole_number(given.get(f"{name}-parallel-size")) or 1 for name in ("tensor", "pipeline", "data"))
+            if server["kind"] != classify.FRONT_END or tensor * pipeline < 2 or data > 1 or not _old_enough(node, server, limits["young_s"]):
                 continue
-            ranks = [(where, one) for where, one in found.get(key or "", []) if one["kind"] == engine_stacks.RANK]
+            ranks = [(where, one) for where, one in found.get(key or "", []) if one["kind"] == classify.RANK]
             if len(ranks) < tensor * pipeline:
                 places = listed(collections.Counter(where.name for where, _one in ranks)) or "none"
                 words = {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}
@@ -227,7 +224,7 @@ def ranks_complete(nodes: list[Node], arguments: Arguments, limits: Arguments) -
 @check
 def ranks_owned(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No engine core and no rank lives on without its server."""
-    for process in parts(node, engine_stacks.RANK, engine_stacks.ENGINE_CORE):
+    for process in parts(node, classify.RANK, classify.ENGINE_CORE):
         if process["orphan"]:
             yield Fault(process["pid"], "a server", {"who": title(process), "why": process["why"], "pid": process["pid"]})
 
@@ -271,11 +268,11 @@ def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
 @check
 def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Where parts of Ray run, its raylet does, too."""
-    raylets = {one["stack"] for one in parts(node, engine_stacks.RAYLET)}
+    raylets = {one["stack"] for one in parts(node, classify.RAYLET)}
     of_ray = [one for one in parts(node) if (one["stack"] or "").startswith("ray ") or one["engine"] == "ray"]
     missing: dict[str | None, list[Entry]] = collections.defaultdict(list)
     for one in of_ray:
-        if one["stack"] not in raylets and one["kind"] in (engine_stacks.RAY_START, engine_stacks.GCS_SERVER, engine_stacks.RANK, engine_stacks.RAY_WORKER):
+        if one["stack"] not in raylets and one["kind"] in (classify.RAY_START, classify.GCS_SERVER, classify.RANK, classify.RAY_WORKER, classify.RAY_IDLE):
             missing[one["stack"]].append(one)
     for stack, left in missing.items():
         if any(_old_enough(node, one, limits["young_s"]) for one in left):
@@ -285,11 +282,11 @@ def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 @check
 def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Ray's head, dashboard and client server listen on named addresses, or ask for a token."""
-    for process in parts(node, engine_stacks.GCS_SERVER, engine_stacks.RAY_DASHBOARD, engine_stacks.RAY_CLIENT):
+    for process in parts(node, classify.GCS_SERVER, classify.RAY_DASHBOARD, classify.RAY_CLIENT):
         open_ports = [entry["port"] for entry in told(node, process, "listens") if ipaddress.ip_address(entry["address"]).is_unspecified]
-        if process["kind"] == engine_stacks.RAY_DASHBOARD:
+        if process["kind"] == classify.RAY_DASHBOARD:
             # Besides the dashboard itself it has a port for its own figures.
-            asked = engine_stacks.whole_number(arguments_of(process).get("port"))
+            asked = command_line.whole_number(arguments_of(process).get("port"))
             open_ports = [port for port in open_ports if port == asked]
         if open_ports and told(node, process, "env").get("RAY_AUTH_MODE") != "token":
             yield Fault(open_ports, "a named address, or a token", {"who": title(process), "ports": ", ".join(map(str, open_ports))})
@@ -298,7 +295,7 @@ def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 @check
 def memory_monitor_off(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Ray does not end processes for what the node uses of its memory."""
-    for raylet in parts(node, engine_stacks.RAYLET):
+    for raylet in parts(node, classify.RAYLET):
         value = told(node, raylet, "env").get("RAY_memory_monitor_refresh_ms", NOT_SET)
         if value != "0":
             yield Fault(value, "0", {"who": title(raylet)})
@@ -367,7 +364,7 @@ def _progress(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part], floa
             if key is not None:
                 apis[key].append(api)
     for key, members in stacks(nodes).items():
-        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (engine_stacks.RANK, engine_stacks.ENGINE_CORE)]
+        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (classify.RANK, classify.ENGINE_CORE)]
         mine = apis[key]
         running = [api["running"] for api in mine if api["running"] is not None]
         tokens = [api["tokens"] for api in mine if api["tokens"] is not None]
@@ -400,7 +397,7 @@ def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) 
 @check
 def memory_left(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Beside a running engine there is memory left."""
-    if parts(node, engine_stacks.RANK, engine_stacks.ENGINE_CORE, *SERVERS):
+    if parts(node, classify.RANK, classify.ENGINE_CORE, *classify.SERVERS):
         available = gib(node.get("memory.available_mb"))
         if available < limits["least_gib"]:
             yield Fault(available, limits["least_gib"], {"available": available}, verdict="block" if available < limits["stop_gib"] else "")
@@ -410,11 +407,11 @@ def memory_left(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Beside an engine nobody else uses the GPU, or is known to when asked. Processes of one kind in one container are told together."""
     own = {one["pid"] for one in parts(node, engines=(*CLUSTER_ENGINES, "ray"))}
-    if not parts(node, engine_stacks.RANK, engine_stacks.ENGINE_CORE, *SERVERS, engines=CLUSTER_ENGINES):
+    if not parts(node, classify.RANK, classify.ENGINE_CORE, *classify.SERVERS, engines=CLUSTER_ENGINES):
         return
     others: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
     for tenant in node.get("tenants"):
-        if tenant["pid"] not in own and tenant["kind"] not in ("vllm", "ray"):
+        if tenant["pid"] not in own and tenant["kind"] not in (*CLUSTER_ENGINES, "ray"):
             others[tenant["container"], tenant["kind"]].append(tenant)
     for (_container, kind), members in others.items():
         held = sum(tenant["gpu_mib"] or 0 for tenant in members)
@@ -447,9 +444,9 @@ def lines(node: Node) -> list[str]:
     if not found:
         return [f"{node.name}: no engine and no Ray runs"]
     apis = node.get("stack").get("apis") or []
-    servers = {one["pid"] for one in found if one["kind"] in SERVERS}
-    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in found if one["kind"] in SERVERS and one["ppid"] not in servers]
-    shown = [one for one in found if one["kind"] in (engine_stacks.RANK, engine_stacks.RAYLET, engine_stacks.GCS_SERVER)]
+    servers = {one["pid"] for one in found if one["kind"] in classify.SERVERS}
+    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in found if one["kind"] in classify.SERVERS and one["ppid"] not in servers]
+    shown = [one for one in found if one["kind"] in (classify.RANK, classify.RAYLET, classify.GCS_SERVER)]
     counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
     for (kind, container, stack), count in counted.items():
         pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))

@@ -96,31 +96,19 @@ def test_a_failing_tool_is_unknown_with_its_words(monkeypatch):
     assert caught.value.reason == "tool failed" and "No devices" in caught.value.details["raw"]
 
 
-@pytest.mark.parametrize(
-    ("stat", "state"),
-    [("437 (python3) Z 435 437", "Z"), ("1 (a) b) (c) S 0 1", "S"), ("9 (new\nline) R 1", "R")],
-)
-def test_process_state(stat, state):
-    assert driver.process_state(stat) == state
-
-
-def test_process_state_of_rubbish_is_unknown():
-    with pytest.raises(UnknownState):
-        driver.process_state("437 python3 Z")
-
-
-def test_classes(tmp_path, monkeypatch):
+def test_what_became_of_a_listed_process(tmp_path, monkeypatch):
     for pid, state in ((10, "R"), (11, "Z"), (12, "X"), (13, "D")):
         (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python3) {state} 1 1 1\n")
-    found = {pid: driver.classify(pid, str(tmp_path)) for pid in (10, 11, 12, 13, 14)}
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python3) {state} 1 " + "0 " * 22)
+        (tmp_path / str(pid) / "cmdline").write_text("")
+    found = {pid: driver.state_of(pid, str(tmp_path)) for pid in (10, 11, 12, 13, 14)}
     assert found == {10: "live", 11: "defunct", 12: "defunct", 13: "live", 14: "ghost"}
 
     def denied(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", denied)
-    assert driver.classify(10, str(tmp_path)) == "unknown"
+    monkeypatch.setattr(os, "open", denied)
+    assert driver.state_of(10, str(tmp_path)) == "unknown"
 
 
 def namespace(root: pathlib.Path, inode: int) -> str:
@@ -158,8 +146,8 @@ def test_a_missing_namespace_is_refused(tmp_path):
 )
 def test_hidden_processes_are_noticed(tmp_path, monkeypatch, options, hides):
     mounts = f"sysfs /sys sysfs rw 0 0\nproc /proc proc {options} 0 0\n"
-    assert driver.hides_processes(mounts, "/proc") is hides
-    assert driver.hides_processes(mounts, "/host/proc") is False
+    assert process_table.hides_processes(mounts, "/proc") is hides
+    assert process_table.hides_processes(mounts, "/host/proc") is False
 
     root = namespace(tmp_path, driver.HOST_PID_NAMESPACE)
     (tmp_path / "self/mounts").write_text(mounts.replace(" /proc ", f" {root} "))

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
-from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 RECORDED = pathlib.Path(__file__).parents[3] / "fixtures/gpu_situations"
@@ -59,10 +60,6 @@ def table(*processes):
     return {one.pid: one for one in processes}
 
 
-def judged(pid, processes, firsts=(), dead_sessions=()):
-    return zombies.parentage(processes[pid], processes, lambda other: other in firsts, lambda other: other not in dead_sessions)
-
-
 INIT = process(1, 0, "/sbin/init")
 CORE = ("VLLM::EngineCore",)
 SERVE = ("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "model")
@@ -94,117 +91,6 @@ def test_unified_memory_is_that_of_a_gpu_without_its_own():
     assert zombies.unified([]) is None
 
 
-# -- parentage -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "server",
-    [
-        SERVE,
-        ("/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"),
-        ("vllm serve /models/m --port 8000",),
-        ("VLLM::APIServer_1",),
-        ("/opt/ray/core/src/ray/raylet/raylet", "--raylet_socket_name=x"),
-        ("python3", "-m", "sglang.launch_server"),
-    ],
-)
-def test_a_living_server_keeps_its_core_and_the_workers_below_it(server):
-    processes = table(INIT, process(10, 1, *server), process(11, 10, *CORE), process(12, 11, "VLLM::Worker_TP0"))
-    for pid in (11, 12):
-        lineage = judged(pid, processes)
-        assert not lineage.orphan and "process 10 serves" in lineage.why
-
-
-def test_without_its_server_a_core_and_its_workers_are_orphans():
-    processes = table(INIT, process(11, 1, *CORE), process(12, 11, "VLLM::Worker_TP0"), process(13, 1, "ray::RayWorkerProc.run"))
-    assert [judged(pid, processes).orphan for pid in (11, 12, 13)] == [True, True, True]
-    assert judged(12, processes).chain == (11, 1)
-
-
-def test_a_script_that_uses_the_engine_as_a_library_keeps_its_core():
-    processes = table(INIT, process(10, 1, "python3", "batch.py"), process(11, 10, *CORE))
-    lineage = judged(11, processes)
-    assert not lineage.orphan and "python3 batch.py" in lineage.why
-
-
-def test_a_helper_of_python_is_looked_through():
-    fork = ("python3", "-c", "from multiprocessing.forkserver import main; main(3, 4)")
-    assert judged(12, table(INIT, process(11, 1, *fork), process(12, 11, *CORE))).orphan
-    assert not judged(12, table(INIT, process(10, 1, *SERVE), process(11, 10, *fork), process(12, 11, *CORE))).orphan
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        ("sleep", "infinity"),
-        ("/sbin/tini", "--"),
-        ("/bin/bash",),
-        ("python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "x"),
-        ("/usr/bin/python3", "/usr/local/bin/ray", "start", "--block"),
-    ],
-)
-def test_in_a_container_the_first_process_adopts(first):
-    processes = table(INIT, process(500, 400, *first, container="c"), process(511, 500, *CORE, container="c"))
-    assert judged(511, processes, firsts=(500,)).orphan
-    # The same program elsewhere is no adopter: it started the core.
-    assert not judged(511, processes).orphan
-
-
-def test_a_container_whose_first_process_may_be_the_engine_itself():
-    processes = table(INIT, process(500, 400, "python3", "batch.py", container="c"), process(511, 500, *CORE, container="c"))
-    assert not judged(511, processes, firsts=(500,)).orphan
-    assert judged(511, processes, firsts=(500,), dead_sessions=(511,)).orphan
-    served = table(INIT, process(500, 400, *SERVE, container="c"), process(511, 500, *CORE, container="c"))
-    assert not judged(511, served, firsts=(500,), dead_sessions=(511,)).orphan
-
-
-def test_what_cannot_be_seen_is_no_orphan():
-    assert not judged(11, table(process(11, 10, *CORE))).orphan
-    assert not judged(11, table(INIT, process(10, 1, *SERVE, state="Z"), process(11, 10, *CORE))).orphan
-    assert not judged(11, table(process(11, 0, *CORE))).orphan
-    assert not judged(11, table(process(11, 1, *CORE), INIT), firsts=(11,)).orphan
-
-
-def test_a_loop_ends():
-    processes = table(process(11, 12, *CORE), process(12, 11, *CORE))
-    assert "no end" in judged(11, processes).why
-
-
-def test_the_users_own_systemd_adopts():
-    processes = table(INIT, process(900, 1, "/usr/lib/systemd/systemd", "--user"), process(911, 900, *CORE))
-    assert judged(911, processes).orphan
-
-
-def test_servers_and_parts_are_told_apart():
-    assert zombies.is_part(CORE) and not zombies.is_part(("VLLM::APIServer",)) and not zombies.is_part(())
-    assert not zombies.is_part(("grep", "VLLM::EngineCore"))
-    assert not zombies.is_owner(process(5, 1, "grep", "vllm serve")) and not zombies.is_owner(process(5, 1, *CORE)) and not zombies.is_owner(process(5, 1))
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 8),
-            st.integers(0, 8),
-            st.sampled_from([CORE, SERVE, ("sleep",), (), ("python3", "x.py"), ("raylet",), ("VLLM::Worker_TP0",)]),
-            st.sampled_from("SZDX"),
-        ),
-        min_size=1,
-        max_size=9,
-    ),
-    st.sets(st.integers(0, 8)),
-    st.sets(st.integers(0, 8)),
-)
-@settings(max_examples=300, deadline=None)
-def test_no_process_tree_makes_an_orphan_of_a_core_below_a_living_server(rows, firsts, dead):
-    processes = table(*(process(pid, ppid, *argv, state=state) for pid, ppid, argv, state in rows))
-    for pid in processes:
-        lineage = judged(pid, processes, firsts, dead)
-        assert lineage.why
-        if lineage.orphan:
-            assert not any(zombies.is_owner(processes[one]) for one in lineage.chain)
-
-
 # -- classes ---------------------------------------------------------------------------------------------------------
 
 
@@ -215,9 +101,7 @@ def entry(pid, name="x", used=100):
 def test_every_class():
     script, ended = process(10, 1, "python3", "train.py"), process(12, 10, "python3", state="Z")
     processes = table(INIT, script, process(11, 1, *CORE), ended, process(13, 1, "VLLM::Worker_TP0"))
-    found = zombies.classified(
-        [entry(10), entry(11), entry(12, ""), entry(99), entry(98)], processes, {99: "ghost", 98: "unknown"}.__getitem__, lambda one: judged(one.pid, processes)
-    )
+    found = zombies.classified([entry(10), entry(11), entry(12, ""), entry(99), entry(98)], Stacks(processes), {99: "ghost", 98: "unknown"}.__getitem__)
     assert [(one["pid"], one["class"], one["listed"]) for one in found] == [
         (10, "live", True), (11, "orphan", True), (12, "defunct", True), (13, "orphan", False), (98, "unknown", True), (99, "ghost", True)
     ]  # fmt: skip
@@ -235,7 +119,7 @@ def test_every_class():
 )
 def test_what_a_real_gpu_showed(tmp_path, situation, parent, kind):
     folder = RECORDED / situation
-    name, ppid, _state, _pages = process_table.parse_stat((folder / "stat").read_text())
+    name, ppid = process_table.parse_stat((folder / "stat").read_text())[:2]
     pid = int((folder / "stat").read_text().split()[0])
     (tmp_path / str(pid)).mkdir()
     for file in ("stat", "status", "cmdline"):
@@ -243,10 +127,10 @@ def test_what_a_real_gpu_showed(tmp_path, situation, parent, kind):
     processes = table(process_table.read_process(pid, str(tmp_path)), process(ppid, 1, *parent) if parent else INIT)
     assert ppid == 1 if parent is None else ppid != 1
     entries = zombies.listed(driver_xml.parse_gpus((folder / "smi.xml").read_text()))
-    (found,) = zombies.classified(entries, processes, lambda _pid: "ghost", lambda one: judged(one.pid, processes))
+    (found,) = zombies.classified(entries, Stacks(processes), lambda _pid: "ghost")
     assert (found["pid"], found["used_mib"], found["class"], found["name"]) == (pid, 4614, kind, found["name"] or name)
     assert found["name"]
-    assert zombies.first_of_namespace(pid, str(tmp_path)) is (situation == "pidns")
+    assert stacks.first_of_namespace(pid, str(tmp_path)) is (situation == "pidns")
 
 
 def test_a_zombie_is_no_longer_listed_after_a_while():
@@ -283,14 +167,7 @@ def abandoned():
 
 
 def seen(pid):
-    return zombies.classified([entry(pid)], process_table.scan().processes, lambda _pid: "ghost", judge_real)
-
-
-def judge_real(one):
-    processes = process_table.scan().processes
-    return zombies.parentage(
-        one, processes, lambda pid: zombies.first_of_namespace(pid, "/proc"), lambda pid: zombies.session_lives(pid, processes, "/proc")
-    )
+    return zombies.classified([entry(pid)], stacks.stacks(process_table.scan().processes, "/proc"), lambda _pid: "ghost")
 
 
 def of(pid):

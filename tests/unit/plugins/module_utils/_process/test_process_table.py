@@ -38,15 +38,15 @@ def add(root, pid, *, argv=("sleep", "9"), name=None, ppid=1, state="S", pages=1
 
 
 def test_a_recorded_process():
-    assert process_table.parse_stat(DOCKERD) == ("dockerd", 19550, "S", 20959)
+    assert process_table.parse_stat(DOCKERD)[:4] == ("dockerd", 19550, "S", 20959)
 
 
 @pytest.mark.parametrize("name", ["a b", "x) S 1", "((", ""])
 def test_a_name_may_hold_any_character(name):
-    assert process_table.parse_stat(f"7 ({name}) R 1 " + "0 " * 19 + "5 0") == (name, 1, "R", 5)
+    assert process_table.parse_stat(f"7 ({name}) R 1 " + "0 " * 19 + "5 0")[:4] == (name, 1, "R", 5)
 
 
-@pytest.mark.parametrize("text", ["", "7", "7 (x", "7 (x) S", "7 (x) S y " + "0 " * 30])
+@pytest.mark.parametrize("text", ["", "7", "7 (x", "7 (x) S", "7 (x) S y " + "0 " * 30, "7 (x) S 1 7 7 0 -1 0 0 0 0 0 -5 1 0 0 20 0 1 0 5000 0 0"])
 def test_a_process_in_another_shape_is_unknown(text):
     with pytest.raises(UnknownState):
         process_table.parse_stat(text)
@@ -157,6 +157,31 @@ def test_four_thousand_processes_of_which_many_end_meanwhile(tmp_path):
     assert took < 10, "a pass over 4,000 processes takes a fraction of a second on an idle machine"
 
 
+def test_processor_time():
+    before = process_table.parse_stat("7 (VLLM::Worker (x) y) S 1 7 7 0 -1 0 0 0 0 0 100 20 0 0 20 0 1 0 5000 0 0")
+    assert (before.session, before.cpu_ticks, before.start_ticks) == (7, 120, 5000)
+    ticks = os.sysconf("SC_CLK_TCK")
+    one = process_table.Process(7, 1, "S", "x", (), "", 0, 0, cpu_ticks=120, start_ticks=5000)
+    assert process_table.cpu_percent(one, one._replace(cpu_ticks=120 + 2 * ticks), 2.0) == 100.0
+    assert process_table.cpu_percent(one, one._replace(cpu_ticks=320, start_ticks=5001), 2.0) is None, "another process has the number"
+    assert process_table.cpu_percent(one, one, 0) is None
+
+
+def test_some_processes_alone(tmp_path):
+    for pid in (5, 6, 7):
+        add(tmp_path, pid)
+    assert list(process_table.scan(str(tmp_path), [7, 5, 99]).processes) == [5, 7]
+    assert process_table.scan(str(tmp_path), []).processes == {}
+
+
+@pytest.mark.parametrize(("hidden", "says"), [(3, "3 processes"), (None, "hidepid")])
+def test_what_may_not_be_seen_is_unknown(hidden, says):
+    with pytest.raises(UnknownState, match=says) as caught:
+        process_table.require_all_seen(process_table.Scan({}, hidden))
+    assert "become" in caught.value.remedy
+    assert process_table.require_all_seen(process_table.Scan({}, 0)).processes == {}
+
+
 def test_this_machine():
     assert os.getpid() in process_table.scan().processes
 
@@ -169,7 +194,7 @@ def test_accounts():
 @hypothesis.given(st.integers(0, len(DOCKERD)), st.integers(0, 40), st.text(max_size=20))
 def test_a_mutated_process_is_read_or_unknown(start, length, put):
     try:
-        name, ppid, state, pages = process_table.parse_stat(DOCKERD[:start] + put + DOCKERD[start + length:])
+        name, ppid, state, pages, *_times = process_table.parse_stat(DOCKERD[:start] + put + DOCKERD[start + length:])
     except UnknownState:
         return
     assert isinstance(name, str) and isinstance(ppid, int) and state and isinstance(pages, int)

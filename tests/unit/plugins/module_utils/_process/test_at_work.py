@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who counts as serving, by command line, title and the state of our engines."""
+"""Who is at work, by processes and the state of our engines."""
 
 from __future__ import annotations
 
@@ -11,46 +11,7 @@ import json
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._process import engines
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["ray::RayWorkerWrapper.execute_method"],
-        ["ray::RayWorkerProc"],
-        ["VLLM::EngineCore"],
-        ["VLLM::Worker_TP1"],
-        ["sglang::scheduler"],
-        ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "org/name", "--port", "8000"],
-        ["vllm", "serve", "org/name"],
-        ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"],
-        ["python", "-m", "sglang.launch_server"],
-    ],
-)
-def test_engines_and_ranks_serve(argv):
-    assert engines.serves(argv)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        [],
-        [""],
-        ["grep", "vllm", "serve"],
-        ["docker", "exec", "node", "vllm", "serve", "org/name"],
-        ["bash", "-c", "vllm serve org/name"],
-        ["python3"],
-        ["python3", "-m"],
-        ["python3", "-m", "pip", "download", "vllm"],
-        ["python3", "/opt/gb10/launch/launcher.py", "start"],
-        ["vllm", "bench", "serve"],
-        ["ray::IDLE"],
-        ["/opt/ray/raylet"],
-    ],
-)
-def test_others_do_not(argv):
-    assert not engines.serves(argv)
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, process_table
 
 
 def process(proc, pid, argv, stat=""):
@@ -65,9 +26,9 @@ def test_processes_that_serve_are_named(tmp_path):
     process(tmp_path, 12, ["VLLM::Worker_TP1"])
     process(tmp_path, 9, ["python3", "/usr/local/bin/vllm", "serve", "x" * 100])
     (tmp_path / "13").mkdir()
-    found = engines.serving(str(tmp_path / "none"), str(tmp_path))
+    found = at_work.serving(str(tmp_path / "none"), str(tmp_path))
     assert [text.rpartition(" (pid ")[2] for text in found] == ["9)", "12)"]
-    assert len(found[0]) < 80 and found[1].startswith("VLLM::Worker_TP1")
+    assert len(found[0]) < 140 and found[1].startswith("VLLM::Worker_TP1")
 
 
 def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
@@ -78,12 +39,32 @@ def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
         note = {"run_id": f"run-{cluster}", "pid": 7, "start_ticks": ticks, "started_at": 1.0, "log_path": "/var/log/gb10/engine/x.log"}
         note.update(container_start=1, boot_id="b")
         (state / cluster / "run/run.json").write_text(json.dumps(note))
-    assert engines.serving(str(state), str(proc)) == ["the engine of cluster a (run run-a, pid 4711)"]
+    assert at_work.serving(str(state), str(proc)) == ["the engine of cluster a (run run-a, pid 4711)"]
 
 
 def test_a_state_file_that_is_no_json_is_unknown(tmp_path):
     (tmp_path / "a/run").mkdir(parents=True)
     (tmp_path / "a/run/run.json").write_text("{")
-    (tmp_path / "proc").mkdir()
+    process(tmp_path / "proc", 1, ["init"])
     with pytest.raises(UnknownState):
-        engines.serving(str(tmp_path), str(tmp_path / "proc"))
+        at_work.serving(str(tmp_path), str(tmp_path / "proc"))
+
+
+def test_what_may_not_be_seen_is_not_idle(tmp_path, monkeypatch):
+    process(tmp_path, 10, ["bash"])
+    scan = process_table.scan
+    for hidden in (1, None):
+        monkeypatch.setattr(at_work, "scan", lambda *where, hidden=hidden: scan(*where)._replace(hidden=hidden))
+        for ask in (
+            lambda: at_work.serving(str(tmp_path / "none"), str(tmp_path)),
+            lambda: at_work.among([10], str(tmp_path)),
+            lambda: at_work.within({"ab" * 32}, str(tmp_path)),
+        ):
+            with pytest.raises(UnknownState, match="may not be seen"):
+                ask()
+
+
+def test_a_refusal_names_three():
+    error = at_work.refusal("the fabric is not probed", ["a", "b", "c", "d"], "come back later")
+    assert str(error) == "the fabric is not probed while an engine serves: a; b; c and 1 more"
+    assert error.remedy == "Stop it first (gb10.cluster.teardown for a cluster of this collection), or come back later."

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who is at work on a node: what every guard asks before it takes memory, network or a container away. This module util is PRIVATE to the collection.
+
+Idle is never concluded from what is missing: processes that may not be seen are unknown.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import require_all_seen, scan
+
+#: How many of those who serve a message names.
+NAMED = 3
+
+
+def serving(state_dir: str, proc: str) -> list[str]:
+    """Return who serves on this node, in words: the live engines of our clusters, and any process that is part of an engine.
+
+    A worker has no engine of its own under Ray, and an engine that is not ours has no state directory: both show as processes.
+    """
+    found, known = [], set()
+    for note in sorted(glob.glob(os.path.join(glob.escape(state_dir), "*", "run", "run.json"))):
+        cluster = os.path.relpath(note, state_dir).split(os.sep, maxsplit=1)[0]
+        engine = engine_state.engine_state(engine_state.EnginePaths.of(state_dir, state_dir, cluster), proc)
+        if engine["live"]:
+            known.add(engine["pid"])
+            found.append(f"the engine of cluster {cluster} (run {engine['run_id']}, pid {engine['pid']})")
+    return found + serving_processes(proc, known)
+
+
+def serving_processes(proc: str, known: t.Container[int] = ()) -> list[str]:
+    """Return the processes that are part of an engine, in words, but for those whose pids are ``known``. Raises :class:`UnknownState`."""
+    found = classify.engines(classify.parts(require_all_seen(scan(proc)).processes).values())
+    return [part.text for part in found if part.process.pid not in known]
+
+
+def among(pids: t.Iterable[int], proc: str = "/proc") -> list[str]:
+    """Return which of these processes are at work, in words. Raises :class:`UnknownState` when one may not be seen."""
+    return [part.text for part in classify.at_work(classify.parts(require_all_seen(scan(proc, pids)).processes).values())]
+
+
+def within(containers: t.Container[str], proc: str = "/proc") -> list[str]:
+    """Return who is at work in containers, given by their full ids, in words. Raises :class:`UnknownState` when somebody may not be seen."""
+    found = classify.at_work(classify.parts(require_all_seen(scan(proc)).processes).values())
+    return [part.text for part in found if part.process.container in containers]
+
+
+def refusal(what: str, serving: t.Sequence[str], otherwise: str) -> ClusterError:
+    """Return the error for what would take files, memory or the network from an engine that serves."""
+    more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
+    return ClusterError(
+        f"{what} while an engine serves: {'; '.join(serving[:NAMED])}{more}",
+        remedy=f"Stop it first (gb10.cluster.teardown for a cluster of this collection), or {otherwise}.",
+        reason="engine live",
+        serving=list(serving),
+    )

@@ -1,0 +1,221 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a process is: part of an engine, part of Ray, or another user of the GPU. This module util is PRIVATE to the collection.
+
+One table answers for preflight, doctor, zombie check and every guard; no other file knows a title or a program of an engine. The titles and
+command lines of vLLM and Ray were recorded with vLLM 0.32 and Ray 2.60. Of the others there is no record of this collection: what SGLang,
+TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold run is taken from their public sources and reports.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words, split, whole_number
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, ancestors
+
+#: Parts of an engine. A headless front end has ranks and no API; a helper neither holds the model nor serves.
+FRONT_END, HEADLESS, ENGINE_CORE, RANK, HELPER = "api_server", "headless", "engine_core", "rank", "helper"
+#: Ray's services.
+RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT = "ray_start", "raylet", "gcs_server", "ray_dashboard", "ray_client", "ray_agent"
+#: Ray's workers: one that does somebody's work (or does not say that it has none), and one that says it has none.
+RAY_WORKER, RAY_IDLE = "ray_worker", "ray_idle"
+#: Any other program that is known to use the GPU; its ``engine`` says what it is for.
+TENANT = "tenant"
+
+SERVERS = (FRONT_END, HEADLESS)
+#: Parts that a server starts, and that are of no use without it.
+CHILDREN = (ENGINE_CORE, RANK, HELPER)
+ENGINE_PARTS = (*SERVERS, *CHILDREN)
+KINDS = (*ENGINE_PARTS, RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT, RAY_WORKER, RAY_IDLE, TENANT)
+
+#: How a row of the table is met: by the beginning of the title that a process gave itself; by the program, script or module that it runs (the end of
+#: its path) and the words that follow; by a text in its command line, but only below a part of an engine, whose engine it then belongs to.
+TITLE, RUNS, BELOW = "title", "runs", "below"
+
+#: (how, what, kind, engine); the first row that fits counts.
+TABLE = (
+    (TITLE, "VLLM::EngineCore", ENGINE_CORE, "vllm"),
+    (TITLE, "VLLM::APIServer", FRONT_END, "vllm"),
+    (TITLE, "VLLM::Worker", RANK, "vllm"),
+    (TITLE, "VLLM::", HELPER, "vllm"),
+    (RUNS, "vllm serve", FRONT_END, "vllm"),
+    (RUNS, "vllm.entrypoints.cli.main serve", FRONT_END, "vllm"),
+    (RUNS, "vllm.entrypoints.openai.api_server", FRONT_END, "vllm"),
+    (RUNS, "vllm.entrypoints.api_server", FRONT_END, "vllm"),
+    (RUNS, "vllm/entrypoints/openai/api_server.py", FRONT_END, "vllm"),
+    (TITLE, "ray::RayWorker", RANK, "vllm"),
+    (TITLE, "ray::IDLE", RAY_IDLE, "ray"),
+    (TITLE, "ray::SPILL_", RAY_IDLE, "ray"),
+    (TITLE, "ray::RESTORE_", RAY_IDLE, "ray"),
+    (TITLE, "ray::DELETE_", RAY_IDLE, "ray"),
+    (TITLE, "ray::DashboardAgent", RAY_AGENT, "ray"),
+    (TITLE, "ray::RuntimeEnvAgent", RAY_AGENT, "ray"),
+    (TITLE, "ray::", RAY_WORKER, "ray"),
+    (TITLE, "ray-dashboard", RAY_AGENT, "ray"),
+    (RUNS, "ray start", RAY_START, "ray"),
+    (RUNS, "raylet", RAYLET, "ray"),
+    (RUNS, "gcs_server", GCS_SERVER, "ray"),
+    (RUNS, "ray/dashboard/dashboard.py", RAY_DASHBOARD, "ray"),
+    (RUNS, "ray/dashboard/agent.py", RAY_AGENT, "ray"),
+    (RUNS, "ray/_private/runtime_env/agent/main.py", RAY_AGENT, "ray"),
+    (RUNS, "ray/_private/log_monitor.py", RAY_AGENT, "ray"),
+    (RUNS, "ray/autoscaler/_private/monitor.py", RAY_AGENT, "ray"),
+    (RUNS, "ray.util.client.server", RAY_CLIENT, "ray"),
+    # A worker that has not given itself a title yet: whether it has work, nobody can tell.
+    (RUNS, "ray/_private/workers/default_worker.py", RAY_WORKER, "ray"),
+    (TITLE, "sglang::scheduler", RANK, "sglang"),
+    (TITLE, "sglang::", HELPER, "sglang"),
+    (RUNS, "sglang serve", FRONT_END, "sglang"),
+    (RUNS, "sglang.launch_server", FRONT_END, "sglang"),
+    (RUNS, "sglang/launch_server.py", FRONT_END, "sglang"),
+    (RUNS, "trtllm-serve", FRONT_END, "tensorrt_llm"),
+    (RUNS, "mgmn_worker_node", RANK, "tensorrt_llm"),
+    (BELOW, "mpi4py.futures.server", RANK, ""),
+    (RUNS, "tritonserver", FRONT_END, "triton"),
+    (RUNS, "triton_python_backend_stub", HELPER, "triton"),
+    (RUNS, "llama-server", FRONT_END, "llama_cpp"),
+    (RUNS, "ollama serve", FRONT_END, "ollama"),
+    (RUNS, "ollama runner", RANK, "ollama"),
+    (RUNS, "ollama_llama_server", RANK, "ollama"),
+    (RUNS, "tensorfold serve", FRONT_END, "tensorfold"),
+    (RUNS, "tensorfold.cli serve", FRONT_END, "tensorfold"),
+    (BELOW, "multiprocessing.spawn", HELPER, ""),
+    (BELOW, "multiprocessing.forkserver", HELPER, ""),
+    (BELOW, "multiprocessing.resource_tracker", HELPER, ""),
+    # Programs that may hold memory of the GPU and are no engine by what they show: a benchmark, a conversion, a desktop.
+    (RUNS, "vllm", TENANT, "vllm"),
+    (RUNS, "sglang", TENANT, "sglang"),
+    (RUNS, "ollama", TENANT, "ollama"),
+    (RUNS, "tensorfold", TENANT, "tensorfold"),
+    (RUNS, "Xorg", TENANT, "desktop"),
+    (RUNS, "Xwayland", TENANT, "desktop"),
+    (RUNS, "gnome-shell", TENANT, "desktop"),
+    (RUNS, "gnome-remote-desktop-daemon", TENANT, "desktop"),
+    (RUNS, "kwin_wayland", TENANT, "desktop"),
+    (RUNS, "kwin_x11", TENANT, "desktop"),
+    (RUNS, "plasmashell", TENANT, "desktop"),
+)
+
+#: What is in the path of an interpreter or script, in the name of a module, or in the directory where a process runs → what a tenant is for.
+TENANT_NAMES = (
+    ("ray", re.compile(r"(?:site|dist)-packages/ray/|^ray(?:\.|$)")),
+    ("vllm", re.compile(r"(?:site|dist)-packages/vllm/|^vllm(?:\.|$)")),
+    ("sglang", re.compile(r"(?:site|dist)-packages/sglang/|^sglang(?:\.|$)")),
+    ("tensorfold", re.compile(r"(?:site|dist)-packages/tensorfold/|^tensorfold(?:\.|$)")),
+    ("comfyui", re.compile(r"(?:^|[/_.:-])comfy(?:ui)?(?:$|[/_.:-])", re.IGNORECASE)),
+    (
+        "tts",
+        re.compile(
+            r"(?:^|[/_.:-])(?:[a-z0-9]*tts(?:v?\d+)?|kokoro|chatterbox|piper|orpheus|parler|coqui|fish[-_]speech|openedai[-_]speech|cosyvoice)(?:$|[/_.:-])",
+            re.IGNORECASE,
+        ),
+    ),
+    ("asr", re.compile(r"(?:^|[/_.:-])(?:asr|stt|(?:faster[-_]?)?whisper(?:x|live)?|parakeet|riva|vosk|speaches)(?:$|[/_.:-])", re.IGNORECASE)),
+)
+
+#: Engines whose front end holds no model: it starts a rank for each model that somebody asks for, and without one it serves nothing.
+LOADS_ON_DEMAND = ("ollama",)
+
+#: Programs that hold a container open, or start others, and never an engine's core: what is below one of these was adopted by it.
+_HOLDERS = frozenset(
+    """
+    init systemd tini tini-static docker-init dumb-init catatonit s6-svscan s6-overlay-suexec runsvdir runit supervisord
+    sleep tail pause bash sh dash ash zsh
+    """.split()
+)
+
+
+class Part(t.NamedTuple):
+    """What a process is; ``words`` is what it runs, without an interpreter."""
+
+    process: Process
+    kind: str
+    engine: str
+    words: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return it in words, for a message."""
+        return f"{self.process.title} (pid {self.process.pid})"
+
+
+def judge(argv: t.Sequence[str], directory: str = "") -> tuple[str, str] | None:
+    """Return (kind, engine) of a command line or title by itself, None when it is none of the table's.
+
+    One that only mentions an engine (``grep vllm``, ``docker exec … vllm serve``, ``bash -c 'vllm serve'``) is none: the engine is the process that it
+    starts. ``directory`` is where it runs, which counts last.
+    """
+    before, words = split(argv)
+    for how, what, kind, engine in TABLE:
+        if how == TITLE and argv and argv[0].startswith(what):
+            return kind, engine
+        if how == RUNS and runs(words, what):
+            return (HEADLESS if kind == FRONT_END and _is_headless(engine, words) else kind), engine
+    names = [word for word in [*before, *words[:1], directory] if not word.startswith("-")]
+    return next(((TENANT, engine) for engine, pattern in TENANT_NAMES if any(map(pattern.search, names))), None)
+
+
+def runs(words: t.Sequence[str], what: str) -> bool:
+    """Say whether a command line, without its interpreter, is that of a row of the table. A title may follow a program's name and a colon."""
+    program, *following = what.split()
+    return bool(words) and f"/{words[0].rstrip(':')}".endswith(f"/{program}") and list(words[1:1 + len(following)]) == following
+
+
+def _is_headless(engine: str, words: t.Sequence[str]) -> bool:
+    # Of TensorFold's processes, one a GPU, the first alone has the API.
+    return "--headless" in words or (engine == "tensorfold" and (whole_number(options(words).get("rank")) or 0) > 0)
+
+
+def parts(processes: t.Mapping[int, Process]) -> dict[int, Part]:
+    """Return what each process is by its pid, without those that are nothing that the table knows, and those that have ended."""
+    found: dict[int, Part] = {}
+    for pid, process in processes.items():
+        known = None if process.ended else judge(process.argv or (process.name,))
+        if known:
+            found[pid] = Part(process, *known, words=tuple(run_words(process.argv)))
+    for pid, process in processes.items():
+        row = next(((kind, what) for how, what, kind, _engine in TABLE if how == BELOW and what in process.command), None)
+        if row and pid not in found and not process.ended:
+            above = next((found[one] for one in ancestors(pid, processes) if one in found and found[one].kind in ENGINE_PARTS), None)
+            if above:
+                found[pid] = Part(process, row[0], above.engine)
+    return found
+
+
+def engines(found: t.Iterable[Part]) -> list[Part]:
+    """Return the parts by which an engine serves, or will once it has loaded."""
+    return [part for part in found if part.kind in ENGINE_PARTS and not (part.kind == FRONT_END and part.engine in LOADS_ON_DEMAND)]
+
+
+def at_work(found: t.Iterable[Part]) -> list[Part]:
+    """Return what a restart would cut off: the parts of engines, and Ray's workers that do not say they are idle."""
+    found = list(found)
+    return engines(found) + [part for part in found if part.kind == RAY_WORKER]
+
+
+def is_gcs(program: str) -> bool:
+    """Say whether a program is the one of Ray that holds the head's port."""
+    return judge((program,)) == (GCS_SERVER, "ray")
+
+
+def starts_ray_head(command: t.Iterable[str]) -> bool:
+    """Say whether a container's command starts a Ray head, also where a shell or an init program is asked to."""
+    words = " ".join(command).split()
+    return "--head" in words and any(judge(words[at:at + 2]) == (RAY_START, "ray") for at in range(len(words)))
+
+
+def is_python_helper(process: Process) -> bool:
+    """Say whether this is a process of Python's that starts others for somebody, or cleans up after them."""
+    return any(how == BELOW and kind == HELPER and what in process.command for how, what, kind, _engine in TABLE)
+
+
+def holds_open(process: Process) -> bool:
+    """Say whether a program only holds a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
+    words = [os.path.basename(word) for word in process.argv]
+    own = "launcher.py" in words and "hold" in words
+    return own or process.program in _HOLDERS or judge(process.argv) == (RAY_START, "ray")

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which versions of what matters to an engine are installed where it runs. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+#: What names an installed package: a directory of its metadata, as pip writes it.
+_DISTRIBUTION = re.compile(
+    r"^(?P<name>vllm|ray|torch|sglang|transformers|flashinfer_python|nvidia_nccl_cu\d+|tensorrt_llm)-(?P<version>[^-]+)\.(?:dist|egg)-info$", re.IGNORECASE
+)
+#: Where Python's packages lie below a prefix, and prefixes that images of the field use.
+_LIBRARIES = ("site-packages", "dist-packages")
+_PREFIXES = ("/opt/venv", "/usr/local", "/usr")
+_IN_LIBRARY = re.compile(r"^(?P<library>/.*?/(?:site|dist)-packages)/")
+_IN_BIN = re.compile(r"^(?P<prefix>/.+)/bin/[^/]+$")
+
+
+def library_places(argvs: t.Iterable[t.Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Return (directories of packages, prefixes) that command lines name, with what is usual last."""
+    libraries: dict[str, None] = {}
+    prefixes: dict[str, None] = {}
+    for argv in argvs:
+        for word in argv[:3]:
+            library, prefix = _IN_LIBRARY.match(word), _IN_BIN.match(word)
+            if library:
+                libraries[library["library"]] = None
+            elif prefix:
+                prefixes[prefix["prefix"]] = None
+    return list(libraries), list({**prefixes, **dict.fromkeys(_PREFIXES)})
+
+
+def versions(root: str, argvs: t.Iterable[t.Sequence[str]]) -> dict[str, str]:
+    """Return version by package of what matters to an engine, as installed below ``root``, the file system that its processes see.
+
+    The first place that has a package counts, those that the command lines name before the usual ones. Raises OSError when ``root`` may
+    not be looked at.
+    """
+    libraries, prefixes = library_places(argvs)
+    os.listdir(root)
+    for prefix in prefixes:
+        base = f"{prefix}/lib"
+        for name in sorted(_listed(root + base), reverse=True):
+            if name.startswith("python3"):
+                libraries += [f"{base}/{name}/{library}" for library in _LIBRARIES]
+    found: dict[str, str] = {}
+    for library in dict.fromkeys(libraries):
+        for name in sorted(_listed(root + library)):
+            match = _DISTRIBUTION.match(name)
+            if match:
+                found.setdefault(match["name"].lower().replace("_", "-"), match["version"])
+    return found
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
