@@ -14,7 +14,8 @@ description:
   - Lists the containers, images, logs and notes that this collection made on a node and that nobody needs any more. Only with O(remove=true) does
     it remove them.
   - A container may go when it carries this collection's label and that of O(cluster_name), and has ended or never began. So may one that was
-    left over for an hour from asking an image. One that runs, restarts or is paused stays.
+    left over for an hour from asking an image. One that runs, restarts or is paused stays, and so does one
+    that Docker says has stopped while an engine or one of Ray's workers is at work in it.
   - An image may go when this collection's recipe built it, no container uses it that stays, and its name went to a newer build; or when it was built
     more than O(days) ago and none of its names is in O(keep_images). An image that somebody built on one of ours is not ours.
   - A log below O(log_dir) may go when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
@@ -187,6 +188,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import under_removal
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
 #: How many things that are not ours a result names.
 LEFT_LIMIT = 100
@@ -223,13 +225,13 @@ def log_bytes(container: dict[str, t.Any]) -> int:
         return 0
 
 
-def survey_containers(api: EngineApi, params: Params, now: float) -> list[prune.Candidate]:
+def survey_containers(api: EngineApi, params: Params, now: float) -> prune.Judged:
     labels = [f"{engine_api.LABEL_OWNER}={engine_api.OWNER}"]
     listed = api.get("/containers/json", all=1, size=1, filters={"label": labels, "status": list(prune.STOPPED)})
     found = inspected(api, (entry["Id"] for entry in listed))
     logs = {entry["Id"]: log_bytes(entry) for entry in found}
     sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
-    return prune.containers(found, sizes, params["cluster_name"], now)
+    return prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container())
 
 
 def used_images(api: EngineApi, going: t.Collection[str]) -> set[str]:
@@ -265,14 +267,14 @@ def survey(api: EngineApi, params: Params, now: float) -> Survey:
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
     containers = survey_containers(api, params, now)
-    images, staying = survey_images(api, params, {container_id for candidate in containers for container_id in candidate.ref}, now)
+    images, staying = survey_images(api, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
         prune.logs(logs, prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
         prune.contracts(notes, prune.files_below(notes), staying, now),
     ]
     return Survey(
-        [*containers, *images.candidates, *(candidate for judged in files for candidate in judged.candidates)],
-        [*images.left, *(entry for judged in files for entry in judged.left)],
+        [*containers.candidates, *images.candidates, *(candidate for judged in files for candidate in judged.candidates)],
+        [*containers.left, *images.left, *(entry for judged in files for entry in judged.left)],
     )
 
 
@@ -293,7 +295,7 @@ class Remover:
 
     def _container(self, candidate: prune.Candidate) -> bool:
         again = inspected(self._api, candidate.ref)
-        if not prune.containers(again, {}, self._params["cluster_name"], time.time()):
+        if not prune.containers(again, {}, self._params["cluster_name"], time.time(), at_work.by_container()).candidates:
             return False
         try:
             with sdk_errors(f"removing container {candidate.name}"):

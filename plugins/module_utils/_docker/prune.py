@@ -114,16 +114,19 @@ def why_container(inspected: dict[str, t.Any], cluster: str, age: int) -> str:
     return status if labels[LABEL_CLUSTER] == cluster else ""
 
 
-def containers(inspected: t.Iterable[dict[str, t.Any]], sizes: dict[str, int], cluster: str, now: float) -> list[Candidate]:
-    """Return the containers that may go; ``sizes`` are the bytes that each wrote, by id."""
-    found = []
+def containers(inspected: t.Iterable[dict[str, t.Any]], sizes: dict[str, int], cluster: str, now: float, at_work: t.Mapping[str, list[str]]) -> Judged:
+    """Judge the containers that Docker says have stopped, by id: ``sizes`` are the bytes that each wrote, ``at_work`` names who still works in it."""
+    found, left = [], []
     for one in inspected:
         if one["State"]["Status"] in STOPPED:
             age = age_of(ended_at(one), now)
             why = why_container(one, cluster, age)
-            if why:
-                found.append(Candidate("container", one["Name"].lstrip("/"), (one["Id"],), age, sizes.get(one["Id"], 0), why))
-    return sorted(found, key=lambda candidate: candidate.name)
+            name, working = one["Name"].lstrip("/"), at_work.get(one["Id"])
+            if why and working:
+                left.append(Left("container", name, f"{why}, and yet at work: {'; '.join(working)}"))
+            elif why:
+                found.append(Candidate("container", name, (one["Id"],), age, sizes.get(one["Id"], 0), why))
+    return Judged(sorted(found, key=lambda candidate: candidate.name), left)
 
 
 # -- images ----------------------------------------------------------------------------------------------------------

@@ -48,10 +48,18 @@ def among(pids: t.Iterable[int], proc: str = "/proc") -> list[str]:
     return [part.text for part in classify.at_work(classify.parts(require_all_seen(scan(proc, pids)).processes).values())]
 
 
-def within(containers: t.Container[str], proc: str = "/proc") -> list[str]:
-    """Return who is at work in containers, given by their full ids, in words. Raises :class:`UnknownState` when somebody may not be seen."""
-    found = classify.at_work(classify.parts(require_all_seen(scan(proc)).processes).values())
-    return [part.text for part in found if part.process.container in containers]
+def by_container(proc: str = "/proc") -> dict[str, list[str]]:
+    """Return who is at work in each container, in words, by its full id. Raises :class:`UnknownState` when somebody may not be seen."""
+    found: dict[str, list[str]] = {}
+    for part in classify.at_work(classify.parts(require_all_seen(scan(proc)).processes).values()):
+        found.setdefault(part.process.container, []).append(part.text)
+    return found
+
+
+def within(containers: t.Iterable[str], proc: str = "/proc") -> list[str]:
+    """Return who is at work in these containers, in words. Raises :class:`UnknownState` when somebody may not be seen."""
+    known = by_container(proc)
+    return [text for container in containers for text in known.get(container, [])]
 
 
 def refusal(what: str, serving: t.Sequence[str], otherwise: str) -> ClusterError:

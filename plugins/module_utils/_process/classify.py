@@ -198,6 +198,11 @@ def at_work(found: t.Iterable[Part]) -> list[Part]:
     return engines(found) + [part for part in found if part.kind == RAY_WORKER]
 
 
+def is_ray_rank(part: Part) -> bool:
+    """Say whether a process is a rank that Ray placed: it has the title of Ray's workers."""
+    return part.kind == RANK and part.process.command.startswith("ray::")
+
+
 def is_gcs(program: str) -> bool:
     """Say whether a program is the one of Ray that holds the head's port."""
     return judge((program,)) == (GCS_SERVER, "ray")

@@ -67,7 +67,7 @@ class Stacks:
                 address = ray_address(part) if part.kind == kind else None
                 if address:
                     self._ray.setdefault(part.process.container, address)
-        self._ranks_of_ray = {part.process.container for part in self.parts.values() if self._is_ray_rank(part)}
+        self._ranks_of_ray = {part.process.container for part in self.parts.values() if classify.is_ray_rank(part)}
 
     def above(self, pid: int) -> list[Part]:
         """Return the parts that a process descends from, its parent first."""
@@ -82,14 +82,10 @@ class Stacks:
     def of(self, pid: int) -> str | None:
         """Return ``ray ADDRESS``, ``native ADDRESS`` or ``local PID``; None when it cannot be told, as for a part without a server."""
         part = self.parts[pid]
-        if part.engine == "ray" or self._is_ray_rank(part):
+        if part.engine == "ray" or classify.is_ray_rank(part):
             return self._of_ray(part)
         main = self.main(pid)
         return None if main is None else self._of_server(self.parts[main])
-
-    def _is_ray_rank(self, part: Part) -> bool:
-        """Say whether a process is a rank that Ray placed: Ray named it, or its raylet started it."""
-        return part.kind == classify.RANK and part.process.command.startswith("ray::")
 
     def _of_ray(self, part: Part) -> str | None:
         address = ray_address(part)

@@ -14,6 +14,7 @@ import sys
 import time
 import types
 
+import process_files
 import pytest
 import through_ansible
 import yaml
@@ -31,8 +32,7 @@ PING = "#!/bin/sh\necho '2 packets transmitted, 2 received, 0% packet loss'\n"
 @pytest.fixture
 def node(tmp_path):
     """Options of a node where no engine serves, with a ping that comes back."""
-    (tmp_path / "proc/1").mkdir(parents=True)
-    (tmp_path / "proc/1/cmdline").write_text("/sbin/init\0")
+    process_files.add(tmp_path / "proc", 1, "/sbin/init", ppid=0)
     (tmp_path / "ping").write_text(PING)
     (tmp_path / "ping").chmod(0o755)
     documented = yaml.safe_load(fabric_probe.DOCUMENTATION)["options"]
@@ -68,8 +68,7 @@ def test_a_node_where_no_engine_serves(node, tmp_path):
 @pytest.mark.parametrize("state", ["check", "listen", "measure"])
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_while_an_engine_serves_every_state_is_refused(node, tmp_path, state, check_mode):
-    (tmp_path / "proc/77").mkdir()
-    (tmp_path / "proc/77/cmdline").write_text("\0".join(["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "some/model"]) + "\0")
+    process_files.add(tmp_path / "proc", 77, "/usr/bin/python3", "/usr/local/bin/vllm", "serve", "some/model")
     with pytest.raises(ClusterError, match="not probed while an engine serves: .*vllm serve some/model") as caught:
         call(node, check_mode, state=state, token=TOKEN, links=[MINE], peer_ports=[1])
     assert caught.value.reason == "engine live" and "teardown" in caught.value.remedy
@@ -289,8 +288,7 @@ def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
 
 
 def test_the_play_stops_before_anything_is_loaded_while_an_engine_serves(node, tmp_path):
-    (tmp_path / "proc/77").mkdir()
-    (tmp_path / "proc/77/cmdline").write_text("VLLM::EngineCore\0")
+    process_files.add(tmp_path / "proc", 77, "VLLM::EngineCore")
     book = [
         {
             "hosts": "gb10_cluster",

@@ -10,6 +10,7 @@ import json
 import pathlib
 import types
 
+import process_files
 import pytest
 import through_ansible
 from node_roots import rooted
@@ -31,8 +32,7 @@ def node(tmp_path, monkeypatch):
     (proc / "sys/kernel/random/boot_id").write_text(BOOT + "\n")
     (proc / "uptime").write_text("100.55 399.11\n")
     (proc / "meminfo").write_text((FIXTURES / "meminfo/x86_64.txt").read_text())
-    (proc / "1").mkdir()
-    (proc / "1/cmdline").write_text("/sbin/init\0")
+    process_files.add(proc, 1, "/sbin/init", ppid=0)
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\ncat {tmp_path}/answer.xml\n")
     tool.chmod(0o755)
@@ -108,8 +108,7 @@ def container(node):
 
 
 def engine(node):
-    (node.proc / "50").mkdir()
-    (node.proc / "50/cmdline").write_text("VLLM::EngineCore\0")
+    process_files.add(node.proc, 50, "VLLM::EngineCore")
 
 
 def no_docker(node):

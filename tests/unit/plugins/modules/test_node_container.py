@@ -15,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, node_containers, ray_node
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.modules import node_container, ray_cluster
 
 OWN_ID = "a" * 64
@@ -33,6 +35,11 @@ def container(unit, status="running"):
 
 def unit(**given):
     return node_container.wanted_unit(params(**given), "sha256:aaa", None)
+
+
+def seen_by(engine):
+    """The processes of an engine's containers, as a pass over /proc shows them."""
+    return Scan({pid: Process(pid, 1, "S", "x", tuple(title.split(" ")), "", 0, 1) for pid, title in engine.titles.items()}, 0)
 
 
 class Engine:
@@ -75,7 +82,7 @@ def play(monkeypatch):
 
         module = Module()
         module.params, module.check_mode = params(**given), check_mode
-        monkeypatch.setattr(listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
+        monkeypatch.setattr(at_work, "scan", lambda root, pids=None: seen_by(engine))
         monkeypatch.setattr(acting, "EngineApi", lambda *_arguments: engine)
         return node_container.work(module)
 

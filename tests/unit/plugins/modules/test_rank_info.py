@@ -15,6 +15,7 @@ import pytest
 from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
 from ansible_collections.gb10.cluster.plugins.modules import rank_info
 
 STATUS = "Name:\tray\nCapEff:\t{}\nSeccomp:\t2\n"
@@ -48,7 +49,7 @@ def test_only_asked_values_are_returned_and_secrets_only_by_name():
     }
 
 
-def test_ranks_are_known_by_the_beginning_of_their_title():
+def test_ranks_are_known_by_what_they_show():
     titles = {
         9: "ray::RayWorkerProc.run",
         3: "ray::RayWorkerProc",
@@ -58,7 +59,8 @@ def test_ranks_are_known_by_the_beginning_of_their_title():
         7: "VLLM::EngineCore",
         8: "",
     }
-    assert rank_info.rank_pids(titles, ["ray::RayWorker", "VLLM::Worker"]) == [3, 6, 9]
+    processes = {pid: Process(pid, 1, "S", "x", tuple(title.split(" ")), "", 0, 1) for pid, title in titles.items()}
+    assert list(rank_info.ranks_among(processes)) == [3, 6, 9]
 
 
 class Engine:
@@ -79,7 +81,6 @@ def call(monkeypatch):
         defaults = {
             "cluster_name": "gb10",
             "node_role": None,
-            "rank_patterns": ["ray::RayWorker"],
             "env_names": [],
             "env_absent_names": [],
             "devices": ["/dev/null", "/dev/nonexistent"],

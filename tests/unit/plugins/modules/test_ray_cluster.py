@@ -19,7 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, native_node, node_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray_node import RayTable, ray_unit
-from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
 
 OWN_ID = "a" * 64
@@ -42,6 +43,11 @@ def container(container_id=OWN_ID, name="gb10-gb10-head", status="running", labe
         "Id": container_id, "Name": f"/{name}", "State": state, "Created": "2026-11-21T01:57:50.000000000Z", "Path": path, "Args": list(args),
         "Config": {"Labels": labels or {}, "Image": "local/vllm-ray:26.05"},
     }  # fmt: skip
+
+
+def seen_by(engine):
+    """The processes of an engine's containers, as a pass over /proc shows them."""
+    return Scan({pid: Process(pid, 1, "S", "x", tuple(title.split(" ")), "", 0, 1) for pid, title in engine.titles.items()}, 0)
 
 
 class Engine:
@@ -92,7 +98,7 @@ def node(monkeypatch):
     engines = []
 
     def use(engine):
-        monkeypatch.setattr(listeners, "command_line", lambda pid: engine.titles.get(pid, ""))
+        monkeypatch.setattr(at_work, "scan", lambda root, pids=None: seen_by(engine))
         monkeypatch.setattr(acting, "EngineApi", lambda *arguments: engine)
         engines.append(engine)
         return engine
@@ -515,18 +521,19 @@ def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_
     [
         (("VLLM::EngineCore",), STALE_ID, True),
         (("ray::RayWorkerProc.run",), STALE_ID, True),
+        (("ray::MyActor",), STALE_ID, True),
         (("ray::IDLE",), STALE_ID, False),
         (("VLLM::EngineCore",), OTHER_ID, False),
     ],
 )
 def test_a_stale_head_with_an_engine_at_work_goes_only_when_requests_may_be_lost(node, monkeypatch, argv, holder, refused):
     monkeypatch.setattr(listeners, "listeners", lambda ports: [listener("gcs_server", holder=STALE_ID)])
-    process = process_table.Process(pid=4711, ppid=1, state="S", name="x", argv=argv, container=holder, uid=0, rss_kib=1)
-    monkeypatch.setattr(process_table, "scan", lambda: process_table.Scan({4711: process}, 0))
+    process = Process(pid=4711, ppid=1, state="S", name="x", argv=argv, container=holder, uid=0, rss_kib=1)
     node(Engine([container(STALE_ID, "yesterday")]))
+    monkeypatch.setattr(at_work, "scan", lambda root, pids=None: Scan({4711: process}, 0))
     asked = {"check_mode": True, "replace_stale": True}
     if refused:
-        with pytest.raises(ClusterError, match=rf"an engine is at work in it: {argv[0]} \(pid 4711\)") as caught:
+        with pytest.raises(ClusterError, match=rf"it is at work: {argv[0]} \(pid 4711\)") as caught:
             ray_cluster.work(Module(**asked, interrupt_requests=False))
         assert "-e gb10_interrupt_requests=true" in caught.value.remedy
     else:

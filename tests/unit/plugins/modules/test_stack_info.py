@@ -227,7 +227,7 @@ def test_what_may_not_be_read_is_null_with_a_line(call, tree, monkeypatch):
 
     tree.process(7, 1, ["vllm", "serve", "m", "--port", "8000"], listens=[("0.0.0.0", 8000)])
     monkeypatch.setattr(stack_info.process_table, "open_files", refuse)
-    monkeypatch.setattr(stack_info.engine_stacks.os, "listdir", lambda path, real=os.listdir: refuse() if path.endswith("/root") else real(path))
+    monkeypatch.setattr(stack_info.installed.os, "listdir", lambda path, real=os.listdir: refuse() if path.endswith("/root") else real(path))
     monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._process.live_env.live_environment", refuse)
     result = call(tree.root)
     (one,) = result["processes"]

@@ -53,7 +53,7 @@ def container(status="exited", name="gb10-gb10-worker", finished="2027-01-14T08:
 
 
 def found(*containers, sizes=None):
-    return [(one.name, one.why) for one in prune.containers(containers, sizes or {}, "gb10", NOW)]
+    return [(one.name, one.why) for one in prune.containers(containers, sizes or {}, "gb10", NOW, {}).candidates]
 
 
 @pytest.mark.parametrize("status", ["exited", "created", "dead"])
@@ -91,7 +91,7 @@ def test_a_probes_container_is_left_over_after_an_hour():
 
 def test_age_and_size_of_a_container():
     stopped, never_ran = container(), container("created", name="b", finished="0001-01-01T00:00:00Z")
-    first, second = prune.containers([never_ran, stopped], {"gb10-gb10-worker-id": 7}, "gb10", NOW)
+    first, second = prune.containers([never_ran, stopped], {"gb10-gb10-worker-id": 7}, "gb10", NOW, {}).candidates
     assert (first.name, first.ref, first.size) == ("b", ("b-id",), 0)
     assert first.age == int(NOW - prune.seconds_of(never_ran["Created"])) and second.size == 7
     assert second.age == int(NOW - prune.seconds_of("2027-01-14T08:00:00Z"))

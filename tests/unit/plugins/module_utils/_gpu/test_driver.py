@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu.driver import GpuProcess
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures/nvidia_smi"
