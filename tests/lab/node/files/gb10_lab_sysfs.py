@@ -59,8 +59,8 @@ def addresses() -> list[str]:
     return [info["local"] for entry in json.loads(shown.stdout) for info in entry.get("addr_info", [])]
 
 
-def build(root: pathlib.Path) -> None:
-    """Write the tree. Raises OSError when a part of it is there already."""
+def card(root: pathlib.Path) -> None:
+    """Write the card, its interface and its RDMA device."""
     bridge = root / "devices" / "pci0000:00" / "0000:00:00.0"
     function = bridge / ADDRESS
     write(bridge, {"max_link_width": "4", "max_link_speed": "32.0 GT/s PCIe"})
@@ -88,6 +88,12 @@ def build(root: pathlib.Path) -> None:
 
     link(root / "class" / "infiniband" / DEVICE, rdma)
     link(root / "class" / "net" / NETDEV, netdev)
+
+
+def build(root: pathlib.Path) -> None:
+    """Write the tree; without the card on a host that is not on the fabric, as the builder. Raises OSError when a part of it is there already."""
+    if (REAL / "class" / "net" / NETDEV).exists():
+        card(root)
     for entry in (REAL / "class" / "net").iterdir():
         if entry.name != NETDEV and entry.is_dir():
             link(root / "class" / "net" / entry.name, entry)
