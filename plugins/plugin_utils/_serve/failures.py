@@ -36,16 +36,20 @@ HARMLESS = re.compile(
     r"|(?:^|[\s:\])\[])[DIVW]\d{3,4} \d\d:\d\d:\d\d\."  # torch
     r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
 )
-#: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda.
-NO_ERROR = re.compile(r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release")
+#: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
+#: what pip says of packages that nobody loads, a library that is left out.
+NO_ERROR = re.compile(
+    r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
+)
 #: What vLLM says about one client's request, by the source file that says it.
-OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|\w*_parser)\.py:\d+\]")
+OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|\w*exception_handlers?|\w*_parser)\.py:\d+\]")
 #: Reports of several lines that are not about the engine: a request that failed, a plugin that is left out, a kernel that is not taken.
-REPORT = re.compile(r"Exception in ASGI application|Failed to load plugin|Skipping tactic")
+REPORT = re.compile(r"Exception in ASGI application|Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize")
 #: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
-WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) ?)*")
-LOUD = re.compile(r"\b(?:ERROR|CRITICAL)(?: \d\d-\d\d |:| - )|\bNCCL WARN\b|\[[\d-]+ [\d:,]+ [EF] \d+ \d+\]")
+WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:\([^()]*\)$)?")
 SOURCE = re.compile(r"\b(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ (\[[^\]]+\])")
+#: What a line of a traceback begins with, after its writer.
+TRACEBACK = re.compile(r"\s|$|[|+]|Traceback |During handling |The above exception |Remainder of file |[\w.]+(?:Error|Exception|Warning|Timeout|Disconnect)\b")
 
 #: Lines kept for a message and for the result.
 TAIL_LINES = 20
@@ -118,9 +122,10 @@ class Report:
             return True
         if writer != self._writer:
             return False
-        goes_on = source == self._source if source else not (HARMLESS.search(line) or LOUD.search(line))
         if self._of_a_kernel:
-            goes_on = goes_on and "[TensorRT-LLM]" in line
+            goes_on = "[TensorRT-LLM]" in line
+        else:
+            goes_on = source == self._source if source else bool(TRACEBACK.match(line[len(writer):]))
         if not goes_on:
             self._writer = None
         return goes_on

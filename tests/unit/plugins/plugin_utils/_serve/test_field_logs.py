@@ -117,6 +117,10 @@ def test_the_rust_front_end_is_told_long_before_the_engine_ends():
         ("RuntimeError: CUDA error: operation not permitted when stream is capturing", "cuda-graph-broken"),
         ("torch.AcceleratorError: CUDA error: device-side assert triggered", "cuda-kernel-failed"),
         ("RuntimeError: CUDA error: out of memory", "memory-out"),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", "memory-out"),
+        ("error: unexpected argument '--guided-decoding-backend' found", "engine-unknown-argument"),
+        ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error", "ptxas-too-old"),
+        ("ERROR: The NVIDIA Driver is present, but CUDA drivers failed to initialize.  GPU functionality will not be available.", "gpu-not-seen"),
         ("CUDA driver error (/opt/deepgemm/csrc/jit/handle.hpp:88): 700 (CUDA_ERROR_ILLEGAL_ADDRESS)", "cuda-illegal-access"),
         ("RuntimeError: Plan index 13 is invalid", "kernel-cudnn-failed"),
         ("RuntimeError: [FP4 gemm Runner] Failed to run cutlass FP4 gemm on sm120. Error: Error Internal", "kernel-cutlass-failed"),
@@ -163,6 +167,7 @@ def test_the_same_failure_in_other_words(line, id):
         "(APIServer pid=1) ERROR 11-21 02:00:00 [hermes_tool_parser.py:137] json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
         "ERROR 11-21 02:00:00 [repo_utils.py:65] Error retrieving file list: 401 Client Error, retrying 1 of 2",
         "(Worker pid=3) NCCL WARN NET/IB: Got completion from peer 10.9.9.6<5> with status=IBV_WC_WR_FLUSH_ERR(5) opcode=IBV_WC_SEND(0)",
+        "ERROR: pip's dependency resolver does not currently take into account all the packages that are installed.",
         "OSError: [Errno 1] Operation not permitted: '/proc/1/oom_score_adj'",
         "WARNING 06-08 03:48:20 [envs.py:2094] Unknown vLLM environment variable detected: VLLM_BASE_DIR",
     ],
@@ -206,6 +211,12 @@ def test_a_plugin_that_is_left_out_is_not_the_engines_failure():
     plugin = [f"{tag} Failed to load plugin x", f"{tag} Traceback (most recent call last):", f"{tag} ModuleNotFoundError: No module named 'x'"]
     assert diagnosis(plugin).fatal is None
     assert named(diagnosis([*plugin, "(APIServer pid=1) ERROR 05-04 21:49:49 [core.py:9] ModuleNotFoundError: No module named 'x'"])) == "module-missing"
+
+
+def test_a_package_that_python_leaves_out_hides_nothing_that_follows():
+    left_out = ["Error processing line 1 of /usr/lib/x.pth:", "", "  Traceback (most recent call last):", "  ModuleNotFoundError: No module named 'x'"]
+    assert diagnosis([*left_out, "Remainder of file ignored"]).fatal is None
+    assert named(diagnosis([*left_out, "vllm: error: unrecognized arguments: --x"])) == "engine-unknown-argument"
 
 
 def test_a_tactic_that_is_skipped_hides_nothing_that_follows():
