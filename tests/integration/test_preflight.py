@@ -455,15 +455,20 @@ SICK = {
         logged(WORKER, "Out of memory: Killed process 4711 (python3) total-vm:100kB, anon-rss:90kB, file-rss:0kB"),
         on([WORKER], log__oom="warn"),
     ),
-    "driver without memory": Sickness(
-        logged(HEAD, "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"),
-        on([HEAD], cuda_zombie__suspect="warn"),
+    "kernel at fault": Sickness(
+        logged(HEAD, "Internal error: Oops: 0000000096000004 [#1]  SMP"),
+        on([HEAD], log__oops="block"),
+    ),
+    "card's firmware hangs": Sickness(
+        logged(WORKER, "mlx5_core 0000:01:00.0: wait_func:1151:(pid 7): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource"),
+        on([WORKER], log__firmware="block"),
     ),
     "card complains": Sickness(
         logged(WORKER, "mlx5_core 0000:01:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"),
         on([WORKER], log__mlx5="warn"),
     ),
-    # Neither is a sickness: nothing is made of it, and nothing is hidden by it.
+    # None of these is a sickness: nothing is made of it, and nothing is hidden by it.
+    "driver without memory": Sickness(logged(HEAD, "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"), {}),
     "binary in the kernel's log": Sickness(logged(WORKER, "usb 1-1: \u0000\u0001\ufffd\u001b[31m NVRM"), {}),
     "four thousand processes": Sickness(crowd, {}),
     "modeset off": Sickness(other_kernel_parameters, on([WORKER], kernel__modeset="warn")),
