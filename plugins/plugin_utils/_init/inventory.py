@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what nodes answered to an inventory for them: the link, the head, the profile, and the texts. This plugin util is PRIVATE to the collection.
+"""Builds an inventory from the nodes' answers: the link, the head, the profile, and the texts. This plugin util is PRIVATE to the collection.
 
-Nothing here contacts a node or writes a file. Addresses that nodes have are taken as they are; where some are missing, the text of a
-configuration is made as advice, for a person to apply.
+Nothing here contacts a node or writes a file. Addresses that nodes have are kept; where some are missing, the text of a
+configuration is written for the user to apply.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ CONTROLLER = "controller"
 MIB_IN_GIB = 1024
 #: Sizes of Spark, in GB, the largest first.
 CLASSES_GB = (128, 64)
-#: What an MTU is set to in advice where no link of the cluster has one to follow.
+#: The MTU of the suggested configuration where no link of the cluster has one to follow.
 MTU = 9000
 
-#: Names from a node that may become part of an inventory. All else could be read as YAML, or as a template, by whoever loads it.
+#: Names from a node that may be written to an inventory. Anything else could be read as YAML, or as a template, when it is loaded.
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,254}\Z")
 _PATH = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
@@ -51,8 +51,8 @@ _SECOND_HALF = re.compile(r"enP\d+p")
 
 
 @dataclasses.dataclass(frozen=True)
-class End:
-    """What a node has at its end of a link: one half of a cage, or a bond of several.
+class LinkEnd:
+    """A node's end of a link: one half of a cage, or a bond of several.
 
     ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not say; ``addresses`` are IPv4 and meant to last,
     ``link_local`` those that change at every boot.
@@ -71,56 +71,56 @@ class End:
 
     @property
     def order(self) -> tuple[str, bool, str]:
-        """By cage, its first half before its second."""
+        """Sorts by cage, its first half before its second."""
         return (self.cage, bool(_SECOND_HALF.match(self.name)), self.name)
 
-    def held(self) -> str:
-        """Its addresses as text."""
+    def address_text(self) -> str:
+        """Return the addresses as text."""
         return ", ".join(map(str, (*self.addresses, *self.link_local))) or "no address"
 
-    def told(self) -> str:
-        """Devices, speed and MTU as text."""
-        speed = f"{self.speed / 1000:g} Gb/s" if self.speed else "speed not told"
-        return ", ".join((*(self.devices or ("no RDMA device",)), speed, f"MTU {self.mtu}" if self.mtu else "MTU not told"))
+    def describe(self) -> str:
+        """Return devices, speed and MTU as text."""
+        speed = f"{self.speed / 1000:g} Gb/s" if self.speed else "unknown speed"
+        return ", ".join((*(self.devices or ("no RDMA device",)), speed, f"MTU {self.mtu}" if self.mtu else "unknown MTU"))
 
 
 @dataclasses.dataclass(frozen=True)
-class Rail:
+class FabricLink:
     """One subnet that all nodes share over a link: the end and the address of each node in it."""
 
     network: ipaddress.IPv4Network
-    ends: dict[str, tuple[End, ipaddress.IPv4Interface]]
+    ends: dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """An address that an end should get."""
 
-    end: End
+    end: LinkEnd
     address: ipaddress.IPv4Interface
     mtu: int
 
 
 def row(id: str, node: str, verdict: str, message: str, remedy: str = "", **more: t.Any) -> Finding:
-    """One line of the table."""
+    """Return one line of the table."""
     return finding(f"init.{id}", node, verdict, message, remedy=remedy, **more)
 
 
 def limit(rule: str, name: str) -> t.Any:
-    """A limit of one of the preflight's rules, so that both judge alike."""
+    """Return a limit of one of the preflight's rules, so that both judge alike."""
     return next(one.limits[name] for one in judging.shipped() if one.id == rule)
 
 
 def listed(values: t.Mapping[str, t.Any]) -> str:
-    """``spark-1 A; spark-2 B``."""
+    """Return a text like ``spark-1 A; spark-2 B``."""
     return "; ".join(f"{name} {value}" for name, value in values.items())
 
 
 # --- the ends of the links ----------------------------------------------------------------------------------------------------
 
 
-def ends(info: Answer, tcp: bool = False) -> list[End]:
-    """The ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other interfaces that a cable can end in, too."""
+def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
+    """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other interfaces that a cable can end in, too."""
     known = {interface["name"]: interface for interface in info["interfaces"]}
     members: dict[str, list[Answer]] = collections.defaultdict(list)
     for link in info["fabric"]:
@@ -131,17 +131,17 @@ def ends(info: Answer, tcp: bool = False) -> list[End]:
         for name in known:
             if name not in taken and not _VIRTUAL.match(name):
                 members.setdefault(name, [])
-    return sorted((_end(name, links, known.get(name)) for name, links in members.items() if _NAME.match(name)), key=lambda end: end.order)
+    return sorted((_link_end(name, links, known.get(name)) for name, links in members.items() if _NAME.match(name)), key=lambda end: end.order)
 
 
-def _end(name: str, links: list[Answer], interface: Answer | None) -> End:
+def _link_end(name: str, links: list[Answer], interface: Answer | None) -> LinkEnd:
     first = links[0] if links else {}
     # The addresses and the state of a bond are its own, and in `interfaces` alone.
     bond = any(link["bond"] == name for link in links)
     own = interface or ({} if bond else first)
     networks = [network for network in own.get("networks") or [] if network["family"] == "ipv4"]
     held = [ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}") for network in networks]
-    return End(
+    return LinkEnd(
         name=name,
         devices=tuple(sorted({link["device"] for link in links if link["device"] and _NAME.match(link["device"])}, key=lambda one: ("P" in one, one))),
         twin=None if bond else first.get("twin"),
@@ -155,37 +155,37 @@ def _end(name: str, links: list[Answer], interface: Answer | None) -> End:
     )
 
 
-def rails(nodes: t.Mapping[str, list[End]], reached: str = "") -> list[Rail]:
-    """The subnets in which every node has an end with carrier, the best one first.
+def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> list[FabricLink]:
+    """Return the subnets in which every node has an end with carrier, the best one first.
 
     Best is: RDMA on every node, not the subnet over which Ansible came (``reached``, the head's address), the highest speed of the slowest
     end, and the order of the head's ends. An end is used once. Where no subnet has RDMA on every node, those without stay.
     """
     head = next(iter(nodes))
-    by_network: dict[ipaddress.IPv4Network, dict[str, tuple[End, ipaddress.IPv4Interface]]] = {}
+    by_network: dict[ipaddress.IPv4Network, dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]] = {}
     for node, found in nodes.items():
         for end in found:
             for address in end.addresses:
                 if end.carrier and address.network.prefixlen < 32:
                     by_network.setdefault(address.network, {}).setdefault(node, (end, address))
-    whole = [Rail(network, held) for network, held in by_network.items() if set(held) == set(nodes)]
+    whole = [FabricLink(network, held) for network, held in by_network.items() if set(held) == set(nodes)]
 
-    def order(rail: Rail) -> tuple[t.Any, ...]:
-        devices = all(end.devices for end, _address in rail.ends.values())
-        slowest = min(end.speed or 0 for end, _address in rail.ends.values())
-        came = bool(reached) and str(rail.ends[head][1].ip) == reached
-        return (not devices, came, -slowest, rail.ends[head][0].order, rail.network)
+    def order(fabric_link: FabricLink) -> tuple[t.Any, ...]:
+        devices = all(end.devices for end, _address in fabric_link.ends.values())
+        slowest = min(end.speed or 0 for end, _address in fabric_link.ends.values())
+        came = bool(reached) and str(fabric_link.ends[head][1].ip) == reached
+        return (not devices, came, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
 
-    chosen: list[Rail] = []
-    for rail in sorted(whole, key=order):
+    chosen: list[FabricLink] = []
+    for fabric_link in sorted(whole, key=order):
         used = {(node, one.ends[node][0].name) for one in chosen for node in nodes}
-        if not any((node, end.name) in used for node, (end, _address) in rail.ends.items()):
-            chosen.append(rail)
+        if not any((node, end.name) in used for node, (end, _address) in fabric_link.ends.items()):
+            chosen.append(fabric_link)
     return chosen
 
 
-def twins_together(found: list[End]) -> list[tuple[End, End, ipaddress.IPv4Network]]:
-    """The pairs of ends with carrier that share a subnet on one node."""
+def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddress.IPv4Network]]:
+    """Return the pairs of ends with carrier that share a subnet on one node."""
     live = [end for end in found if end.carrier]
     pairs = [(one, other) for index, one in enumerate(live) for other in live[index + 1:]]
     shared = [(one, other, {held.network for held in one.addresses} & {held.network for held in other.addresses}) for one, other in pairs]
@@ -195,18 +195,20 @@ def twins_together(found: list[End]) -> list[tuple[End, End, ipaddress.IPv4Netwo
 # --- addresses as advice --------------------------------------------------------------------------------------------------------
 
 
-def wanted_addresses(nodes: t.Mapping[str, list[End]], chosen: t.Sequence[Rail], others: t.Iterable[ipaddress.IPv4Network] = ()) -> dict[str, list[Wanted]]:
-    """The addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
+def wanted_addresses(
+    nodes: t.Mapping[str, list[LinkEnd]], chosen: t.Sequence[FabricLink], others: t.Iterable[ipaddress.IPv4Network] = ()
+) -> dict[str, list[Wanted]]:
+    """Return the addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
 
     An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
     each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.
     """
-    free = {node: _free_ends(found, [rail.ends[node][0] for rail in chosen]) for node, found in nodes.items()}
+    free = {node: _free_ends(found, [fabric_link.ends[node][0] for fabric_link in chosen]) for node, found in nodes.items()}
     held = [address.network for found in nodes.values() for end in found for address in end.addresses]
     taken = [*others, *held]
-    mtu = max((end.mtu or 0 for rail in chosen for end, _address in rail.ends.values()), default=0) or MTU
+    mtu = max((end.mtu or 0 for fabric_link in chosen for end, _address in fabric_link.ends.values()), default=0) or MTU
     wanted: dict[str, list[Wanted]] = collections.defaultdict(list)
-    used = {rail.network for rail in chosen}
+    used = {fabric_link.network for fabric_link in chosen}
     for number in range(min(map(len, free.values()))):
         pair = {node: left[number] for node, left in free.items()}
         own = [address for end in pair.values() for address in end.addresses if address.network not in used and address.network.num_addresses - 2 >= len(nodes)]
@@ -219,14 +221,14 @@ def wanted_addresses(nodes: t.Mapping[str, list[End]], chosen: t.Sequence[Rail],
         for position, (node, end) in enumerate(pair.items()):
             if any(address.network == network for address in end.addresses):
                 continue
-            address = _fresh_address(network, _same_ending(node, chosen, position), gone)
+            address = _fresh_address(network, _same_last_byte(node, chosen, position), gone)
             gone.add(address.ip)
             wanted[node].append(Wanted(end, address, mtu))
     return dict(wanted)
 
 
-def _free_ends(found: list[End], used: list[End]) -> list[End]:
-    """The ends with carrier that are not used, the twins of used ones first. Ends with a subnet of their own are another's, once a link is found."""
+def _free_ends(found: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
+    """Return the ends with carrier that are not used, twins of used ones first. Once a link is found, ends in other subnets are left alone."""
     names = [end.name for end in used]
     taken = {address.network for end in used for address in end.addresses}
     left = [end for end in found if end.carrier and end.name not in names]
@@ -236,7 +238,7 @@ def _free_ends(found: list[End], used: list[End]) -> list[End]:
 
 
 def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
-    """A private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
+    """Return a private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
     known = list(taken)
     for block in ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"):
         space = ipaddress.IPv4Network(block)
@@ -248,8 +250,8 @@ def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Ne
     return None
 
 
-def _same_ending(node: str, chosen: t.Sequence[Rail], position: int) -> int:
-    """The number of a node in a new subnet: the one that it has on the first link, else 11 and up."""
+def _same_last_byte(node: str, chosen: t.Sequence[FabricLink], position: int) -> int:
+    """Return the last byte of a node's address in a new subnet: the one that it has on the first link, else 11 and up."""
     if chosen and chosen[0].network.prefixlen == 24:
         return int(chosen[0].ends[node][1].ip) % 256
     return 11 + position
@@ -267,7 +269,7 @@ def _fresh_address(network: ipaddress.IPv4Network, number: int, gone: t.Collecti
 
 
 def memory_class(total_mb: int) -> int | None:
-    """The size of Spark, in GB, that shows so many MiB; None for less than the smallest."""
+    """Return the size of Spark, in GB, that shows so many MiB; None for less than the smallest."""
     return next((size for size in CLASSES_GB if total_mb / MIB_IN_GIB >= size * limit("memory.class", "shown")), None)
 
 
@@ -292,13 +294,13 @@ def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[
 
 
 def cache_of(path: str) -> str | None:
-    """The hub cache (``HF_HOME``) that a model's path lies in; None where it is none, or a place that an inventory can't name."""
+    """Return the hub cache (``HF_HOME``) that a model's path lies in; None outside of one, or when an inventory can't name it."""
     cache, hub, _rest = path.partition("/hub/models--")
     return cache if hub and _PATH.match(cache) and ".." not in cache.split("/") else None
 
 
 def on_disk(profile: Answer, info: Answer) -> str | None:
-    """Where a node has a profile's model, whole and in its revision: the cache. None where it does not."""
+    """Return the cache in which a node has a profile's model, complete and in its revision; None without one."""
     repo, revision = profile["model"]["repo"], profile["model"]["revision"]
     for model in info["models"] or []:
         if model["repo"] == repo and model["complete"] and revision in (None, model["revision"]) and cache_of(model["path"]):
@@ -317,8 +319,8 @@ def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
             sizes[cache] += model["bytes"] or 0
     if sizes:
         return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
-    told = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and _PATH.match(entry["value"])]
-    return (told[-1]["value"], f"HF_HOME in {texts.one_line(told[-1]['where'])}") if told else None
+    found = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and _PATH.match(entry["value"])]
+    return (found[-1]["value"], f"HF_HOME in {texts.one_line(found[-1]['where'])}") if found else None
 
 
 class Cluster:
@@ -330,22 +332,22 @@ class Cluster:
         self.nodes = {name: answers[name] for name in sorted(answers, key=lambda name: name != head)}
         self.head = head
         self.tcp = run["fallback"] == "tcp" or len(answers) == 1
-        self.ends = {name: ends(answer["info"], self.tcp) for name, answer in self.nodes.items()}
-        found = rails(self.ends, answers[head]["reached"] if self.tcp else "") if head in answers else []
-        rdma = [rail for rail in found if all(end.devices for end, _address in rail.ends.values())]
-        self.rails = (rdma or found[:1]) if self.tcp else found
+        self.ends = {name: link_ends(answer["info"], self.tcp) for name, answer in self.nodes.items()}
+        found = fabric_links(self.ends, answers[head]["reached"] if self.tcp else "") if head in answers else []
+        rdma = [fabric_link for fabric_link in found if all(end.devices for end, _address in fabric_link.ends.values())]
+        self.fabric_links = (rdma or found[:1]) if self.tcp else found
         self.gpus = {name: len(answer["info"]["gpus"] or []) for name, answer in self.nodes.items()}
         self.totals = {name: answer["info"]["memory"]["total_mb"] for name, answer in self.nodes.items() if answer["info"]["memory"]}
         self.missing: dict[str, list[Wanted]] = {}
 
     def info(self, node: str) -> Answer:
-        """What ``node_info`` answered."""
+        """Return what ``node_info`` answered."""
         return t.cast(Answer, self.nodes[node]["info"])
 
     # --- whether the nodes could be seen ------------------------------------------------------------------------------------
 
     def seen(self) -> Findings:
-        """Nodes that were lost, names that can't be written, and what the others could not tell."""
+        """Yield nodes that were lost, names that can't be written, and what is unknown of the others."""
         for name in self.run["lost"]:
             remedy = f"make `ansible -i {name}, all -m ansible.builtin.ping` work, then run init again"
             yield row("reach", name, "block", "could not be looked at; see above.", remedy)
@@ -374,20 +376,20 @@ class Cluster:
             yield row("sudo", name, "warn", f"looked without sudo, which was refused ({why}).", remedy)
         if errors:
             blind = ", ".join(sorted({error["section"] for error in errors}))
-            told = "; ".join(dict.fromkeys(texts.one_line(error["error"]) for error in errors))
-            yield row("seen", name, "warn", f"could not see {blind}: {told[:300]}", next((error["remedy"] for error in errors if error.get("remedy")), ""))
+            reasons = "; ".join(dict.fromkeys(texts.one_line(error["error"]) for error in errors))
+            yield row("seen", name, "warn", f"could not see {blind}: {reasons[:300]}", next((error["remedy"] for error in errors if error.get("remedy")), ""))
 
     # --- memory and GPUs ------------------------------------------------------------------------------------------------------
 
     def machines(self) -> Findings:
-        """Memory and GPUs of each node, and whether they are alike."""
+        """Yield memory and GPUs of each node, and whether they are alike."""
         for name, total in self.totals.items():
             size, gib = memory_class(total), round(total / MIB_IN_GIB, 1)
             kinds = ", ".join(sorted({texts.one_line(gpu["name"]) for gpu in self.info(name)["gpus"] or []}))
-            told = f"{gib} GiB of memory{f', a Spark of {size} GB' if size else ''}; {self.gpus[name]} GPU(s){f': {kinds}' if kinds else ''}."
-            yield row("machine", name, "pass", told, measured={"total_gib": gib, "class_gb": size, "gpus": self.gpus[name]})
+            text = f"{gib} GiB of memory{f', a Spark of {size} GB' if size else ''}; {self.gpus[name]} GPU(s){f': {kinds}' if kinds else ''}."
+            yield row("machine", name, "pass", text, measured={"total_gib": gib, "class_gb": size, "gpus": self.gpus[name]})
             if size is None:
-                yield row("memory", name, "warn", f"{gib} GiB is less than the smallest Spark shows.", "see whether the kernel was told to use less (mem=)")
+                yield row("memory", name, "warn", f"{gib} GiB is less than the smallest Spark shows.", "see whether the kernel is limited to less (mem=)")
             if not self.gpus[name] and not any(error["section"] == "gpus" for error in self.info(name)["errors"]):
                 yield row("gpu", name, "warn", "the driver lists no GPU; one is assumed.", "look at nvidia-smi on the node")
         sizes = {name: f"{round(total / MIB_IN_GIB, 1)} GiB" for name, total in self.totals.items()}
@@ -399,29 +401,29 @@ class Cluster:
 
     @property
     def gpus_each(self) -> int:
-        """GPUs of a node; one where none could be seen."""
+        """Return the GPUs of a node; one where none could be seen."""
         return max(self.gpus.values(), default=0) or 1
 
     # --- the link -------------------------------------------------------------------------------------------------------------
 
     def link(self) -> Findings:
-        """What carries the cluster, or the one reason why nothing does."""
-        if not self.rails:
+        """Yield the links that carry the cluster, or the one reason why there are none."""
+        if not self.fabric_links:
             yield from self._no_link()
             return
         if len(self.nodes) > 1:
             yield from self._same_addresses()
         for name in self.nodes:
-            mine = [rail.ends[name] for rail in self.rails]
-            told = "; ".join(f"{end.name} {address} ({end.told()})" for end, address in mine)
-            yield row("link", name, "pass", f"{told}{self._left_out(name)}", measured=[end.name for end, _address in mine])
+            mine = [fabric_link.ends[name] for fabric_link in self.fabric_links]
+            text = "; ".join(f"{end.name} {address} ({end.describe()})" for end, address in mine)
+            yield row("link", name, "pass", f"{text}{self._left_out(name)}", measured=[end.name for end, _address in mine])
         if len(self.nodes) > 1:
             yield from self._halves()
 
     def _same_addresses(self) -> Findings:
-        for rail in self.rails:
+        for fabric_link in self.fabric_links:
             owners: dict[str, list[str]] = collections.defaultdict(list)
-            for name, (_end, address) in rail.ends.items():
+            for name, (_end, address) in fabric_link.ends.items():
                 owners[str(address.ip)].append(name)
             for address, names in owners.items():
                 if len(names) > 1:
@@ -431,16 +433,16 @@ class Cluster:
                     )
 
     def _left_out(self, node: str) -> str:
-        used = [rail.ends[node][0].name for rail in self.rails]
-        left = [f"{end.name} ({end.held()})" for end in self.ends[node] if end.carrier and end.addresses and end.name not in used]
+        used = [fabric_link.ends[node][0].name for fabric_link in self.fabric_links]
+        left = [f"{end.name} ({end.address_text()})" for end in self.ends[node] if end.carrier and end.addresses and end.name not in used]
         return f". Left alone: {', '.join(left)}" if left else ""
 
     def _halves(self) -> Findings:
-        """Halves of a cage that could carry more, or that stand in each other's way."""
-        self.missing = {} if self.tcp else wanted_addresses(self.ends, self.rails, self._networks())
+        """Yield halves of a cage that could carry more, or that conflict with each other."""
+        self.missing = {} if self.tcp else wanted_addresses(self.ends, self.fabric_links, self._networks())
         advice = f"give it an address of a subnet of its own on every node, as {self.run['directory']}/netplan.md shows"
         for name, found in self.ends.items():
-            used = {rail.ends[name][0].name for rail in self.rails}
+            used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
             together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
             for one, other, network in together:
                 message = f"{one.name} and {other.name} are both in {network}: answers leave through the wrong one, and the preflight will refuse that."
@@ -451,14 +453,14 @@ class Cluster:
                     half = f", the twin of {end.twin}," if end.twin in used else ""
                     message = f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused."
                     yield row("twin", name, "warn", message, f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
-            for rail in self.rails:
-                end = rail.ends[name][0]
+            for fabric_link in self.fabric_links:
+                end = fabric_link.ends[name][0]
                 if not end.devices and not self.tcp:
                     remedy = "sudo modprobe mlx5_ib; where TCP is enough: -e gb10_fabric_fallback=tcp"
                     yield row("rdma", name, "warn", f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.", remedy)
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
-        """All subnets that a node has an address in, whatever the interface."""
+        """Return all subnets that a node has an address in, whatever the interface."""
         return [
             ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}").network
             for name in self.nodes
@@ -482,7 +484,7 @@ class Cluster:
         if dark:
             return
         live = {name: [end for end in found if end.carrier] for name, found in self.ends.items()}
-        held = listed({name: ", ".join(f"{end.name} {end.held()}" for end in found) for name, found in live.items()})
+        held = listed({name: ", ".join(f"{end.name} {end.address_text()}" for end in found) for name, found in live.items()})
         ring = self._ring(live)
         again = f"run init again: ansible-playbook gb10.cluster.init -i {','.join(self.nodes)},"
         if ring:
@@ -498,8 +500,8 @@ class Cluster:
         yield row("address", CLUSTER, "block", f"{what}: {held}.", f"{start}, then {again}")
 
     @staticmethod
-    def _ring(live: t.Mapping[str, list[End]]) -> str:
-        """The subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
+    def _ring(live: t.Mapping[str, list[LinkEnd]]) -> str:
+        """Return the subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
         members: dict[ipaddress.IPv4Network, set[str]] = collections.defaultdict(set)
         for name, found in live.items():
             for end in found:
@@ -513,7 +515,7 @@ class Cluster:
     # --- profiles and models -----------------------------------------------------------------------------------------------------
 
     def fits(self, profile: Answer) -> str:
-        """Why a profile does not fit these nodes; nothing when it does."""
+        """Return why a profile does not fit these nodes; nothing when it does."""
         parallel, size = profile["parallel"], profile["memory"]["class_gb"]
         ranks, gpus = parallel["tensor"] * parallel["pipeline"] * parallel["data"], len(self.nodes) * self.gpus_each
         if ranks != gpus:
@@ -524,24 +526,24 @@ class Cluster:
         return ""
 
     def fitting(self) -> list[Answer]:
-        """The entries of the catalogue that fit, the best first: whose model most nodes have, then the collection's default, then by name."""
+        """Return the profiles that fit, the best first: whose model most nodes have, then the collection's default, then by name."""
         default = settings.settings()["gb10_profile"]["default"]
         usable = [entry for entry in self.run["catalogue"] if not entry["problems"] and not self.fits(entry["profile"])]
         return sorted(usable, key=lambda entry: (-len(self.holders(entry["profile"])), entry["id"] != default, entry["id"]))
 
     def holders(self, profile: Answer) -> dict[str, str]:
-        """The nodes that have a profile's model, with the caches it is in."""
+        """Return the nodes that have a profile's model, with the caches it is in."""
         found = {name: on_disk(profile, self.info(name)) for name in self.nodes}
         return {name: cache for name, cache in found.items() if cache}
 
     def chosen(self) -> Answer | None:
-        """The entry of the profile that the inventory names."""
+        """Return the profile that the inventory names."""
         if self.run["chosen"]:
             return t.cast(Answer, self.run["chosen"][0])
         return next(iter(self.fitting()), None)
 
     def profiles(self) -> Findings:
-        """The profile, and models that lie on disk already."""
+        """Yield the profile, and models that are on disk already."""
         entry = self.chosen()
         if self.run["chosen"] and entry:
             why = "; ".join(entry["problems"]) or self.fits(entry["profile"])
@@ -577,27 +579,27 @@ class Cluster:
     # --- where things are --------------------------------------------------------------------------------------------------------
 
     def api(self) -> tuple[str, str, bool] | None:
-        """Where the API shall listen; None to leave it on the head's fabric address."""
-        used = [rail.ends[self.head][0].name for rail in self.rails]
+        """Return where the API listens; None to leave it on the head's fabric address."""
+        used = [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links]
         found = api_address(self.info(self.head), self.nodes[self.head]["reached"], used)
-        return None if found and found[0] == str(self.rails[0].ends[self.head][1].ip) else found
+        return None if found and found[0] == str(self.fabric_links[0].ends[self.head][1].ip) else found
 
     def places(self) -> Findings:
-        """The address of the API."""
+        """Yield the address of the API."""
         found = self.api()
         if found:
             yield row("api", self.head, "pass", f"the API would listen on {found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''}).")
         else:
-            yield row("api", self.head, "pass", f"the API would listen on the fabric address {self.rails[0].ends[self.head][1].ip}; no other was found.")
+            yield row("api", self.head, "pass", f"the API would listen on the fabric address {self.fabric_links[0].ends[self.head][1].ip}; no other was found.")
 
     def found(self) -> Answer:
-        """What goes into the inventory, as the texts take it."""
+        """Return the inventory's content in the form that the texts take."""
         entry = self.chosen()
         profile = entry["profile"] if entry else None
         own = entry and Path(entry["path"]).parent != profiles.SHIPPED
         hosts = {}
         for name, answer in self.nodes.items():
-            mine = [rail.ends[name] for rail in self.rails]
+            mine = [fabric_link.ends[name] for fabric_link in self.fabric_links]
             cache = hub_cache(profile, answer["info"])
             hosts[name] = {
                 "login": answer["login"],
@@ -608,7 +610,7 @@ class Cluster:
                     "gb10_rdma_devices": list(dict.fromkeys(device for end, _address in mine for device in end.devices)),
                     "gb10_hf_home": cache[0] if cache else None,
                 },
-                "link": "; ".join(f"{end.name} {address} ({end.told()})" for end, address in mine),
+                "link": "; ".join(f"{end.name} {address} ({end.describe()})" for end, address in mine),
                 "cache": cache[1] if cache else "",
             }
         fitting = [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()]
@@ -626,7 +628,7 @@ class Cluster:
 
 
 def plan(answers: dict[str, Answer], run: Answer) -> Answer:
-    """What nodes answered, as findings and as the files of an inventory. No node is asked and nothing is written.
+    """Return the nodes' answers as findings and as the files of an inventory. No node is asked and nothing is written.
 
     ``answers`` holds for each node, in the order of the play, ``info`` (what ``node_info`` answered), ``reached`` (its address that Ansible came
     to, empty when not known), ``refused`` (what sudo said, empty when it worked) and ``login`` (connection variables to write, by name).
@@ -641,7 +643,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
     found = list(cluster.seen())
     if table.worst(found) not in table.STOPPING:
         found += [*cluster.machines(), *cluster.link()]
-        if cluster.rails:
+        if cluster.fabric_links:
             found += [*cluster.profiles(), *cluster.places()]
     data = {} if table.worst(found) in table.STOPPING else cluster.found()
     asks = " --ask-become-pass" if any(answer["refused"] for answer in answers.values()) else ""
@@ -657,9 +659,9 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
 
 
 def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
-    """What of a plan gets written, given the files that are there: path to SHA-1.
+    """Return which files of a plan get written, given the existing files: path to SHA-1.
 
-    A file that is there with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
+    An existing file with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
     an old inventory and half of a new one would be neither. Returns ``findings`` and ``files``.
     """
     found = list(planned["findings"])

@@ -54,7 +54,7 @@ _SETTINGS_END = """\
 
 _SECRETS = """\
 ---
-# What nobody else may read. Encrypt this file before it goes anywhere: ansible-vault encrypt {directory}/{group}/secrets.yml
+# Secrets. Encrypt this file before it leaves this directory: ansible-vault encrypt {directory}/{group}/secrets.yml
 # (then run with --ask-vault-pass, and take it out of .gitignore if you like).
 #
 # The API's key and Ray's token are not here: the first bring-up makes them and keeps them on the nodes, in /etc/gb10/secrets.
@@ -68,7 +68,7 @@ _GITIGNORE = """\
 secrets.yml
 """
 
-_ADVICE = """\
+_SUGGESTED_ADDRESSES = """\
 # Addresses for the link
 
 An example, written by `gb10.cluster.init`: nothing of it was applied. It gives an address that lasts to each interface that has a link and none,
@@ -81,19 +81,19 @@ do not confirm it. Where `/etc/netplan/40-cx7.yaml` of NVIDIA's guide is there f
 
 
 def one_line(text: str) -> str:
-    """A text from a node as a part of a line: no line breaks, nothing that can't be printed."""
+    """Return a node's text for use in a line: no line breaks, nothing that can't be printed."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
 
 
 def comment(text: str, indent: int = 0, item: bool = False) -> Lines:
-    """Lines of a comment; with ``item`` those of an entry in a list."""
+    """Return the lines of a comment; with ``item`` those of an entry in a list."""
     start = " " * indent + "# "
     first, later = (f"{start}- ", f"{start}  ") if item else (start, start)
     return textwrap.wrap(one_line(text), WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
 
 
 def scalar(value: t.Any) -> str:
-    """A value as YAML means it, and as Ansible takes it literally."""
+    """Return a value as YAML that Ansible takes literally."""
     if isinstance(value, str) and _WORD.match(value) and yaml.safe_load(value) == value:
         return value
     literal = isinstance(value, str) and _TEMPLATE.search(value)
@@ -101,7 +101,7 @@ def scalar(value: t.Any) -> str:
 
 
 def setting(name: str, value: t.Any, indent: int = 0) -> Lines:
-    """One variable; a list takes a line for each entry."""
+    """Return the lines of one variable; a list takes a line for each entry."""
     start = " " * indent
     if isinstance(value, list) and value:
         return [f"{start}{name}:", *(f"{start}  - {scalar(one)}" for one in value)]
@@ -109,18 +109,18 @@ def setting(name: str, value: t.Any, indent: int = 0) -> Lines:
 
 
 def text(lines: t.Iterable[str]) -> str:
-    """Lines as a file."""
+    """Return lines as a file's text."""
     return "".join(f"{line}\n" for line in lines)
 
 
 def common(hosts: Text, name: str) -> bool:
-    """Whether all hosts have one value of a setting."""
+    """Return whether all hosts have the same value of a setting."""
     values = [host["settings"][name] for host in hosts.values()]
     return all(value == values[0] for value in values)
 
 
 def hosts_text(found: Text) -> str:
-    """The hosts, how Ansible reaches them, and their addresses on the link."""
+    """Return the hosts, how Ansible reaches them, and their addresses on the link."""
     hosts, head = found["hosts"], found["head"]
     logins = [host["login"] for host in hosts.values()]
     alike = {name: value for name, value in logins[0].items() if all(login.get(name) == value for login in logins)}
@@ -139,7 +139,7 @@ def hosts_text(found: Text) -> str:
     workers = [name for name in hosts if name != head]
     lines = [
         "---",
-        *comment("Written once by gb10.cluster.init from what the nodes told. It is yours now: init never writes over a file."),
+        *comment("Written once by gb10.cluster.init from what the nodes reported. It is yours now: init never overwrites a file."),
         "#",
         *comment("On each node you need: the account below, which may log in by ssh key and use sudo, Docker, and the package python3-docker."),
         "gb10_cluster:",
@@ -159,10 +159,10 @@ def hosts_text(found: Text) -> str:
 
 
 def profile_lines(found: Text) -> Lines:
-    """The profile, and which others fit."""
+    """Return the profile, and which others fit."""
     many = len(found["hosts"])
     size = f" of {found['class_gb']} GB" if found["class_gb"] else ""
-    lines = comment("What is served. `ansible-playbook gb10.cluster.profiles.yml` tells more.")
+    lines = comment("What is served. `ansible-playbook gb10.cluster.profiles.yml` shows more.")
     lines += comment(f"Those that fit {many} node(s){size}, and where their models are whole on disk:")
     for one in found["fitting"]:
         where = ", ".join(f"{name} in {cache}" for name, cache in one["holders"].items()) or "on no node"
@@ -175,7 +175,7 @@ def profile_lines(found: Text) -> Lines:
 
 
 def link_comment(name: str) -> Lines:
-    """What a setting of the link is, and where it was found."""
+    """Return a comment about a setting of the link and where it was found."""
     return {
         "gb10_fabric_interfaces": comment("Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them."),
         "gb10_control_interface": comment("The one with gb10_fabric_address; Gloo and the rendezvous use it."),
@@ -185,7 +185,7 @@ def link_comment(name: str) -> Lines:
 
 
 def host_settings(found: Text, name: str) -> Lines:
-    """The settings that one node has for itself, with comments."""
+    """Return the settings that one node has for itself, with comments."""
     host = found["hosts"][name]
     lines: Lines = []
     for key in PER_HOST:
@@ -196,13 +196,13 @@ def host_settings(found: Text, name: str) -> Lines:
 
 
 def settings_text(found: Text) -> str:
-    """The settings of the whole cluster."""
+    """Return the settings of the whole cluster."""
     hosts = found["hosts"]
     first = hosts[found["head"]]
     lines = [
         "---",
         *comment("Every variable you are likely to change. `ansible-doc -t role gb10.cluster.gb10` explains all of them."),
-        *comment("Written once by gb10.cluster.init from what the nodes told. It is yours now: init never writes over a file."),
+        *comment("Written once by gb10.cluster.init from what the nodes reported. It is yours now: init never overwrites a file."),
         "",
         *profile_lines(found),
     ]
@@ -211,11 +211,11 @@ def settings_text(found: Text) -> str:
         if not common(hosts, key):
             lines += ["", *comment(f"{key}: the nodes differ, see host_vars.")]
         elif value is not None:
-            told = {"gb10_fabric_interfaces": "link", "gb10_hf_home": "cache"}.get(key)
-            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[told]}", item=True)] if told else []
+            source = {"gb10_fabric_interfaces": "link", "gb10_hf_home": "cache"}.get(key)
+            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []
             lines += ["", *link_comment(key), *why, *setting(key, value)]
         else:
-            why = comment("No models were found in the places that were looked at (gb10_init_model_roots).")
+            why = comment("No models were found in the directories that were searched (gb10_init_model_roots).")
             lines += ["", *link_comment(key), *why, f"# {key}: /var/lib/gb10/huggingface"]
     if found["gpus"] != 1:
         lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]
@@ -227,7 +227,7 @@ def settings_text(found: Text) -> str:
 
 
 def api_lines(found: Text) -> Lines:
-    """Where the API listens."""
+    """Return the settings of the API's address."""
     lines = comment("Where the API listens: an address of the head. The default is its fabric address, which only the nodes reach.")
     if not found["api"]:
         return [*lines, "# gb10_api_address: 10.0.0.11"]
@@ -238,7 +238,7 @@ def api_lines(found: Text) -> Lines:
 
 
 def files(found: Text) -> list[Text]:
-    """All files of the inventory: ``path`` below its directory, ``mode``, ``content``."""
+    """Return all files of the inventory: ``path`` below its directory, ``mode``, ``content``."""
     made = [
         (".gitignore", "0644", _GITIGNORE),
         ("hosts.yml", "0644", hosts_text(found)),
@@ -253,7 +253,7 @@ def files(found: Text) -> list[Text]:
 
 
 def netplan(wanted: t.Sequence[t.Any]) -> str:
-    """The text for netplan that gives one node the addresses that it lacks."""
+    """Return the netplan configuration that gives one node its missing addresses."""
     tree: Text = {"network": {"version": 2}}
     for one in wanted:
         kind = tree["network"].setdefault("bonds" if one.end.bond else "ethernets", {})
@@ -262,12 +262,12 @@ def netplan(wanted: t.Sequence[t.Any]) -> str:
 
 
 def advice(missing: t.Mapping[str, t.Sequence[t.Any]]) -> Text:
-    """The file with the addresses that are missing, a text for netplan a node. Its name is one that Ansible does not read as an inventory."""
-    parts = [_ADVICE, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]
+    """Return the file with the missing addresses, a netplan text a node. Ansible does not read a file of this name as an inventory."""
+    parts = [_SUGGESTED_ADDRESSES, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]
     return {"path": "netplan.md", "mode": "0644", "content": "".join(parts)}
 
 
 def advice_note(missing: t.Mapping[str, t.Sequence[t.Any]]) -> str:
-    """The same to be printed."""
-    start = "Addresses that the link lacks, as an example that nobody has applied: /etc/netplan/60-gb10-fabric.yaml (mode 600), then `netplan try`.\n"
+    """Return the same for printing."""
+    start = "Addresses that the link lacks, as an example that has not been applied: /etc/netplan/60-gb10-fabric.yaml (mode 600), then `netplan try`.\n"
     return start + "".join(f"\n# {name}\n{netplan(wanted)}" for name, wanted in missing.items())
