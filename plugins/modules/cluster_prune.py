@@ -11,18 +11,18 @@ short_description: List, and on request remove, what a cluster left on a node
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Lists the containers, images, logs and notes that this collection made on a node and that nobody needs any more. Only with O(remove=true) does
+  - Lists the containers, images, logs and notes that this collection made on a node and that are no longer needed. Only with O(remove=true) does
     it remove them.
-  - A container may go when it carries this collection's label and that of O(cluster_name), and has ended or never began. So may one that was
-    left over for an hour from asking an image. One that runs, restarts or is paused stays, and so does one
+  - A container is removed when it carries this collection's label and that of O(cluster_name), and has ended or never started. So is one that was
+    left over for an hour by an image probe. One that runs, restarts or is paused stays, and so does one
     that Docker says has stopped while an engine or one of Ray's workers is at work in it.
-  - An image may go when this collection's recipe built it, no container uses it that stays, and its name went to a newer build; or when it was built
-    more than O(days) ago and none of its names is in O(keep_images). An image that somebody built on one of ours is not ours.
-  - A log below O(log_dir) may go when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
+  - An image is removed when this collection's recipe built it, no container that stays uses it, and its name went to a newer build; or when it was built
+    more than O(days) ago and none of its names is in O(keep_images). An image that a user built on one of ours is not ours.
+  - A log below O(log_dir) is removed when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
     run stay, whatever their age.
-  - A note on what an image holds may go when the image is gone.
-  - Models, secrets, states and named volumes are never looked at. A file of another name among the logs is listed in RV(left), and stays.
-  - When it removes, everything is read again just before. What cannot be removed does not keep the others, and the module fails at the end.
+  - A note about an image's content is removed when the image is gone.
+  - Models, secrets, states and named volumes are never touched. A file of another name among the logs is listed in RV(left), and stays.
+  - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
   - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started.
 requirements:
   - With O(remove=true), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
@@ -48,7 +48,7 @@ options:
     default: false
   days:
     description:
-      - Days after which a log that nobody writes to, or an image that nobody uses, is old. From 0.
+      - Days after which a log without new lines, or an unused image, is old. From 0.
     type: int
     default: 14
   keep_images:
@@ -73,13 +73,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what could go
+- name: See what could be removed
   gb10.cluster.cluster_prune:
     keep_images: [local/vllm-ray:26.05.post1]
   become: true
   register: prune
 
-- name: Let it go
+- name: Remove it
   gb10.cluster.cluster_prune:
     keep_images: [local/vllm-ray:26.05.post1]
     remove: true
@@ -88,7 +88,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 candidates:
-  description: What may go, or went, in the order of its removal.
+  description: What may be removed, or was, in the order of its removal.
   returned: always
   type: list
   elements: dict
@@ -105,10 +105,10 @@ candidates:
     size_bytes:
       description:
         - Bytes that come back. For a container, what it wrote; for an image, what it has beyond its base as long as that stays.
-        - Images that share more than their base give back less.
+        - Images that share more than their base free less.
       type: int
     why:
-      description: Why it may go.
+      description: Why it may be removed.
       type: str
   sample:
     - kind: container
@@ -122,7 +122,7 @@ candidates:
       size_bytes: 312453120
       why: its name went to a newer build
 left:
-  description: What lies among ours and stays, since it is not ours; at most 100.
+  description: Foreign files and images among ours, which stay; at most 100.
   returned: always
   type: list
   elements: dict
@@ -200,7 +200,7 @@ Params = dict[str, t.Any]
 
 
 class Survey(t.NamedTuple):
-    """What may go, and what stays although it lies among ours."""
+    """What may be removed, and what stays although it is among ours."""
 
     candidates: list[prune.Candidate]
     left: list[prune.Left]
@@ -282,7 +282,7 @@ def survey(api: EngineApi, params: Params, now: float) -> Survey:
 
 
 class Remover:
-    """Removes candidates one by one; each is looked at again first, and is left when it is not what it was."""
+    """Removes candidates one by one; each is read again first, and stays when it has changed."""
 
     def __init__(self, api: EngineApi, params: Params) -> None:
         self._api = api
@@ -336,14 +336,14 @@ class Remover:
 
 def remove_all(candidates: list[prune.Candidate], remove: t.Callable[[prune.Candidate], bool], node: str) -> dict[str, t.Any]:
     """Remove each candidate, whatever became of the others, and return what the result says about it."""
-    told: dict[str, list[t.Any]] = {"removed": [], "skipped": [], "findings": []}
+    removal: dict[str, list[t.Any]] = {"removed": [], "skipped": [], "findings": []}
     for candidate in candidates:
         try:
-            told["removed" if remove(candidate) else "skipped"].append(candidate.name)
+            removal["removed" if remove(candidate) else "skipped"].append(candidate.name)
         except ClusterError as error:
             remedy = error.remedy or "Look at what still holds it, and repeat."
-            told["findings"].append(finding(f"prune.{candidate.kind}", node, error.verdict, str(error), remedy=remedy, source=candidate.name))
-    return told
+            removal["findings"].append(finding(f"prune.{candidate.kind}", node, error.verdict, str(error), remedy=remedy, source=candidate.name))
+    return removal
 
 
 # -- the module ------------------------------------------------------------------------------------------------------
@@ -361,30 +361,30 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     found = survey(api, params, time.time())
     going = found.candidates if params["remove"] else []
-    told = {"removed": [candidate.name for candidate in going], "skipped": [], "findings": []}
+    removal = {"removed": [candidate.name for candidate in going], "skipped": [], "findings": []}
     if going:
-        # In check mode, too: without the Docker SDK nothing could go.
+        # In check mode, too: without the Docker SDK nothing could be removed.
         remover = Remover(api, params)
-        told = told if module.check_mode else remove_all(going, remover, node)
-    left = [candidate for candidate in found.candidates if candidate.name not in told["removed"]]
-    done = "may go" if not params["remove"] else "would go" if module.check_mode else f"could go, {len(told['removed'])} removed"
+        removal = removal if module.check_mode else remove_all(going, remover, node)
+    left = [candidate for candidate in found.candidates if candidate.name not in removal["removed"]]
+    done = "may go" if not params["remove"] else "would go" if module.check_mode else f"could go, {len(removal['removed'])} removed"
     result = {
-        "changed": bool(told["removed"]),
+        "changed": bool(removal["removed"]),
         "msg": f"{len(found.candidates)} thing(s) {done}",
         "reason": "removal was asked for" if params["remove"] else "only listed",
-        "actions": [f"remove {candidate.kind} {candidate.name}" for candidate in going if candidate.name in told["removed"]],
+        "actions": [f"remove {candidate.kind} {candidate.name}" for candidate in going if candidate.name in removal["removed"]],
         "candidates": [candidate.view() for candidate in found.candidates],
         "left": [entry._asdict() for entry in found.left[:LEFT_LIMIT]],
         "total_bytes": sum(candidate.size for candidate in found.candidates),
-        **told,
+        **removal,
         "diff": {"before": snapshot(found.candidates), "after": snapshot(left)},
     }
-    if told["findings"]:
-        messages = "; ".join(entry["message"] for entry in told["findings"])
+    if removal["findings"]:
+        messages = "; ".join(entry["message"] for entry in removal["findings"])
         details = {name: value for name, value in result.items() if name not in ("msg", "reason")}
         raise ClusterError(
-            f"{len(told['findings'])} of {len(going)} could not be removed on {node}: {messages}",
-            remedy=told["findings"][0]["remedy"],
+            f"{len(removal['findings'])} of {len(going)} could not be removed on {node}: {messages}",
+            remedy=removal["findings"][0]["remedy"],
             reason="not removed",
             **details,
         )

@@ -11,20 +11,20 @@ short_description: Drop the kernel's caches when it pays
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Gives memory that only holds caches back before an engine starts. CPU and GPU share one memory on GB10, and an engine that counts
+  - Frees memory that only holds caches before an engine starts. CPU and GPU share one memory on GB10, and an engine that counts
     free memory sees the cache of a freshly copied model as used.
-  - Without O(paths), drops the caches of the whole machine, which takes root. With O(paths), tells the kernel that the pages of these
-    files alone are not needed, which any user may do who can read them.
-  - Predicts what a drop would give back, and drops only when that is at least O(min_reclaimable_mb).
+  - Without O(paths), drops the caches of the whole machine, which takes root. With O(paths), advises the kernel that the pages of these
+    files are not needed, which any user who can read them may do.
+  - Predicts how much a drop would free, and drops only when that is at least O(min_reclaimable_mb).
   - The prediction for level 1 is C(Cached + Buffers - Shmem - Dirty - Writeback - Mapped), for level 2 C(SReclaimable), for level 3 the sum of both.
-    C(Shmem) has no file behind it, C(Dirty) and C(Writeback) are not yet written and C(Mapped) is in use, so none of these goes.
-    For O(paths) the kernel is asked what each file holds of the page cache.
+    C(Shmem) has no file behind it, C(Dirty) and C(Writeback) are not yet written and C(Mapped) is in use, so none of these is dropped.
+    For O(paths) the kernel is asked how much of each file is in the page cache.
   - A drop loses nothing. Dirty pages stay where they are, with or without O(sync), until they are written.
   - Refuses to drop while an engine serves on this node, since the engine would have to read its files again. Engines are found by the state
     of this collection's clusters below O(state_dir), and by their processes, whoever started them: those of vLLM, SGLang, TensorRT-LLM,
     Triton, llama.cpp and TensorFold, and the runners of Ollama, whose server holds no model itself. Where processes may not be seen, nothing is dropped.
   - Whatever can hang in the kernel (writing to a disk or file server that is gone, dropping, compacting) runs in a child process that is killed,
-    or left behind where it cannot die, when its time is over.
+    or left running where it cannot be killed, when its time is over.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
@@ -45,7 +45,7 @@ options:
     default: 1
   paths:
     description:
-      - Files, and directories with all files below them, whose pages alone are given back.
+      - Files, and directories with all files below them. Only their pages are freed.
       - A link to a file, such as those of a hub cache, stands for the file it leads to. Links to directories are followed when they are in this list,
         and not below it. A path that does not exist holds nothing.
       - Pages that are dirty, locked, or mapped by a process stay.
@@ -61,22 +61,22 @@ options:
     version_added: 0.2.0
   min_reclaimable_mb:
     description:
-      - Drop only when at least this many MiB are predicted to come back.
+      - Drop only when at least this many MiB are predicted to be freed.
     type: int
     default: 1024
   sync:
     description:
-      - Write dirty pages to disk first, since only clean pages can be dropped. With O(paths), those of these files alone.
+      - Write dirty pages to disk first, since only clean pages can be dropped. With O(paths), only those of these files.
     type: bool
     default: true
   sync_timeout:
     description:
-      - Seconds that writing dirty pages may take. After that, clean pages are dropped all the same and the verdict is V(warn).
+      - Seconds that writing dirty pages may take. After that, clean pages are still dropped and the verdict is V(warn).
     type: int
     default: 120
   drop_timeout:
     description:
-      - Seconds that each of looking at O(paths), dropping and compacting may take.
+      - Seconds that each of reading O(paths), dropping and compacting may take.
       - Reaching it is the verdict V(unknown), except while going through O(paths), where the remaining files are left alone.
     type: int
     default: 300
@@ -120,7 +120,7 @@ EXAMPLES = r"""
     paths:
       - /home/spark/.cache/huggingface/hub/models--nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
 
-- name: Drop everything whatever it gives back, and make huge pages of it
+- name: Drop everything however little it frees, and make huge pages of it
   gb10.cluster.page_cache_drop:
     level: 3
     min_reclaimable_mb: 0
@@ -144,22 +144,22 @@ after:
     {"total_mb": 122536, "free_mb": 106002, "available_mb": 109012, "cached_mb": 702, "buffers_mb": 8, "slab_reclaimable_mb": 1288,
      "dirty_mb": 0, "writeback_mb": 0, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
 predicted_mb:
-  description: How many MiB the drop was predicted to give back.
+  description: How many MiB the drop was predicted to free.
   returned: success
   type: int
   sample: 96958
 freed_mb:
   description:
-    - By how many MiB free memory grew. Below zero when others took more meanwhile.
+    - By how many MiB free memory grew. Below zero when others took more at the same time.
     - Free and not available memory, because available memory counts the cache as well and hardly moves.
   returned: success
   type: int
   sample: 96882
 freed_cache_mb:
   description:
-    - By how many MiB the caches that were to go shrank. With O(paths), those of these files; otherwise C(Cached), C(Buffers) and C(SReclaimable), as
+    - By how many MiB the caches to be dropped shrank. With O(paths), those of these files; otherwise C(Cached), C(Buffers) and C(SReclaimable), as
       far as O(level) concerns them.
-    - Below zero when others filled them meanwhile.
+    - Below zero when others filled them at the same time.
   returned: success
   type: int
   sample: 96906
@@ -168,7 +168,7 @@ reason:
   description: Why caches were dropped, or not.
   returned: success
   type: str
-  sample: a drop gives back about 96958 MiB
+  sample: a drop frees about 96958 MiB
 dropped:
   description: Whether caches were dropped, or would be in check mode.
   returned: success
@@ -176,7 +176,7 @@ dropped:
   sample: true
 sync:
   description:
-    - V(done), V(timeout) when dirty pages could not be written in O(sync_timeout), or V(none) when they were not to be written.
+    - V(done), V(timeout) when dirty pages could not be written in O(sync_timeout), or V(none) with O(sync=false).
     - After V(timeout) the drop went on. What was left to write shows in C(dirty_mb) and C(writeback_mb) of RV(before) and RV(after).
   returned: success
   type: str
@@ -201,18 +201,18 @@ files:
       description: Their size in MiB.
       type: int
     cached_before_mb:
-      description: How many MiB of them lay in the page cache before.
+      description: How many MiB of them were in the page cache before.
       type: int
     cached_after_mb:
-      description: How many MiB of them lie in the page cache now.
+      description: How many MiB of them are in the page cache now.
       type: int
     dirty_mb:
       description: How many of those MiB are not written yet. 0 on kernels before 6.5, which do not say.
       type: int
     unmeasured_mb:
       description:
-        - Size in MiB of the files of which the kernel does not report this user what is cached. It tells root, a file's owner, and who may write to it.
-        - They are predicted to be cached as far as the machine's reclaimable cache allows, and are given back all the same.
+        - Size in MiB of the files whose cached size the kernel does not report to this user. It reports to root, a file's owner, and users who may write to it.
+        - They are predicted to be cached as far as the machine's reclaimable cache allows, and are freed too.
       type: int
     unreadable:
       description: Number of files and directories that may not be read, and were left alone.
@@ -222,7 +222,7 @@ files:
       type: list
       elements: str
     complete:
-      description: Whether all files were looked at. V(false) when O(max_files) or O(drop_timeout) ended it.
+      description: Whether all files were read. V(false) when O(max_files) or O(drop_timeout) ended it.
       type: bool
   sample:
     {"count": 21, "size_mb": 76648, "cached_before_mb": 29696, "cached_after_mb": 0, "dirty_mb": 0, "unmeasured_mb": 0, "unreadable": 0,
@@ -245,14 +245,14 @@ compaction:
       type: int
   sample: {"huge_page_kb": 2048, "before_mb": 61210, "after_mb": 104880}
 serving:
-  description: Who serves on this node, in words. Looked for only when a drop would pay.
+  description: The engines that serve on this node, as text. Searched only when a drop would pay.
   returned: always
   type: list
   elements: str
   sample: []
   version_added: 0.2.0
 findings:
-  description: One finding for each thing that went on with less than was asked; empty when there is none.
+  description: One finding for each step that did less than asked; empty when there is none.
   returned: success
   type: list
   elements: dict
@@ -263,7 +263,7 @@ findings:
       verdict: warn
       message: >-
         writing dirty pages did not end within 120 s (before 812 MiB dirty, 96 MiB under writeback; now 640 and 96);
-        clean pages were dropped all the same
+        clean pages were still dropped
       measured: 736
       needed: 0
       remedy: See which processes hang in the kernel (ps -eo pid,stat,wchan:32,args), and whether a disk or a file server is gone (journalctl -k).
@@ -286,7 +286,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import at_wo
 
 MIB = 1 << 20
 
-#: Seconds beyond its own limit that going through the files gets before it counts as hung.
+#: Seconds beyond its own limit that reading the files gets before it counts as hung.
 WALK_MARGIN = 10.0
 
 Params = dict[str, t.Any]
@@ -301,13 +301,13 @@ def plan(predicted_mb: int, params: Params) -> tuple[list[str], str]:
         return [], "the files in paths hold nothing of the page cache that can go"
     needed_mb = params["min_reclaimable_mb"]
     if predicted_mb < needed_mb:
-        return [], f"a drop would give back {predicted_mb} MiB; it pays from {needed_mb} MiB"
+        return [], f"a drop would free {predicted_mb} MiB; it pays from {needed_mb} MiB"
     what = "the pages of the files in paths" if params["paths"] else f"caches, level {params['level']}"
-    return [f"drop {what}", *(["compact memory"] if params["compact"] else [])], f"a drop gives back about {predicted_mb} MiB"
+    return [f"drop {what}", *(["compact memory"] if params["compact"] else [])], f"a drop frees about {predicted_mb} MiB"
 
 
 def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int) -> int:
-    """Return how many MiB the surveyed files are predicted to give back.
+    """Return how many MiB the surveyed files are predicted to free.
 
     What the kernel does not report is taken to be cached whole, as far as the machine's ``reclaimable_mb`` allows.
     """
@@ -319,7 +319,7 @@ def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int
 
 
 def require_permission(path: str) -> None:
-    """Raise :class:`ClusterError` unless ``path`` may be written to; asked before acting so that check mode tells the truth."""
+    """Raise :class:`ClusterError` unless ``path`` may be written to; checked before acting so that check mode is right."""
     if not os.path.exists(path):
         raise ClusterError(
             f"{path} does not exist on this machine",
@@ -340,8 +340,8 @@ def _denied(path: str, why: str) -> ClusterError:
 # -- acting ----------------------------------------------------------------------------------------------------------
 
 
-def tell_kernel(path: str, text: str, timeout: float) -> None:
-    """Write ``text`` to a file of the kernel's; it does what that asks for before the writing ends."""
+def write_kernel_file(path: str, text: str, timeout: float) -> None:
+    """Write ``text`` to a file of the kernel, which does what it asks for before the write returns."""
     try:
         page_cache.bounded(f"writing {text} to {path}", lambda: page_cache.write_setting(path, f"{text}\n"), timeout)
     except OSError as error:
@@ -351,7 +351,7 @@ def tell_kernel(path: str, text: str, timeout: float) -> None:
 
 
 def walk(doing: str, params: Params, timeout: float, to_each: page_cache.Act | None = None) -> dict[str, t.Any]:
-    """Go through the files of ``paths`` in a child, with what it shall do to each, and return its survey."""
+    """Visit the files of ``paths`` in a child process, apply ``to_each``, and return its survey."""
     try:
         return page_cache.bounded(doing, lambda: page_cache.visit(params["paths"], params["max_files"], timeout, to_each), timeout + WALK_MARGIN)
     except OSError as error:
@@ -362,7 +362,7 @@ def walk(doing: str, params: Params, timeout: float, to_each: page_cache.Act | N
 
 
 def write_dirty(params: Params) -> tuple[str, float]:
-    """Write dirty pages, of ``paths`` alone when there are any; return (``done`` or ``timeout``, seconds)."""
+    """Write dirty pages, only those of ``paths`` when there are any; return (``done`` or ``timeout``, seconds)."""
     began = time.monotonic()
     try:
         if params["paths"]:
@@ -376,11 +376,11 @@ def write_dirty(params: Params) -> tuple[str, float]:
 
 
 def compact(params: Params, path: str, meminfo: dict[str, int]) -> dict[str, int]:
-    """Compact memory, and return what it brought in the terms of the result."""
+    """Compact memory, and return the result's ``compaction``."""
     huge = meminfo.get("Hugepagesize", 2048)
     page = os.sysconf("SC_PAGE_SIZE") // 1024
     before = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["roots"]["proc_root"]), huge, page)
-    tell_kernel(path, "1", params["drop_timeout"])
+    write_kernel_file(path, "1", params["drop_timeout"])
     after = node_memory.huge_free_mb(node_memory.read_buddyinfo(params["roots"]["proc_root"]), huge, page)
     return {"huge_page_kb": huge, "before_mb": before, "after_mb": after}
 
@@ -404,13 +404,13 @@ def files_view(before: dict[str, t.Any], after: dict[str, t.Any]) -> dict[str, t
 
 
 def judge(result: dict[str, t.Any], params: Params, node: str) -> list[dict[str, t.Any]]:
-    """Return a warning for each thing that went on with less than was asked."""
+    """Return a warning for each step that did less than asked."""
     findings = []
     if result["sync"] == "timeout":
         before, after = result["before"], result["after"]
         message = (
             f"writing dirty pages did not end within {params['sync_timeout']} s (before {before['dirty_mb']} MiB dirty, {before['writeback_mb']} MiB "
-            f"under writeback; now {after['dirty_mb']} and {after['writeback_mb']}); clean pages were dropped all the same"
+            f"under writeback; now {after['dirty_mb']} and {after['writeback_mb']}); clean pages were still dropped"
         )
         left = after["dirty_mb"] + after["writeback_mb"]
         source = os.path.join(params["roots"]["proc_root"], "meminfo")
@@ -418,7 +418,7 @@ def judge(result: dict[str, t.Any], params: Params, node: str) -> list[dict[str,
             finding("page_cache.sync", node, "warn", message, measured=left, needed=0, remedy=page_cache.HUNG_REMEDY, source=source)
         )
     if result["files"] and not result["files"]["complete"]:
-        message = f"only {result['files']['count']} of the files below {', '.join(params['paths'])} were looked at"
+        message = f"only {result['files']['count']} of the files below {', '.join(params['paths'])} were read"
         findings.append(
             finding(
                 "page_cache.files",
@@ -435,8 +435,8 @@ def judge(result: dict[str, t.Any], params: Params, node: str) -> list[dict[str,
 # -- the module ------------------------------------------------------------------------------------------------------
 
 
-class Look(t.NamedTuple):
-    """One look at the machine: its meminfo (KiB), the files' survey (bytes; None without paths), what a drop would give back (MiB)."""
+class CacheSnapshot(t.NamedTuple):
+    """The machine's state: its meminfo (KiB), the files' survey (bytes; None without paths), how much a drop would free (MiB)."""
 
     meminfo: dict[str, int]
     survey: dict[str, t.Any] | None
@@ -444,20 +444,20 @@ class Look(t.NamedTuple):
 
     @property
     def cache_kib(self) -> dict[int, int]:
-        """The caches by the bit of the level that drops them."""
+        """Return the caches' sizes by the bit of the level that drops them."""
         return {1: self.meminfo.get("Cached", 0) + self.meminfo.get("Buffers", 0), 2: self.meminfo.get("SReclaimable", 0)}
 
 
-def look(params: Params) -> Look:
+def read_snapshot(params: Params) -> CacheSnapshot:
     meminfo = node_memory.read_meminfo(params["roots"]["proc_root"])
     if not params["paths"]:
-        return Look(meminfo, None, node_memory.reclaimable_mb(meminfo, params["level"]))
+        return CacheSnapshot(meminfo, None, node_memory.reclaimable_mb(meminfo, params["level"]))
     survey = walk("looking at the files", params, params["drop_timeout"])
-    return Look(meminfo, survey, predicted_of_files(survey, params["sync"], node_memory.reclaimable_mb(meminfo, 1)))
+    return CacheSnapshot(meminfo, survey, predicted_of_files(survey, params["sync"], node_memory.reclaimable_mb(meminfo, 1)))
 
 
-def freed_cache_mb(before: Look, after: Look, level: int) -> int:
-    """Return by how many MiB the caches that were to go shrank."""
+def freed_cache_mb(before: CacheSnapshot, after: CacheSnapshot, level: int) -> int:
+    """Return by how many MiB the caches to be dropped shrank."""
     if before.survey and after.survey and not before.survey["unmeasured"]:
         return (before.survey["cached"] - after.survey["cached"]) // MIB
     bits = [1] if before.survey else [bit for bit in (1, 2) if level & bit]
@@ -465,12 +465,12 @@ def freed_cache_mb(before: Look, after: Look, level: int) -> int:
 
 
 def act(params: Params, drop_path: str, compact_path: str) -> dict[str, t.Any]:
-    """Write dirty pages, drop, compact; return what the result says about each."""
+    """Write dirty pages, drop, compact; return the result of each."""
     sync, seconds = write_dirty(params) if params["sync"] else ("none", 0.0)
     if params["paths"]:
         walk("giving the files' pages back", params, params["drop_timeout"], page_cache.give_back)
     else:
-        tell_kernel(drop_path, str(params["level"]), params["drop_timeout"])
+        write_kernel_file(drop_path, str(params["level"]), params["drop_timeout"])
     compaction = compact(params, compact_path, node_memory.read_meminfo(params["roots"]["proc_root"])) if params["compact"] else None
     return {"sync": sync, "sync_seconds": seconds, "compaction": compaction}
 
@@ -480,7 +480,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     drop_path = params["drop_caches_path"] or os.path.join(params["roots"]["proc_root"], "sys/vm/drop_caches")
     compact_path = os.path.join(params["roots"]["proc_root"], "sys/vm/compact_memory")
 
-    before = after = look(params)
+    before = after = read_snapshot(params)
     actions, reason = plan(before.reclaimable_mb, params)
     serving = at_work.serving(params["state_dir"], params["roots"]["proc_root"]) if actions else []
     if serving and params["if_serving"] == "fail":
@@ -496,7 +496,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     changed = bool(actions)
     if actions and not module.check_mode:
         done = act(params, drop_path, compact_path)
-        after = look(params)
+        after = read_snapshot(params)
         left_mb = after.reclaimable_mb
         # A drop of files that gave nothing back (pages mapped, locked, still dirty) changed nothing.
         changed = params["compact"] or not params["paths"] or freed_cache_mb(before, after, 1) > 0
@@ -517,11 +517,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     }
     result["freed_mb"] = result["after"]["free_mb"] - result["before"]["free_mb"]
     findings = judge(result, params, node)
-    told = f"{result['reason']}; free memory grew by {result['freed_mb']} MiB" if after is not before else result["reason"]
+    summary = f"{result['reason']}; free memory grew by {result['freed_mb']} MiB" if after is not before else result["reason"]
     return {
         **result,
         "verdict": "warn" if findings else "pass",
-        "msg": "; ".join([told, *(entry["message"] for entry in findings)]),
+        "msg": "; ".join([summary, *(entry["message"] for entry in findings)]),
         "remedy": findings[0]["remedy"] if findings else "",
         "findings": findings,
     }

@@ -49,7 +49,7 @@ _TIME = re.compile(r"^(?P<seconds>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?P<z
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """One thing that may go. ``age`` is in seconds, ``size`` in bytes.
+    """One thing that may be removed. ``age`` is in seconds, ``size`` in bytes.
 
     ``ref`` is what it is removed by: a container's id, an image's references (its id without any), a file's path, and after that of a
     note the id of the image that must be gone.
@@ -105,7 +105,7 @@ def ended_at(inspected: dict[str, t.Any]) -> float:
 
 
 def why_container(inspected: dict[str, t.Any], cluster: str, age: int) -> str:
-    """Return why a container may go, empty when it may not: it must carry our labels, belong to this cluster, and not run."""
+    """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run."""
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
         return ""
@@ -158,7 +158,7 @@ def images(
 ) -> Judged:
     """Judge the images that carry our label.
 
-    One that no container uses may go when it has no name any more (a rebuild took it), or when it was built more than ``days`` ago and
+    One that no container uses may be removed when it no longer has a name (a rebuild took it), or when it was built more than ``days`` ago and
     none of its names is in ``keep``. ``histories`` and ``sizes`` are by id; the latter count every image, so that what a candidate shares
     with its base is not counted as coming back.
     """
@@ -205,7 +205,7 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
 def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:
     """Judge the files below a cluster's log directory.
 
-    A log of ours may go when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
+    A log of ours may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
     """
     of_container = re.compile(_CONTAINER_LOG.format(cluster=re.escape(cluster)))
     newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in found) if match), default="")
@@ -224,7 +224,7 @@ def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs:
 
 
 def contracts(root: str, found: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:
-    """Judge the notes on images (image_contract_info keeps one for each that it asked): one whose image is gone may go."""
+    """Judge the notes on images (image_contract_info keeps one for each that it asked): one whose image is gone may be removed."""
     candidates, left = [], []
     for path, status in found:
         match = _CONTRACT.match(path)

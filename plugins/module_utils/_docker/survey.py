@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's Docker engine: its version and settings, how it gives GPUs to containers, and which foreign containers it has. This module util is PRIVATE to the collection.
+"""A node's Docker engine, how it gives GPUs to containers, and its foreign containers. This module util is PRIVATE to the collection.
 
 A GPU reaches a container in three ways: through NVIDIA's container runtime, which the engine must know by name; through the Container Device
 Interface (CDI): files of specification in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty where it is off); or, for

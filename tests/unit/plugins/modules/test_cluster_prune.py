@@ -99,7 +99,7 @@ class Engine:
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with a little of everything: what may go, and beside each thing one that must stay."""
+    """A node with a little of everything: what may be removed, and for each thing one that must stay."""
     engine = Engine()
     engine.add_container("gb10-gb10-head")
     engine.add_container("other", labels={**OURS, "io.gb10.cluster": "other"}, image=BASE_IMAGE)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What nobody needs any more, and above all what stays."""
+"""What is no longer needed, and above all what stays."""
 
 from __future__ import annotations
 
