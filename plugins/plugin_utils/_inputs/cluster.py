@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, problem_finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Failure, Problems, short
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Failure, Problems, only_if, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import CLUSTER_WIDE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER
 
@@ -110,45 +110,97 @@ def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) 
     groups, everyone = play["groups"], play["groups"].get("all", [])
     members = groups.get(group, [])
     heads = [host for host in members if host in groups.get("gb10_head", [])]
-    if not members:
-        remedy = "choose it on the command line: -e gb10_cluster_group=NAME"
-        yield Problem("input.cluster_group", "gb10_cluster_group", f"the inventory has no hosts in a group {group}", remedy=remedy)
-    if not head or head not in everyone:
-        remedy = f"put one host into the group gb10_head below {group}, or set gb10_head_host to one of its hosts"
-        yield Problem("input.head", "gb10_head_host", f"'{head}' is not a host of the inventory", "exactly one head", remedy)
-    if len(heads) > 1:
-        remedy = "leave one host in gb10_head and put the others into gb10_workers"
-        yield Problem("input.two_heads", "", f"the group gb10_head holds {len(heads)} hosts of {group}: {', '.join(heads)}", "exactly one head", remedy)
-    if head and head in workers:
-        remedy = "take it out of gb10_workers (or gb10_worker_hosts)"
-        yield Problem("input.head_is_worker", "gb10_worker_hosts", f"{head} is the head and a worker", remedy=remedy, node=head)
+    of_workers = functools.partial(Problem, "input.worker", "gb10_worker_hosts")
+    yield from only_if(
+        (
+            not members,
+            Problem(
+                "input.cluster_group",
+                "gb10_cluster_group",
+                f"the inventory has no hosts in a group {group}",
+                remedy="choose it on the command line: -e gb10_cluster_group=NAME",
+            ),
+        ),
+        (
+            head not in everyone,
+            Problem(
+                "input.head",
+                "gb10_head_host",
+                f"'{head}' is not a host of the inventory",
+                "exactly one head",
+                f"put one host into the group gb10_head below {group}, or set gb10_head_host to one of its hosts",
+            ),
+        ),
+        (
+            len(heads) > 1,
+            Problem(
+                "input.two_heads",
+                "",
+                f"the group gb10_head holds {len(heads)} hosts of {group}: {', '.join(heads)}",
+                "exactly one head",
+                "leave one host in gb10_head and put the others into gb10_workers",
+            ),
+        ),
+        (
+            head in workers,
+            Problem(
+                "input.head_is_worker",
+                "gb10_worker_hosts",
+                f"{head} is the head and a worker",
+                remedy="take it out of gb10_workers (or gb10_worker_hosts)",
+                node=head,
+            ),
+        ),
+    )
     for worker in dict.fromkeys(workers):
-        if worker not in everyone:
-            remedy = "add it to the inventory, or take it out of gb10_worker_hosts"
-            yield Problem("input.worker", "gb10_worker_hosts", f"'{worker}' is not a host of the inventory", remedy=remedy)
-        elif workers.count(worker) > 1:
-            what = f"{worker} is listed {workers.count(worker)} times"
-            yield Problem("input.worker", "gb10_worker_hosts", what, remedy="list every worker once", node=worker)
-    for host in play["batch"]:
-        if host not in (head, *workers, *heads):
-            remedy = "put it into the group gb10_workers, or take it out of the cluster's group"
-            yield Problem("input.no_role", "", f"{host} is in {group} but is neither the head nor a worker", remedy=remedy, node=host)
+        times = workers.count(worker)
+        yield from only_if(
+            (
+                worker not in everyone,
+                of_workers(f"'{worker}' is not a host of the inventory", remedy="add it to the inventory, or take it out of gb10_worker_hosts"),
+            ),
+            (worker in everyone and times > 1, of_workers(f"{worker} is listed {times} times", remedy="list every worker once", node=worker)),
+        )
+    remedy = "put it into the group gb10_workers, or take it out of the cluster's group"
+    for host in sorted(set(play["batch"]).difference((head, *workers, *heads))):
+        yield Problem("input.no_role", "", f"{host} is in {group} but is neither the head nor a worker", remedy=remedy, node=host)
 
 
 def _reach(nodes: list[str], play: dict[str, t.Any]) -> Problems:
     """The play handles all nodes, at once."""
     missing = [node for node in nodes if node in play["groups"].get("all", []) and node not in play["hosts"]]
-    if missing:
-        remedy = "these hosts are in another group: choose it with -e gb10_cluster_group=NAME"
-        if play["limit"]:
-            remedy = f"run without --limit (it is '{play['limit']}')"
-        yield Problem("input.limit", "", f"the play leaves out {', '.join(missing)} of the cluster's nodes {', '.join(nodes)}", remedy=remedy)
-    if sorted(play["batch"]) != sorted(play["hosts"]):
-        what = f"the play handles {len(play['batch'])} of {len(play['hosts'])} hosts at once; half a cluster can't serve"
-        yield Problem("input.serial", "", what, remedy="remove `serial` from the play")
-    if play["forks"] < len(nodes):
-        what, remedy = f"the cluster has {len(nodes)} nodes; head and workers are watched at the same time", f"run with --forks {len(nodes)} or more"
-        yield Problem("input.forks", "", f"forks is {play['forks']}, {what}", remedy=remedy, measured=play["forks"], needed=len(nodes))
+    without_limit = f"run without --limit (it is '{play['limit']}')"
+    return only_if(
+        (
+            missing,
+            Problem(
+                "input.limit",
+                "",
+                f"the play leaves out {', '.join(missing)} of the cluster's nodes {', '.join(nodes)}",
+                remedy=without_limit if play["limit"] else "these hosts are in another group: choose it with -e gb10_cluster_group=NAME",
+            ),
+        ),
+        (
+            sorted(play["batch"]) != sorted(play["hosts"]),
+            Problem(
+                "input.serial",
+                "",
+                f"the play handles {len(play['batch'])} of {len(play['hosts'])} hosts at once; half a cluster can't serve",
+                remedy="remove `serial` from the play",
+            ),
+        ),
+        (
+            play["forks"] < len(nodes),
+            Problem(
+                "input.forks",
+                "",
+                f"forks is {play['forks']}, the cluster has {len(nodes)} nodes; head and workers are watched at the same time",
+                remedy=f"run with --forks {len(nodes)} or more",
+                measured=play["forks"],
+                needed=len(nodes),
+            ),
+        ),
+    )
 
 
 def _between(answers: Answers) -> Problems:
@@ -192,16 +244,40 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
     """The ranks a profile asks for must be the GPUs that the nodes have, and tensor parallel must divide the heads."""
     where, sizes = f"profile {profile['id']}", profile["parallel"]
     ranks, gpus = sizes["tensor"] * sizes["pipeline"] * sizes["data"], len(nodes) * ray_gpus
-    if ranks != gpus:
-        what = (
-            f"asks for {ranks} ranks (tensor {sizes['tensor']} x pipeline {sizes['pipeline']} x data {sizes['data']}), "
-            f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})"
-        )
-        yield Problem("input.parallel", where, what, remedy="add or remove workers, or choose another profile", measured=gpus, needed=ranks)
-    if profile["executor"] == "native" and sizes["data"] > 1:
-        what, remedy = f"executor native spreads tensor and pipeline ranks, but data is {sizes['data']}", "set parallel.data to 1, or executor to ray"
-        yield Problem("input.parallel", where, what, remedy=remedy, measured=sizes["data"], needed=1)
     heads = profile["memory"]["config"].get("num_attention_heads")
-    if heads and heads % sizes["tensor"]:
-        what, needed = f"tensor {sizes['tensor']} does not divide the model's {heads} attention heads", f"a divisor of {heads}"
-        yield Problem("input.tensor_heads", where, what, remedy="change parallel.tensor in the profile", measured=sizes["tensor"], needed=needed)
+    return only_if(
+        (
+            ranks != gpus,
+            Problem(
+                "input.parallel",
+                where,
+                f"asks for {ranks} ranks (tensor {sizes['tensor']} x pipeline {sizes['pipeline']} x data {sizes['data']}), "
+                f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})",
+                remedy="add or remove workers, or choose another profile",
+                measured=gpus,
+                needed=ranks,
+            ),
+        ),
+        (
+            profile["executor"] == "native" and sizes["data"] > 1,
+            Problem(
+                "input.parallel",
+                where,
+                f"executor native spreads tensor and pipeline ranks, but data is {sizes['data']}",
+                remedy="set parallel.data to 1, or executor to ray",
+                measured=sizes["data"],
+                needed=1,
+            ),
+        ),
+        (
+            heads and heads % sizes["tensor"],
+            Problem(
+                "input.tensor_heads",
+                where,
+                f"tensor {sizes['tensor']} does not divide the model's {heads} attention heads",
+                remedy="change parallel.tensor in the profile",
+                measured=sizes["tensor"],
+                needed=f"a divisor of {heads}",
+            ),
+        ),
+    )

@@ -57,11 +57,16 @@ def known_settings() -> frozenset[str]:
 
 
 def unknown_settings(names: t.Iterable[str]) -> Problems:
-    """Variables that begin like a setting and are none."""
+    """Variables that begin like a setting and are none. The first setting that gets another name is refused here, with the new one."""
     for name in sorted(names):
         if name.startswith("gb10_") and name not in known_settings() and name not in ARTIFACTS:
             what = f"no role reads this variable{near(name, sorted(known_settings()))}"
             yield Problem("input.unknown_setting", name, what, remedy="correct its name, or remove it", verdict="warn")
+
+
+def only_if(*rows: tuple[t.Any, Problem]) -> Problems:
+    """The problems of those rows whose condition holds."""
+    return (problem for condition, problem in rows if condition)
 
 
 # --- what could not be evaluated ----------------------------------------------------------------------------------------------
@@ -118,24 +123,20 @@ def _as_type(option: dict[str, t.Any], value: t.Any) -> t.Any:
     Stricter than a module's options, since roles use the values as they are written: a text is not a list of its letters, and a
     version written without quotes (2.60) is a number that has lost its zero.
     """
-    wanted = option["type"]
-    if value is None:
+    wanted, of_texts = option["type"], option.get("elements") == "str"
+    fits = {
+        "bool": value is not None,
+        "dict": isinstance(value, dict) and all(isinstance(key, str) for key in value),
+        "int": value is not None and not isinstance(value, (bool, float)),
+        "list": isinstance(value, list) and (not of_texts or all(isinstance(entry, (str, int)) and not isinstance(entry, bool) for entry in value)),
+        "raw": value is not None,
+        "str": isinstance(value, str),
+    }
+    if not fits[wanted]:
         raise TypeError
-    if wanted == "bool":
-        return check_type_bool(value)
-    if wanted == "int":
-        if isinstance(value, (bool, float)):
-            raise TypeError
-        return check_type_int(value)
-    if wanted == "list" and isinstance(value, list):
-        if option.get("elements") == "str" and not all(isinstance(entry, (str, int)) and not isinstance(entry, bool) for entry in value):
-            raise TypeError
-        return [str(entry) for entry in value] if option.get("elements") == "str" else list(value)
-    if wanted == "dict" and isinstance(value, dict) and not all(isinstance(key, str) for key in value):
-        raise TypeError
-    if wanted == "raw" or isinstance(value, _PYTHON[wanted]):
-        return value
-    raise TypeError
+    if of_texts:
+        return [str(entry) for entry in value]
+    return {"bool": check_type_bool, "int": check_type_int, "list": list}.get(wanted, lambda same: same)(value)
 
 
 def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:

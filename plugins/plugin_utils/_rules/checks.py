@@ -34,6 +34,9 @@ GB = 10**9
 #: Stands where a finding concerns the whole cluster.
 CLUSTER = "cluster"
 
+#: Characters of a container's full id, and how many of them are shown.
+ID_LENGTH, ID_SHOWN = 64, 12
+
 #: How Docker calls the machines that the kernel calls otherwise.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
@@ -106,7 +109,8 @@ def listed(values: t.Mapping[str, t.Any], unit: str = "") -> str:
     return ", ".join(f"{name} {value}{unit}" for name, value in values.items())
 
 
-def _named_like(name: str, patterns: t.Iterable[str]) -> bool:
+def named_like(name: str, patterns: t.Iterable[str]) -> bool:
+    """Say whether a name matches one of the patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -540,7 +544,7 @@ def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     if not of_entry(firewall, "default_deny", "firewall"):
         return
     holder = _holder_of(node, node.needs["address"])
-    if holder is not None and _named_like(holder["name"], of_entry(firewall, "interfaces", "firewall")):
+    if holder is not None and named_like(holder["name"], of_entry(firewall, "interfaces", "firewall")):
         return
     trusted = [ipaddress.ip_network(network, strict=False) for network in of_entry(firewall, "networks", "firewall")]
     closed = [peer for peer in node.needs["peers"] if not any(ipaddress.ip_address(peer) in network for network in trusted)]
@@ -563,9 +567,8 @@ def _foreign_holders(node: Node) -> t.Iterator[tuple[str, int, list[Entry]]]:
 
 def holder(listener: Entry) -> str:
     """Who listens, as far as it could be seen."""
-    where = f" in container {listener['container']}" if listener["container"] else ""
     since = f" since {listener['since']}" if listener["since"] else ""
-    return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){where}{since}"
+    return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){inside(listener)}{since}"
 
 
 @check
@@ -653,25 +656,33 @@ def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faul
     """Nobody else holds more GPU memory than ``held_mib``."""
     for tenant in _tenants(node):
         if (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
-            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": _inside(tenant)})
+            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": inside(tenant)})
 
 
 @check
 def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are told together."""
-    idle: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
-    for tenant in _tenants(node):
-        if (tenant["gpu_mib"] or 0) < limits["held_mib"]:
-            idle[tenant["container"], tenant["kind"]].append(tenant)
-    for (_container, kind), members in idle.items():
-        first, others = members[0], len(members) - 1
-        held = sum(tenant["gpu_mib"] or 0 for tenant in members)
-        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {others} more' if others else ''}{_inside(first)}"
+    yield from together(tenant for tenant in _tenants(node) if (tenant["gpu_mib"] or 0) < limits["held_mib"])
+
+
+def together(tenants: t.Iterable[Entry]) -> Faults:
+    """Yield one fault for all tenants of one kind in one container."""
+    groups: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
+    for tenant in tenants:
+        groups[tenant["container"], tenant["kind"]].append(tenant)
+    for (_container, kind), (first, *others) in groups.items():
+        held = sum(tenant["gpu_mib"] or 0 for tenant in (first, *others))
+        more = f" and {len(others)} more" if others else ""
+        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){more}{inside(first)}"
         yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
 
 
-def _inside(tenant: Entry) -> str:
-    return f" in container {tenant['container']}" if tenant["container"] else ""
+def inside(one: Entry) -> str:
+    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
+    name = one["container"] or ""
+    if len(name) == ID_LENGTH and not name.strip("0123456789abcdef"):
+        name = name[:ID_SHOWN]
+    return f" in container {name}" if name else ""
 
 
 @check
@@ -696,7 +707,7 @@ def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Fa
     """No variable of the engine, Ray or NCCL is set for the whole machine, apart from the harmless ones."""
     left: dict[str, list[str]] = collections.defaultdict(list)
     for entry in node.get("environment"):
-        if not _named_like(entry["name"], limits["harmless"]):
+        if not named_like(entry["name"], limits["harmless"]):
             left[entry["where"]].append(f"{entry['name']}={entry['value']}")
     for where, variables in left.items():
         yield Fault(variables, [], {"where": where, "variables": ", ".join(variables)})
@@ -705,7 +716,7 @@ def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Fa
 @check
 def no_mps(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """CUDA MPS neither runs nor is asked for."""
-    asked = [f"{entry['name']} in {entry['where']}" for entry in node.get("environment") if _named_like(entry["name"], limits["variables"])]
+    asked = [f"{entry['name']} in {entry['where']}" for entry in node.get("environment") if named_like(entry["name"], limits["variables"])]
     running = [f"{process['name']} (pid {process['pid']})" for gpu in node.get("gpus") for process in gpu["processes"] or []]
     running += [f"{tenant['name']} (pid {tenant['pid']})" for tenant in node.get("tenants")]
     seen = dict.fromkeys([*asked, *(one for one in running if limits["program"] in one)])

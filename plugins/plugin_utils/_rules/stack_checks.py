@@ -11,22 +11,29 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import fnmatch
 import ipaddress
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, gib, listed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import (
+    Arguments,
+    Faults,
+    check,
+    comparison,
+    differing,
+    gib,
+    inside,
+    listed,
+    named_like,
+    together,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 #: Engines whose ranks share one model; the others are told by name alone.
 CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")
 
 NOT_SET = "(not set)"
-
-#: Characters of a container's full id, and how many of them are shown.
-ID_LENGTH, ID_SHOWN = 64, 12
 
 #: One part of a stack: where it is, and what it is.
 Part = tuple[Node, Entry]
@@ -39,15 +46,7 @@ def title(process: Entry) -> str:
     """``VLLM::EngineCore (pid 855) in container vllm_node``."""
     words = command_line.run_words(process["argv"]) or [process["kind"]]
     name = " ".join([words[0].rpartition("/")[2], *(word for word in words[1:2] if word == "serve")])
-    return f"{name} (pid {process['pid']}){_inside(process)}"
-
-
-def _inside(one: Entry) -> str:
-    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
-    name = one["container"]
-    if len(name) == ID_LENGTH and not name.strip("0123456789abcdef"):
-        name = name[:ID_SHOWN]
-    return f" in container {name}" if name else ""
+    return f"{name} (pid {process['pid']}){inside(process)}"
 
 
 def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entry]:
@@ -98,6 +97,11 @@ def spread_ranks(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part]]]:
             yield key, ranks
 
 
+def each_spread_rank(nodes: t.Sequence[Node]) -> t.Iterator[Part]:
+    """Each rank of a stack that has some on several nodes."""
+    return (rank for _key_of, ranks in spread_ranks(nodes) for rank in ranks)
+
+
 def roots(node: Node) -> list[Entry]:
     """The servers on a node, those that another server started left out."""
     servers = parts(node, *classify.SERVERS, engines=CLUSTER_ENGINES)
@@ -112,10 +116,6 @@ def arguments_of(process: Entry) -> dict[str, str]:
 
 def _old_enough(node: Node, process: Entry, seconds: float) -> bool:
     return told(node, process, "age_s") >= seconds
-
-
-def _named_like(name: str, patterns: t.Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _labels(ranks: t.Sequence[Part]) -> dict[str, Part]:
@@ -156,7 +156,7 @@ def ranks_env(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
         if len(set(sources.values())) > 1:
             raise Unseen("stack.processes.env", f"the variables of {key} are known as they are now on some nodes, and as they were at the start on others")
         for name in sorted({name for env in envs.values() for name in env}):
-            if not _named_like(name, (*limits["per_host"], *limits["per_process"])):
+            if not named_like(name, (*limits["per_host"], *limits["per_process"])):
                 for fault in differing({label: env.get(name, NOT_SET) for label, env in envs.items()}, name=name, stack=key):
                     yield dataclasses.replace(fault, node=labels[fault.node][0].name if fault.node in labels else fault.node)
 
@@ -169,7 +169,7 @@ def ranks_arguments(nodes: list[Node], arguments: Arguments, limits: Arguments) 
         if not key.startswith("native ") or len(servers) < 2:
             continue
         for name in sorted({name for told_options in servers.values() for name in told_options}):
-            if not _named_like(name, limits["per_rank"]):
+            if not named_like(name, limits["per_rank"]):
                 values = {node: _shown(told_options.get(name)) for node, told_options in servers.items()}
                 yield from differing(values, option=f"--{name}" if name else "the model", stack=key)
 
@@ -235,31 +235,28 @@ def ranks_owned(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 @comparison
 def rdma_used(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Ranks on several nodes hold RDMA devices, where their node has one that is up."""
-    for _key_of, ranks in spread_ranks(nodes):
-        for node, rank in ranks:
-            up = [link["device"] for link in node.get("fabric") if link["device"] and link["port_state"] == "ACTIVE"]
-            if up and not told(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
-                yield Fault([], up, {"who": title(rank), "devices": ", ".join(up)}, node=node.name)
+    for node, rank in each_spread_rank(nodes):
+        up = [link["device"] for link in node.get("fabric") if link["device"] and link["port_state"] == "ACTIVE"]
+        if up and not told(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
+            yield Fault([], up, {"who": title(rank), "devices": ", ".join(up)}, node=node.name)
 
 
 @comparison
 def rdma_allowed(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """No variable keeps the NCCL of ranks on several nodes from InfiniBand."""
-    for _key_of, ranks in spread_ranks(nodes):
-        for node, rank in ranks:
-            env = told(node, rank, "env")
-            set_so = [f"{name}={env[name]}" for name, value in limits["off"].items() if env.get(name, "").lower() == str(value).lower()]
-            if set_so:
-                yield Fault(set_so, [], {"who": title(rank), "variables": ", ".join(set_so)}, node=node.name)
+    for node, rank in each_spread_rank(nodes):
+        env = told(node, rank, "env")
+        set_so = [f"{name}={env[name]}" for name, value in limits["off"].items() if env.get(name, "").lower() == str(value).lower()]
+        if set_so:
+            yield Fault(set_so, [], {"who": title(rank), "variables": ", ".join(set_so)}, node=node.name)
 
 
 @comparison
 def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Ranks on several nodes may lock all the memory they want, where their node has an RDMA device."""
-    for _key_of, ranks in spread_ranks(nodes):
-        for node, rank in ranks:
-            if any(link["device"] for link in node.get("fabric")) and told(node, rank, "memlock_bytes") != -1:
-                yield Fault(rank["memlock_bytes"], -1, {"who": title(rank)}, node=node.name)
+    for node, rank in each_spread_rank(nodes):
+        if any(link["device"] for link in node.get("fabric")) and told(node, rank, "memlock_bytes") != -1:
+            yield Fault(rank["memlock_bytes"], -1, {"who": title(rank)}, node=node.name)
 
 
 # --- Ray --------------------------------------------------------------------------------------------------------------------
@@ -338,7 +335,7 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 def _at(api: Entry) -> str:
     address = f"[{api['address']}]" if ":" in (api["address"] or "") else api["address"] or "port"
-    return f"{address}:{api['port']} (pid {api['pid']}{_inside(api)})"
+    return f"{address}:{api['port']} (pid {api['pid']}{inside(api)})"
 
 
 @check
@@ -409,15 +406,8 @@ def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     own = {one["pid"] for one in parts(node, engines=(*CLUSTER_ENGINES, "ray"))}
     if not parts(node, classify.RANK, classify.ENGINE_CORE, *classify.SERVERS, engines=CLUSTER_ENGINES):
         return
-    others: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
-    for tenant in node.get("tenants"):
-        if tenant["pid"] not in own and tenant["kind"] not in (*CLUSTER_ENGINES, "ray"):
-            others[tenant["container"], tenant["kind"]].append(tenant)
-    for (_container, kind), members in others.items():
-        held = sum(tenant["gpu_mib"] or 0 for tenant in members)
-        first, more = members[0], len(members) - 1
-        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){f' and {more} more' if more else ''}{_inside(first)}"
-        yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
+    others = [tenant for tenant in node.get("tenants") if tenant["pid"] not in own and tenant["kind"] not in (*CLUSTER_ENGINES, "ray")]
+    yield from together(others)
     if not others:
         node.require_whole("tenants")
 
@@ -450,7 +440,7 @@ def lines(node: Node) -> list[str]:
     counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
     for (kind, container, stack), count in counted.items():
         pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
-        said.append(f"{count} {kind} (pid {pids}){_inside({'container': container})}, stack {stack or 'unknown'}")
+        said.append(f"{count} {kind} (pid {pids}){inside({'container': container})}, stack {stack or 'unknown'}")
     return [f"{node.name}: {line}" for line in said or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
 
 
