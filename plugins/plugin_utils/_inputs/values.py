@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray_node
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, settings, short
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
@@ -162,6 +162,9 @@ def _is_file_path(path: str) -> bool:
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
+SECRET_PATH = Form(
+    "input.path", lambda path: not path or Path(path).expanduser().is_absolute(), "the absolute path of a file on the controller"
+)
 PORT = _whole(1024, 65535, "input.port")
 
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
@@ -196,6 +199,7 @@ FORMS: dict[str, Form] = {
     "gb10_serve_timeout": _whole(30),
     "gb10_shm_size": Form("input.format", _like(r"(?i)[1-9]\d*(\.\d+)?[bkmgt]?b?\Z"), "a size as Docker takes it, such as 16g"),
     **dict.fromkeys(DIRECTORIES, OWN_DIRECTORY),
+    **dict.fromkeys(SECRET_FILES, SECRET_PATH),
 }
 
 
@@ -212,16 +216,12 @@ def wrong_forms(values: Values) -> Problems:
     """Values that are not what they have to be."""
     for name, value in values.items():
         form = form_of(name)
-        for entry in (value if form and form.each else [value]):
-            if form is None or form.fits(entry):
-                continue
-            remedy = form.remedy or f"set {name} to {form.expected}"
-            if form is OWN_DIRECTORY:
-                remedy = f"give {name} a directory of its own, such as {settings()[name]['default']}"
-            if settings()[name].get("no_log"):
-                yield Problem(form.id, name, "has another form", form.expected, remedy)
-            else:
-                yield Problem(form.id, name, f"{'holds' if form.each else 'is'} {_quoted(entry)}", form.expected, remedy, measured=entry)
+        for entry in value if form and form.each else [value]:
+            if form and not form.fits(entry):
+                own_place = f"give {name} a directory of its own, such as {settings()[name].get('default')}" if form is OWN_DIRECTORY else ""
+                shown = "has another form" if settings()[name].get("no_log") else f"{'holds' if form.each else 'is'} {_quoted(entry)}"
+                measured = None if settings()[name].get("no_log") else entry
+                yield Problem(form.id, name, shown, form.expected, own_place or form.remedy or f"set {name} to {form.expected}", measured=measured)
 
 
 def _quoted(value: t.Any) -> str:
@@ -239,24 +239,31 @@ def _ports(values: Values) -> Problems:
     for (name, port), (other, value) in itertools.combinations(sorted(ports.items(), reverse=True), 2):
         if port == value:
             yield Problem("input.same_port", name, f"is {port}, and so is {other}", "a port of its own", f"choose another {name} or {other}", measured=port)
-    if "gb10_ray_port_range" not in values:
-        return
-    asked = values["gb10_ray_port_range"]
+    asked = values.get("gb10_ray_port_range")
     wrong = functools.partial(Problem, "input.port_range")
     try:
         # No port is 0: those that lie inside are named below, each with its variable.
-        span = ray_node.parse_port_range(asked, 0)
+        span = ray_node.parse_port_range(asked, 0) if asked is not None else None
     except ClusterError as error:
         yield wrong("gb10_ray_port_range", error.what, error.expected, error.remedy, measured=asked)
         return
-    for name, port in ports.items():
-        if span.first <= port <= span.last:
-            what = f"{port} lies inside gb10_ray_port_range {span.first}-{span.last}, which Ray's own processes use"
-            yield wrong(name, what, remedy=f"choose a port outside the range for {name}, or move gb10_ray_port_range", measured=port)
-    first, last = EPHEMERAL
-    if span.first <= last and span.last >= first:
-        what = f"{span.first}-{span.last} overlaps {first}-{last}, from which Linux takes ports for outgoing connections"
-        yield wrong("gb10_ray_port_range", what, remedy="choose a range below, such as 20100-20299", verdict="warn", measured=asked)
+    if span:
+        inside = f"lies inside gb10_ray_port_range {span.first}-{span.last}, which Ray's own processes use"
+        overlap = f"overlaps {EPHEMERAL[0]}-{EPHEMERAL[1]}, from which Linux takes ports for outgoing connections"
+        lower = {"remedy": "choose a range below, such as 20100-20299", "verdict": "warn", "measured": asked}
+        yield from only_if(
+            *(
+                (
+                    span.first <= port <= span.last,
+                    wrong(name, f"{port} {inside}", remedy=f"choose a port outside the range for {name}, or move gb10_ray_port_range", measured=port),
+                )
+                for name, port in ports.items()
+            ),
+            (
+                span.first <= EPHEMERAL[1] and span.last >= EPHEMERAL[0],
+                wrong("gb10_ray_port_range", f"{span.first}-{span.last} {overlap}", **lower),
+            ),
+        )
 
 
 def _directories(values: Values) -> Problems:
@@ -347,13 +354,13 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
     yield from _env_of(where, "input.env", profile["env"]["shared"])
     yield from _off_fabric(where, profile["env"]["shared"], str(values.get("gb10_fabric_fallback", "")))
     arguments = values.get("gb10_serve_arguments", {})
-    wrong = functools.partial(Problem, "input.serve_arguments")
+    readable = "is a secret; a command line can be read by everybody on the node"
     for name, value in arguments.items():
-        if isinstance(value, str) and "\0" in value:
-            yield wrong(f"gb10_serve_arguments.{name}", "holds a zero byte", remedy="correct the value in gb10_serve_arguments")
-        if name.replace("-", "_") == "hf_token":
-            what = "is a secret; a command line can be read by everybody on the node"
-            yield wrong(f"gb10_serve_arguments.{name}", what, remedy="put the token into gb10_hf_token")
+        wrong = functools.partial(Problem, "input.serve_arguments", f"gb10_serve_arguments.{name}")
+        yield from only_if(
+            (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
+            (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
+        )
     yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
     if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
@@ -368,14 +375,8 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
 def _secret_files(values: Values) -> Problems:
     """Each holds one word. What it is appears nowhere."""
     for name in SECRET_FILES:
-        path = Path(values.get(name) or "").expanduser()
-        if not values.get(name):
-            continue
-        if not path.is_absolute():
-            expected = "the absolute path of a file on the controller"
-            yield Problem("input.path", name, f"is '{short(values[name])}'", expected, f"set {name} to {expected}", measured=values[name])
-            continue
-        yield from _secret_file(name, path, f"correct {name}, or the credential that it comes from", one_word=True)
+        if values.get(name):
+            yield from _secret_file(name, Path(values[name]).expanduser(), f"correct {name}, or the credential that it comes from", one_word=True)
 
 
 def login(variables: Values) -> Problems:

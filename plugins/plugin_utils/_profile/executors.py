@@ -40,33 +40,34 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]
     if not image:
-        remedy = "include the role gb10.cluster.gb10 with tasks_from: executor before the others"
-        raise ProfileError(problem("executor auto", f"nobody asked image {tag}", remedy=remedy))
+        raise _refused(f"nobody asked image {tag}", "include the role gb10.cluster.gb10 with tasks_from: executor before the others")
+    if not image["exists"] and predict:
+        return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
     if not image["exists"]:
-        if predict:
-            return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
-        raise ProfileError(problem("executor auto", f"image {tag} is not on the head, so it cannot be asked", remedy="run with --tags image"))
+        raise _refused(f"image {tag} is not on the head, so it cannot be asked", "run with --tags image")
     contract = image["contract"]
     if contract["versions"].get("ray") and contract["programs"].get("ray"):
         return {"executor": "ray", "reason": f"auto: {tag} holds Ray {contract['versions']['ray']}"}
     engine = contract["versions"].get("vllm")
     if profile["parallel"]["data"] > 1:
-        what = f"image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread, but parallel.data is {profile['parallel']['data']}"
-        raise ProfileError(problem("executor auto", what, remedy="add `ray` to the profile's image.layers"))
+        without = f"image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread"
+        raise _refused(f"{without}, but parallel.data is {profile['parallel']['data']}", "add `ray` to the profile's image.layers")
     if engine and spreads_ranks(engine):
         return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
-    engine_there = f"vLLM {engine}" if engine else "no vLLM"
-    what = f"image {tag} holds no Ray, and {engine_there}, which spreads its ranks by itself from {FIRST_NATIVE} on"
-    raise ProfileError(problem("executor auto", what, remedy="add `ray` to the profile's image.layers, or choose another image.base"))
+    without = f"image {tag} holds no Ray, and {f'vLLM {engine}' if engine else 'no vLLM'}, which spreads its ranks by itself from {FIRST_NATIVE} on"
+    raise _refused(without, "add `ray` to the profile's image.layers, or choose another image.base")
+
+
+def _refused(what: str, remedy: str) -> ProfileError:
+    return ProfileError(problem("executor auto", what, remedy=remedy))
 
 
 def spreads_ranks(version: str) -> bool:
     """Say whether this version of vLLM has --nnodes. Raises :class:`ProfileError` when the version cannot be read."""
     if not HAS_PACKAGING:
-        raise ProfileError(problem("executor auto", "the Python package packaging is missing on the controller", remedy="pip install packaging"))
+        raise _refused("the Python package packaging is missing on the controller", "pip install packaging")
     try:
         # What stands behind the numbers (a build, a release candidate) takes nothing away.
         return Version(Version(version).base_version) >= Version(FIRST_NATIVE)
     except InvalidVersion:
-        what = f"the version of vLLM in the image cannot be read: '{version}'"
-        raise ProfileError(problem("executor auto", what, remedy="set executor in the profile")) from None
+        raise _refused(f"the version of vLLM in the image cannot be read: '{version}'", "set executor in the profile") from None

@@ -301,21 +301,21 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
 
 def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
     """What the types alone can't say."""
-    problems = _image_problems(profile["image"])
-    if expected_id is not None and profile["id"] != expected_id:
-        problems.append(problem("id", f"is '{profile['id']}', but the file is named '{expected_id}'"))
-    model, sizes = profile["model"], profile["parallel"]
+    model, sizes, named = profile["model"], profile["parallel"], expected_id in (None, profile["id"])
+    problems = [
+        *([] if named else [problem("id", f"is '{profile['id']}', but the file is named '{expected_id}'")]),
+        *_image_problems(profile["image"]),
+        *(problem(f"parallel.{size}", f"is {sizes[size]}", "1 or more") for size in ("tensor", "pipeline", "data") if sizes[size] < 1),
+        *judging.tuning_problems(profile["rules"], "rules", ID),
+        *_overlay_problems(profile, profile, ""),
+    ]
     if model["revision"] is not None and not _COMMIT.match(model["revision"]):
         problems.append(problem("model.revision", f"'{model['revision']}' is not a commit", "40 hexadecimal digits"))
-    problems += [problem(f"parallel.{size}", f"is {sizes[size]}", "1 or more") for size in ("tensor", "pipeline", "data") if sizes[size] < 1]
     for name, fact in profile["env"]["per_host"].items():
-        where = f"env.per_host.{name}"
         if not _ENV_NAME.match(name):
-            problems.append(problem(where, NO_ENV_NAME, ENV_NAME))
+            problems.append(problem(f"env.per_host.{name}", NO_ENV_NAME, ENV_NAME))
         if fact not in HOST_FACTS:
-            problems.append(problem(where, f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}"))
-    problems += judging.tuning_problems(profile["rules"], "rules", ID)
-    problems += _overlay_problems(profile, profile, "")
+            problems.append(problem(f"env.per_host.{name}", f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}"))
     for name, overlay in profile["switches"].items():
         if not _SWITCH_NAME.match(name):
             problems.append(problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"))
@@ -389,18 +389,19 @@ def _snake(arguments: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def env_problems(env: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
     """What is wrong with a mapping of environment variables, which is called ``where``. No value is ever shown: it could be a secret."""
-    problems = []
-    for name, value in env.items():
-        what, expected = "", "one line"
-        if not _ENV_NAME.match(name):
-            what, expected = NO_ENV_NAME, ENV_NAME
-        elif not isinstance(value, (str, int, float)):
-            what, expected = f"is {kind_of(value)}", "a string, a number or a boolean"
-        elif isinstance(value, str) and ("\n" in value or "\0" in value):
-            what = "holds a line break or a zero byte"
-        if what:
-            problems.append(Problem(id, f"{where}.{name}", what, expected, remedy))
-    return problems
+    found = {name: _wrong_variable(name, value) for name, value in env.items()}
+    return [Problem(id, f"{where}.{name}", *wrong, remedy) for name, wrong in found.items() if wrong]
+
+
+def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:
+    """What is wrong with an environment variable, and what was expected."""
+    if not _ENV_NAME.match(name):
+        return NO_ENV_NAME, ENV_NAME
+    if not isinstance(value, (str, int, float)):
+        return f"is {kind_of(value)}", "a string, a number or a boolean"
+    if isinstance(value, str) and ("\n" in value or "\0" in value):
+        return "holds a line break or a zero byte", "one line"
+    return None
 
 
 def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
@@ -443,8 +444,8 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
     """
     chosen = executor or profile["executor"]
     if chosen not in EXECUTOR_BACKENDS:
-        expected = f"one of {', '.join(EXECUTOR_BACKENDS)}, resolved before the engine starts"
-        raise ProfileError(problem("executor", f"'{chosen}' is not a way to start ranks", expected))
+        ways = ", ".join(EXECUTOR_BACKENDS)
+        raise ProfileError(problem("executor", f"'{chosen}' is not a way to start ranks", f"one of {ways}, resolved before the engine starts"))
     problems = serve_problems(profile, overrides or {}, "gb10_serve_arguments", ID)
     if problems:
         raise ProfileError(*problems)
