@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
             path=arguments["path"],
             tags=list(task_vars["ansible_run_tags"]),
             skip_tags=list(task_vars["ansible_skip_tags"]),
-            time=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            now=datetime.datetime.now(datetime.timezone.utc),
             check_mode=self._task.check_mode,
         )
         names = {**stage.reads, **arguments["answers"]}
@@ -95,7 +95,7 @@ def show(outcome, arguments, written):
     if outcome.findings is not None:
         where = f" (as JSON in {written[0]})" if written else ""
         shown = [finding for finding in findings if arguments["show"] == "all" or finding["verdict"] != "pass"]
-        blocks = [block for block in (table.grid(outcome.matrix), table.render(shown)) if block]
+        blocks = [block for block in (table.grid(outcome.matrix), table.render(shown, arguments["nodes"] or ())) if block]
         rows = itertools.chain.from_iterable(("", *block) for block in blocks)
         lines += [f"{outcome.title}{where}: {counts}", *(f"  {row}".rstrip() for row in itertools.islice(rows, 1, None))]
     if arguments["note"]:

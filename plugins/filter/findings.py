@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 
 
 class FilterModule:
@@ -17,16 +15,7 @@ class FilterModule:
 
     def filters(self):
         return {
-            "api_url": stage_findings.api_url,
-            "failure_lines": stage_findings.failure_lines,
-            "findings_verdict": table.verdict,
-            "gate_findings": stage_findings.gate,
-            "image_findings": stage_findings.images,
             "init_plan": inventory.plan,
             "init_writes": inventory.writes,
             "input_findings": cluster.judge_cluster,
-            "model_findings": stage_findings.models,
-            "proof_findings": stage_findings.proof,
-            "stage_seconds": stage_findings.stage_seconds,
-            "teardown_findings": stage_findings.teardown,
         }

@@ -2,18 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role abort makes of what it knows: an engine that served before the play is only stopped by who knows that it ended."""
+"""What is made of a bring-up that failed: an engine that served before the play is only stopped by who knows that it ended."""
 
 from __future__ import annotations
 
+import datetime
 import typing as t
-from pathlib import Path
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-ROOT = Path(__file__).resolve().parents[2]
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
 
 OLD = {"engine": {"live": True, "run_id": "old"}}
 NEW = {"engine": {"live": True, "run_id": "new"}}
@@ -22,25 +21,19 @@ UNKNOWN: dict[str, t.Any] = {}
 
 
 def lines(
-    before: dict[str, t.Any] | None, now: dict[str, t.Any] | None, *, check_mode: bool = False, head: t.Any = (), worker: t.Any = ()
+    before: dict[str, t.Any] | None, now: dict[str, t.Any] | None, *, check_mode: bool = False, head: t.Any = (), worker: t.Any = (),
+    why: str = "spark-2: it broke.",
 ) -> tuple[bool, str]:
-    """Return whether the role leaves everything alone, and what it says. None: the question was never asked."""
-    loader = DataLoader()
-    told = {"__abort_logs": {"files": []}, "__abort_stop": {"failed": False}}
-    on_head = {} if now is None else {"__abort_after": now}
-    variables = {
-        **loader.load_from_file(str(ROOT / "roles/abort/vars/main.yml"), trusted_as_template=True),
-        **({} if before is None else {"__abort_before": before}),
-        "hostvars": {"spark-1": {**told, **on_head, **dict(head)}, "spark-2": {**told, **dict(worker)}},
-        "__gb10_nodes": ["spark-1", "spark-2"],
-        "__abort_reasons": ["spark-2: it broke."],
-        "__abort_dir": "/logs",
-        "ansible_check_mode": check_mode,
-        "gb10_cluster_name": "gb10",
-        "gb10_head_host": "spark-1",
-    }
-    templar = Templar(loader=loader, variables=variables)
-    return templar.template(variables["__abort_kept"]), "\n".join(filter(None, templar.template(variables["__abort_lines"])))
+    """Return whether everything is left alone, and what is said. None: the question was never asked."""
+    run = Run({}, [], "", ["all"], [], datetime.datetime(2026, 11, 22), check_mode)
+    known = {"gb10_head_host": "spark-1", "gb10_cluster_name": "gb10", "__abort_dir": "/logs", "__abort_before": before}
+    answered = {"__abort_logs": {"files": []}, "__abort_stop": {"failed": False}}
+    nodes = {"spark-1": {"__abort_after": now, **dict(head)}, "spark-2": {"__abort_failed": {"msg": "it broke."}, **dict(worker)}}
+    answers = {node: {word: {**known, **answered, **own}.get(name) for word, name in abort.READS.items()} for node, own in nodes.items()}
+    outcome = abort.judge(answers, run)
+    assert outcome.lines[:2] == ["The bring-up of cluster gb10 failed.", why] and outcome.lines[-1] == "Logs on this controller: /logs"
+    assert outcome.failure == "The bring-up of cluster gb10 failed; see the lines above. Logs on this controller: /logs"
+    return abort.plan(answers, run).returns["kept"], "\n".join(outcome.lines)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +59,7 @@ def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
 @pytest.mark.parametrize("changed", [True, False])
 def test_what_this_play_put_in_its_place_is_its_own(result, changed):
     """The old engine was stopped with consent: what its successor left may go although the head is lost."""
-    assert lines(OLD, UNKNOWN, worker={result: {"changed": changed, "failed": True}})[0] is not changed
+    assert lines(OLD, UNKNOWN, worker={result: {"changed": changed, "failed": True, "msg": "it broke."}})[0] is not changed
 
 
 def test_a_node_whose_container_was_not_stopped_is_named():
@@ -84,3 +77,11 @@ def test_memory_that_did_not_come_back_is_told_with_its_remedy():
     memory = {"verdict": "warn", "msg": "33100 MiB have not come back", "remedy": "See what holds it."}
     assert "spark-2: 33100 MiB have not come back Remedy: See what holds it." in lines(NONE, NONE, worker={"__abort_memory": memory})[1]
     assert "MiB" not in lines(NONE, NONE, worker={"__abort_memory": {**memory, "verdict": "pass"}})[1]
+
+
+def test_of_an_engine_that_did_not_start_its_own_result_is_told():
+    result = {"failed": True, "msg": "no such argument", "remedy": "Leave it out."}
+    said = lines(NONE, NONE, head={"__vllm_server_result": {**result, "msg": "ended because spark-2 failed", "reason": "another node failed"}}, worker={
+        "__vllm_server_result": result, "__abort_failed": {"msg": "The engine did not start; see above."},
+    }, why="spark-2: no such argument Remedy: Leave it out.")[1]  # fmt: skip
+    assert "see above." not in said and "ended because" not in said

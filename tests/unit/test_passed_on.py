@@ -26,7 +26,9 @@ class Book:
     def __init__(self, place: Path) -> None:
         self.place = place
 
-    def play(self, tasks: list[dict[str, t.Any]], *arguments: str, facts: dict[str, t.Any] | None = None, **variables: t.Any) -> tuple[int, str]:
+    def play(
+        self, tasks: list[dict[str, t.Any]], *arguments: str, facts: dict[str, t.Any] | None = None, env: dict[str, str] | None = None, **variables: t.Any
+    ) -> tuple[int, str]:
         """Return the exit code and all that was printed."""
         play = [{"hosts": "gb10_cluster", "gather_facts": False, "tasks": tasks}]
         (self.place / "book.yml").write_text(yaml.safe_dump(play), encoding="utf-8")
@@ -35,31 +37,8 @@ class Book:
         hosts = {"gb10_head": {"hosts": {"spark-1": known["spark-1"]}}, "gb10_workers": {"hosts": {"spark-2": known["spark-2"]}}}
         (self.place / "hosts.yml").write_text(yaml.safe_dump({"gb10_cluster": {"vars": local, "children": hosts}}), encoding="utf-8")
         more = ["--extra-vars", json.dumps(variables), *arguments]
-        done = through_ansible.run("playbook", "-i", str(self.place / "hosts.yml"), str(self.place / "book.yml"), *more)
+        done = through_ansible.run("playbook", "-i", str(self.place / "hosts.yml"), str(self.place / "book.yml"), *more, env=env)
         return done.rc, done.out
-
-    def evaluate(self, role: str, names: list[str], facts: dict[str, t.Any], *arguments: str) -> dict[str, t.Any]:
-        """The values of variables of a role, or of expressions with them, for the head, with facts that its tasks would have left, by host."""
-        answer = self.place / "answer.json"
-        code, output = self.play(
-            [
-                {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "gb10" / "defaults" / "main.yml")}},
-                {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "gb10" / "vars" / "main.yml")}},
-                {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / role / "vars" / "main.yml")}},
-                {
-                    "ansible.builtin.copy": {
-                        "content": "{{ {%s} | to_json }}" % ", ".join(f"'{name}': {name}" for name in names),
-                        "dest": str(answer),
-                    },
-                    "check_mode": False,
-                    "run_once": True,
-                },
-            ],
-            *arguments,
-            facts=facts,
-        )
-        assert code == 0 and "template error" not in output, output
-        return json.loads(answer.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -67,56 +46,34 @@ def book(tmp_path: Path) -> Book:
     return Book(tmp_path)
 
 
-ENGINE = {"live": True, "api_address": "10.0.0.1", "api_port": 8000, "run_id": "r", "log_path": "/l"}
-
-
-def status(executor: str, *live: bool) -> dict[str, t.Any]:
-    """What the role status knows of the two nodes, whose ranks live or do not."""
-    return {
-        f"spark-{number}": {
-            "__status_ray": {"executor": executor, "exists": True},
-            "__status_engine": {"engine": {**ENGINE, "live": lives}, "requests_running": 0} if executor == "native" or number == 1 else {"skipped": True},
-            "__status_live": executor == "native" and lives,
+def test_a_stage_passes_on_what_its_nodes_answered_also_when_it_stops(book: Book, tmp_path: Path) -> None:
+    """Ansible passes on nothing of a task that failed, so another one fails; role variables are read as the other node would see them."""
+    finding = {"id": "memory.back", "node": "x", "verdict": "warn", "message": "9 GiB are left.", "remedy": "look"}
+    facts = {
+        node: {
+            "__teardown_node": {"errors": [], "containers": containers, "listeners": []},
+            "__teardown_memory": {"findings": [finding]},
+            "own": node,
         }
-        for number, lives in enumerate(live, 1)
+        for node, containers in (("spark-1", []), ("spark-2", [{"cluster": "gb10-spark-2", "name": "gb10-worker"}]))
     }
-
-
-@pytest.mark.parametrize(
-    ("executor", "live", "endpoint"),
-    [
-        ("ray", (True, False), "http://10.0.0.1:8000/v1"),
-        ("ray", (False, False), ""),
-        ("native", (True, True), "http://10.0.0.1:8000/v1"),
-        # An engine that lost a rank answers nobody, whatever its head says.
-        ("native", (True, False), ""),
-        ("native", (False, False), ""),
-    ],
-)
-def test_the_endpoint_is_one_that_answers(book: Book, executor: str, live: tuple[bool, bool], endpoint: str) -> None:
-    assert book.evaluate("status", ["__status_endpoint"], status(executor, *live)) == {"__status_endpoint": endpoint}
-
-
-def left(*verdicts: str) -> dict[str, t.Any]:
-    found = {f"spark-{number}": {"__teardown_findings": [{"id": "teardown.ports", "verdict": verdict}]} for number, verdict in enumerate(verdicts, 1)}
-    return found or {f"spark-{number}": {"__teardown_findings": []} for number in (1, 2)}
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "arguments", "verdict"),
-    [
-        (("pass", "pass"), (), "pass"),
-        (("pass", "warn"), (), "warn"),
-        (("unknown", "warn"), (), "unknown"),
-        (("unknown", "block"), (), "block"),
-        # Nothing was taken down, or nothing was looked at, so nothing is known.
-        ((), (), "unknown"),
-        (("pass", "pass"), ("--check",), "unknown"),
-    ],
-)
-def test_the_verdict_of_a_teardown_is_the_gravest(book: Book, verdicts: tuple[str, ...], arguments: tuple[str, ...], verdict: str) -> None:
-    passed_on = "__teardown_left | gb10.cluster.findings_verdict(gb10_silenced)"
-    assert book.evaluate("teardown", [passed_on], left(*verdicts), *arguments) == {passed_on: verdict}
+    judge = {
+        "stage": "teardown",
+        "nodes": ["spark-1", "spark-2"],
+        "answers": {"node": "__teardown_node", "memory": "__teardown_memory"},
+        "fail": False,
+    }
+    tasks = [
+        {"gb10.cluster.judge": judge, "run_once": True, "register": "judged", "vars": {"gb10_cluster_name": "gb10-{{ own }}"}},
+        {"ansible.builtin.fail": {"msg": "{{ judged.msg }}"}, "run_once": True, "when": "judged.stops"},
+    ]
+    code, output = book.play(tasks, facts=facts, env={"ANSIBLE_SHOW_CUSTOM_STATS": "true"})
+    assert code != 0, output
+    said, passed_on = output.split("CUSTOM STATS")
+    assert "gb10_verdict: block" in passed_on and "gb10_endpoint: ''" in passed_on and "gb10_teardown" in passed_on
+    assert said.count("left: gb10-worker.") == 1 and "block  teardown.containers  spark-2 " in said
+    assert "Left: 1 block, 2 warn; see the table above" in said
+    assert "warn   memory.back          spark-1, spark-2  9 GiB are left." in said
 
 
 # --- secrets that come as files -----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
@@ -43,7 +44,7 @@ class Run:
     path: str
     tags: list[str]
     skip_tags: list[str]
-    time: str
+    now: datetime.datetime
     check_mode: bool
 
 

@@ -11,8 +11,9 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence, stage_findings
 
 #: What the rules ask of a node, by the variable of the node that says it.
 SETTINGS = {
@@ -59,7 +60,7 @@ def node_settings(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
 
 def _of_run(answers: Answers, run: Run) -> dict[str, t.Any]:
     cluster = next(iter(answers.values()))["cluster"] or ""
-    return {"cluster": cluster, "tags": run.tags, "skip_tags": run.skip_tags, "time": run.time}
+    return {"cluster": cluster, "tags": run.tags, "skip_tags": run.skip_tags, "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def _recorded(title: str, stat: str, record: dict[str, t.Any], run: Run) -> Outcome:
@@ -112,6 +113,114 @@ def fabric(answers: Answers, run: Run) -> Outcome:
     return dataclasses.replace(_recorded("Fabric", "gb10_fabric", record, run), lines=probe_evidence.lines(record["probe"]))
 
 
+# --- stages of a bring-up ---------------------------------------------------------------------------------------------------
+
+
+def image(answers: Answers, run: Run) -> Outcome:
+    """Judge the node images. ``settings`` has ``profile``. Check mode on a node that has no image yet judges nothing."""
+    contracts = {node: answer["contract"] for node, answer in answers.items()}
+    if run.check_mode and not all(contract["exists"] for contract in contracts.values()):
+        return Outcome("Image (as it is; would be built)", [])
+    return Outcome("Image", stage_findings.images(contracts, run.settings["profile"]))
+
+
+def model(answers: Answers, run: Run) -> Outcome:
+    """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
+    found = {node: answer["model"] for node, answer in answers.items()}
+    if run.check_mode and any(not answer["model"]["complete"] and not boolean(answer["offline"]) for answer in answers.values()):
+        return Outcome("Model (would be downloaded)", [])
+    return Outcome("Model", stage_findings.models(found, run.settings["profile"]))
+
+
+def memory(answers: Answers, run: Run) -> Outcome:
+    """Show what of the caches was not dropped in full; nothing where all of it was."""
+    found = [one for node, answer in answers.items() for word in ("files", "caches") for one in stage_findings.on_node(answer[word]["findings"], node)]
+    return Outcome("Memory", found or None)
+
+
+def ray(answers: Answers, run: Run) -> Outcome:
+    """Judge what Ray's head says of its nodes."""
+    first = next(iter(answers.values()))
+    if run.check_mode and not first["head"]["running"]:
+        return Outcome("Ray (would be checked)", [])
+    addresses = {node: answer["address"] for node, answer in answers.items()}
+    return Outcome("Ray", stage_findings.gate(first["head"], addresses, int(first["gpus"])))
+
+
+PROOF_READS = {
+    "head": "gb10_head_host",
+    "profile": "__gb10_profile",
+    "executor": "__gb10_executor",
+    "env": "__gb10_env",
+    "secrets": "__gb10_secret_names",
+    "devices": "gb10_container_devices",
+    "memlock": "gb10_memlock",
+    "started": "__vllm_server_result",
+}
+
+
+def _no_completion(info: dict[str, t.Any]) -> str:
+    """Return why ``vllm_serve_info`` has no completion."""
+    if not info["engine"]["live"]:
+        return "no engine is live" + (f"; the last one, {info['last_end']}" if info["last_end"] else "")
+    return "a healthy engine gave no answer in time" if info["healthy"] else "the engine lives, and its API is not healthy"
+
+
+def proof(answers: Answers, run: Run) -> Outcome:
+    """Judge the live engine; check mode without one, or before the restart that it predicts, proves nothing."""
+    first = next(iter(answers.values()))
+    info = first["engine"]
+    restarted = any((answer["started"] or {}).get("changed") for answer in answers.values())
+    if run.check_mode and (restarted or not info["engine"]["live"]):
+        return Outcome("Proof (would be checked)", [], stats={"gb10_verdict": "unknown"})
+    parallel = first["profile"]["parallel"]
+    needs = {
+        "checks": first["profile"]["checks"],
+        "stage": first["executor"],
+        # Without Ray the head's ranks are children of the process that serves the API, and have what it has.
+        "api_secrets": ["VLLM_API_KEY"] if first["executor"] == "native" else [],
+        "head": first["head"],
+        "ranks": parallel["tensor"] * parallel["pipeline"] * parallel["data"],
+        "secrets": first["secrets"],
+        "devices": first["devices"],
+        "capabilities": ["IPC_LOCK"],
+        "memlock": int(first["memlock"]),
+    }
+    found = stage_findings.proof(
+        {node: answer["ranks"] for node, answer in answers.items()},
+        info.get("completion") or {"error": _no_completion(info)},
+        {node: answer["env"] for node, answer in answers.items()},
+        needs,
+    )
+    return Outcome("Proof", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
+
+
+def teardown(answers: Answers, run: Run) -> Outcome:
+    """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left."""
+    if run.check_mode:
+        return Outcome("Left (would be checked)", [])
+    found = [one for node, answer in answers.items() for one in stage_findings.teardown(answer["node"], node, answer["cluster"], answer["memory"])]
+    return Outcome("Left", found, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})
+
+
+# --- records without a verdict ----------------------------------------------------------------------------------------------
+
+
+def baseline(answers: Answers, run: Run) -> Outcome:
+    """Write each node's baseline to a file of its own in the directory ``path``, and pass them on."""
+    files = {f"{run.path}/baseline-{node}.json": answer["answer"]["baseline"] for node, answer in answers.items()}
+    where = "would be written to" if run.check_mode else "on the controller:"
+    lines = [f"{node}: {answer['answer']['msg']}; {where} {path}" for (node, answer), path in zip(answers.items(), files)]
+    return Outcome("Baseline", lines=lines, files=files, mode=0o644, stats={"gb10_baseline": dict(zip(answers, files.values()))})
+
+
+def prune(answers: Answers, run: Run) -> Outcome:
+    """Show what could go. ``settings`` has ``remove``, whether it goes."""
+    found = {node: answer["found"] for node, answer in answers.items()}
+    advice = any(answer["candidates"] for answer in found.values()) and not boolean(run.settings["remove"])
+    return Outcome("Prune", lines=[*leavings.lines(found), *(["To remove all of it: -e gb10_prune=true"] if advice else [])])
+
+
 # --- the table --------------------------------------------------------------------------------------------------------------
 
 
@@ -124,8 +233,20 @@ class Stage:
 
 
 STAGES = {
+    "abort": Stage(abort.judge, abort.READS),
+    "abort_plan": Stage(abort.plan, abort.READS),
+    "baseline": Stage(baseline),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),
+    "image": Stage(image),
+    "memory": Stage(memory),
+    "model": Stage(model, {"offline": "gb10_offline"}),
     "preflight": Stage(preflight, SETTINGS),
+    "proof": Stage(proof, PROOF_READS),
+    "prune": Stage(prune),
+    "ray": Stage(ray, {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}),
+    "report": Stage(report.judge, report.READS),
+    "status": Stage(status.judge, status.READS),
+    "teardown": Stage(teardown, {"cluster": "gb10_cluster_name"}),
 }

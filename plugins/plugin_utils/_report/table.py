@@ -82,7 +82,9 @@ def _cell(verdict: str | None) -> str:
 def _by_verdict(cells: t.Mapping[str, str]) -> str:
     """``block: spark-1, spark-9; warn: spark-2``, gravest first."""
     by_verdict = {verdict: [node for node, cell in cells.items() if cell == verdict] for verdict in reversed(ORDER[1:])}
-    return "; ".join(f"{verdict}: {f'all {len(nodes)} nodes' if len(nodes) == len(cells) else ', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
+    if len(cells) in map(len, by_verdict.values()):
+        return f"{next(iter(cells.values()))}: all {len(cells)} nodes"
+    return "; ".join(f"{verdict}: {', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
 
 
 #: Longest list of nodes that stands in the column of nodes; a longer one stands below the message.
@@ -108,13 +110,15 @@ def shared(findings: t.Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     ]
 
 
-def render(findings: t.Iterable[Finding]) -> list[str]:
-    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on a line of its own below."""
+def render(findings: t.Iterable[Finding], every: t.Sequence[str] = ()) -> list[str]:
+    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on a line of its own below. ``every`` are all nodes, in their order."""
     rows = []
     for found, nodes in shared(findings):
-        names = ", ".join(nodes)
+        names = ", ".join(sorted(nodes, key=list(every).index) if set(nodes) <= set(every) else nodes)
         fits = len(nodes) == 1 or len(names) <= NODES_WIDTH
-        rows.append((found, (found["verdict"], found["id"], names if fits else f"{len(nodes)} nodes"), "" if fits else f"on {names}"))
+        all_of_them = set(nodes) == set(every)
+        where = names if fits else f"{'all ' if all_of_them else ''}{len(nodes)} nodes"
+        rows.append((found, (found["verdict"], found["id"], where), "" if fits or all_of_them else f"on {names}"))
     widths = [max((len(cells[column]) for _found, cells, _below in rows), default=0) for column in range(3)]
     margin = " " * (sum(widths) + 6)
     lines = []

@@ -20,11 +20,9 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED
 
 Finding = dict[str, t.Any]
 
@@ -320,7 +318,7 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
     return found
 
 
-# --- teardown and report ------------------------------------------------------------------------------------------------------
+# --- teardown ------------------------------------------------------------------------------------------------------
 
 
 def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any]) -> list[Finding]:
@@ -354,25 +352,3 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, 
         )
     )
     return [*found, *on_node(memory["findings"], node)]
-
-
-def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
-    """Say for each node what failed there and what to do, from the results of the failed tasks.
-
-    A node that was lost has no result, and one that only ended because of another says nothing new: both are left out.
-    """
-    said = {node: result for node, result in results.items() if result.get("msg")}
-    causes = {node: result for node, result in said.items() if result.get("reason") != ANOTHER_FAILED}
-    return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
-
-
-def api_url(engine: dict[str, t.Any], address: str) -> str:
-    """Return where others reach the API of a live engine; ``address`` is one of the head's, for an API that listens on all of them."""
-    host = engine["api_address"]
-    return base_url(address if host in WILDCARDS else host, engine["api_port"])
-
-
-def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:
-    """Seconds of each stage, from the times (seconds since the epoch) at which the stages began; the last mark only ends."""
-    began = [(stage, float(mark)) for stage, mark in marks.items() if mark is not None]
-    return {stage: round(following - mark, 1) for (stage, mark), (_next, following) in zip(began, began[1:])}

@@ -83,19 +83,6 @@ def test_all_nodes_load_one_revision(second, ids):
     assert stopping(stage_findings.models({"spark-1": model("a" * 40), "spark-2": second}, PROFILE)) == ids
 
 
-@pytest.mark.parametrize(
-    ("listens", "url"),
-    [
-        ("10.0.0.11", "http://10.0.0.11:8000"),
-        ("0.0.0.0", "http://spark-1:8000"),
-        ("fd00::1", "http://[fd00::1]:8000"),
-        ("::", "http://spark-1:8000"),
-    ],
-)
-def test_where_others_reach_the_api(listens, url):
-    assert stage_findings.api_url({"api_address": listens, "api_port": 8000}, "spark-1") == url
-
-
 ADDRESSES = {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"}
 
 
@@ -227,19 +214,3 @@ def test_teardown_names_who_holds_a_port():
     found = {finding["id"]: finding for finding in stage_findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
     assert found["teardown.ports"]["verdict"] == "warn"
     assert "redis-server" in found["teardown.ports"]["message"]
-
-
-def test_stage_seconds_skip_what_did_not_run():
-    assert stage_findings.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
-    assert stage_findings.stage_seconds({"report": 1.0}) == {}
-
-
-def test_failure_lines_tell_causes_and_remedies():
-    failed = {
-        "spark-1": {"msg": "ended because spark-2 failed: boom", "reason": "another node failed"},
-        "spark-2": {"msg": "boom", "remedy": "look"},
-        "spark-3": {},
-        "spark-4": {"msg": "bang", "remedy": ""},
-    }
-    assert stage_findings.failure_lines(failed) == ["spark-2: boom Remedy: look", "spark-4: bang"]
-    assert stage_findings.failure_lines({"spark-1": failed["spark-1"]}) == ["spark-1: ended because spark-2 failed: boom"]

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is cleared away after a bring-up that failed, and what is said of it. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED
+
+#: Results of the tasks that make a container or start the engine: where one changed something, what served before has ended.
+STARTED = {
+    "ray_head": "__ray_head_result",
+    "ray_worker": "__ray_worker_result",
+    "native_node": "__native_node_result",
+    "engine": "__vllm_server_result",
+}
+READS = {
+    **STARTED,
+    "head": "gb10_head_host",
+    "cluster": "gb10_cluster_name",
+    "before": "__abort_before",
+    "after": "__abort_after",
+    "failed": "__abort_failed",
+    "stop": "__abort_stop",
+    "memory": "__abort_memory",
+    "logs": "__abort_logs",
+    "directory": "__abort_dir",
+}
+
+SEE_DOCKER = "Remedy: See that Docker answers there, then run again or tear down."
+SEE_SSH = "Remedy: See that ssh answers there, then run again."
+
+
+def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
+    """Return for each node what failed there and what to do, from the results of the failed tasks.
+
+    A node that was lost has no result, and one that only ended because of another says nothing new: both are left out.
+    """
+    said = {node: result for node, result in results.items() if result.get("msg")}
+    causes = {node: result for node, result in said.items() if result.get("reason") != ANOTHER_FAILED}
+    return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
+
+
+def _engine(result: dict[str, t.Any] | None) -> dict[str, t.Any]:
+    """Return the engine of an answer of ``vllm_serve_info``, empty where nobody could say."""
+    return (result or {}).get("engine") or {}
+
+
+def _engines(answers: Answers) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Return the engine before the play, and the one now."""
+    head = next(iter(answers.values()))["head"]
+    return _engine(answers[head]["before"]), _engine(answers[head]["after"])
+
+
+def is_kept(answers: Answers) -> bool:
+    """Return whether nothing may be stopped: an engine that served before this play, and serves on for all that is known, is not this play's.
+
+    What served before is asked before anything is started: without that answer nothing was.
+    """
+    before, now = _engines(answers)
+    if not before:
+        return True
+    if not before["live"]:
+        return False
+    if now:
+        return bool(now["live"] and now["run_id"] == before["run_id"])
+    return not any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
+
+
+def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str:
+    """Return what became of engine and containers."""
+    before, now = _engines(answers)
+    if check_mode:
+        return "Check mode started nothing, and stops nothing."
+    if not kept:
+        return f"Engine and containers of this cluster are stopped{' on the other nodes' if elsewhere else ''}; the next run replaces them."
+    if not before:
+        return "Whether an engine served before this play could not be told, so nothing was stopped."
+    if now:
+        return "The engine that served before this play was left alone."
+    head = next(iter(answers.values()))["head"]
+    return (
+        "Whether the engine that served before this play still serves could not be told, so nothing was stopped."
+        f" Remedy: See that {head} and its Docker answer, then run the playbook status."
+    )
+
+
+def _failed(answer: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the result of the task that failed on a node; where the engine's start failed, a task after it only points to that."""
+    engine = answer["engine"] or {}
+    return engine if engine.get("failed") else answer["failed"] or {}
+
+
+def plan(answers: Answers, run: Run) -> Outcome:
+    """Decide whether this play's engine and containers are stopped; nothing is shown."""
+    return Outcome(returns={"kept": is_kept(answers)})
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say why the bring-up failed, what was stopped, what was not, and where the logs are."""
+    kept = is_kept(answers)
+    silent = [node for node, answer in answers.items() if "files" not in (answer["logs"] or {})]
+    stopped = [node for node, answer in answers.items() if (answer["stop"] or {}).get("failed") is False]
+    running = [] if kept else [node for node in answers if node not in (*silent, *stopped)]
+    memory = {node: answer["memory"] for node, answer in answers.items() if (answer["memory"] or {}).get("verdict", "pass") != "pass"}
+    first = next(iter(answers.values()))
+    failure = f"The bring-up of cluster {first['cluster']} failed"
+    lines = [
+        f"{failure}.",
+        *failure_lines({node: _failed(answer) for node, answer in answers.items()}),
+        *([f"Not reached any more, so what runs there is unknown: {', '.join(silent)}. {SEE_SSH}"] if silent else []),
+        *([f"Not stopped: what runs on {', '.join(running)}. {SEE_DOCKER}"] if running else []),
+        _end(answers, kept, bool(silent or running), run.check_mode),
+        *([] if run.check_mode else failure_lines(memory)),
+        f"Logs on this controller: {first['directory']}",
+    ]
+    return Outcome(lines=lines, failure=f"{failure}; see the lines above. Logs on this controller: {first['directory']}")

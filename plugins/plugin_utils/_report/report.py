@@ -1,0 +1,81 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The report of a run. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
+
+#: Version of the report.
+SCHEMA = 1
+
+#: Stages of a run in their order, by the fact in which each notes its start.
+MARKS = {
+    "image": "__image_started",
+    "model": "__model_started",
+    "memory": "__memory_started",
+    "ray": "__ray_head_started",
+    "native": "__native_node_started",
+    "serve": "__vllm_server_started",
+    "proof": "__proof_started",
+}
+READS = {
+    **{fact: fact for fact in MARKS.values()},
+    "head": "gb10_head_host",
+    "cluster": "gb10_cluster_name",
+    "reached": "__gb10_head_reached",
+    "key": "gb10_api_key",
+    "key_file": "__gb10_api_key_file",
+    "profile": "__gb10_profile",
+    "executor": "__gb10_executor_choice",
+}
+
+
+def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:
+    """Return the seconds of each stage, from the times (seconds since the epoch) at which the stages began; the last mark only ends."""
+    began = [(stage, float(mark)) for stage, mark in marks.items() if mark is not None]
+    return {stage: round(following - mark, 1) for (stage, mark), (_next, following) in zip(began, began[1:])}
+
+
+def content(answers: Answers, run: Run) -> dict[str, t.Any]:
+    """Return the report, as it is written and passed on."""
+    head = answers[next(iter(answers.values()))["head"]]
+    native = head["executor"]["executor"] == "native"
+    engine = head["engine"]["engine"]
+    return {
+        "schema": SCHEMA,
+        "cluster": head["cluster"],
+        "profile": head["profile"]["id"],
+        "check_mode": run.check_mode,
+        "endpoint": api_url(engine, head["reached"]) if engine["live"] else None,
+        "served_names": head["profile"]["model"]["served_names"],
+        "executor": head["executor"]["executor"],
+        "executor_reason": head["executor"]["reason"],
+        "engine": engine,
+        "nodes": {node: {**answer["container"], **({"rank": answer["engine"]["engine"]} if native else {})} for node, answer in answers.items()},
+        "stages": stage_seconds({**{stage: head[fact] for stage, fact in MARKS.items()}, "report": run.now.timestamp()}),
+        "proofs": (head["proof"] or {}).get("findings", []),
+    }
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say what serves and what was proven, write it and pass it on."""
+    report = content(answers, run)
+    head = answers[next(iter(answers.values()))["head"]]
+    seconds = ", ".join(f"{stage} {seconds} s" for stage, seconds in report["stages"].items())
+    lines = [
+        f"{report['cluster']}: " + (f"serving {', '.join(report['served_names'])}" if report["engine"]["live"] else "no engine is serving"),
+        f"endpoint: {report['endpoint'] or 'none'}",
+        f"executor: {report['executor']} ({report['executor_reason']})",
+        "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
+        f"stages: {seconds or 'none of this run'}",
+        f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
+        f"report: {run.path}",
+    ]
+    stats = {"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""}
+    return Outcome("Report", lines=lines, files={run.path: report}, mode=0o644, stats=stats)

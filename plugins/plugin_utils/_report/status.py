@@ -1,0 +1,82 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What runs where, in lines. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
+
+READS = {"head": "gb10_head_host", "cluster": "gb10_cluster_name", "reached": "__gb10_head_reached"}
+
+
+def api_url(engine: dict[str, t.Any], address: str) -> str:
+    """Return where others reach the API of a live engine; ``address`` is one of the head's, for an API that listens on all of them."""
+    host = engine["api_address"]
+    return base_url(address if host in WILDCARDS else host, engine["api_port"])
+
+
+def _live(answer: dict[str, t.Any]) -> bool:
+    """Return whether a node says that its engine, or its rank of one, lives."""
+    return answered(answer["engine"]) and answer["engine"]["engine"]["live"]
+
+
+def dead_nodes(answers: Answers) -> list[str]:
+    """Return the nodes without a living rank while another one has one: such an engine cannot answer, and its head does not notice.
+
+    With Ray the head alone is asked for an engine, and Ray watches its ranks.
+    """
+    native = {node: answered(answer["container"]) and answer["container"]["executor"] == "native" for node, answer in answers.items()}
+    live = {node: native[node] and _live(answer) for node, answer in answers.items()}
+    return [node for node in answers if not live[node]] if any(live.values()) else []
+
+
+def endpoint(answers: Answers) -> str:
+    """Return where the API answers, empty when no engine lives, or when one has lost a rank."""
+    head = answers[next(iter(answers.values()))["head"]]
+    return f"{api_url(head['engine']['engine'], head['reached'])}/v1" if _live(head) and not dead_nodes(answers) else ""
+
+
+def _serving(answer: dict[str, t.Any]) -> str:
+    """Return the head's line of the engine."""
+    info = answer["engine"]
+    if not _live(answer):
+        return "engine: none" + (f"; the last one, {info['last_end']}" if info.get("last_end") else "")
+    requests = "unknown" if info["requests_running"] is None else info["requests_running"]
+    return f"engine: {api_url(info['engine'], answer['reached'])}, {requests} request(s) running, log {info['engine']['log_path']}"
+
+
+def node_lines(node: str, answers: Answers) -> list[str]:
+    """Return what runs on a node."""
+    answer = answers[node]
+    info, engine, head = answer["container"], answer["engine"] or {}, node == answer["head"]
+    if not answered(info) or engine.get("failed") or engine.get("unreachable"):
+        return ["not reached"]
+    found = info["container"]
+    lines = [f"{found['name']} {found['state']} since {found['created']} from {found['image']}" if info["exists"] else f"no container of {answer['cluster']}"]
+    if info["executor"] == "native":
+        run = engine["engine"]
+        ended = engine.get("last_end") or "none was started"
+        state = f"live, run {run['run_id']}, log {run['log_path']}" if _live(answer) else f"not live; {ended}"
+        lines.append(f"rank {list(answers).index(node)} of executor native: {state}")
+    else:
+        lines.append(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
+        if head:
+            lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
+    if head:
+        lines.append(_serving(answer))
+        dead = dead_nodes(answers)
+        if dead and info["executor"] == "native":
+            lines.append(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.")
+    return lines
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say what runs on every node, and pass it on."""
+    said = {node: node_lines(node, answers) for node in answers}
+    lines = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in about))]
+    return Outcome("Status", lines=lines, stats={"gb10_status": said, "gb10_endpoint": endpoint(answers)})

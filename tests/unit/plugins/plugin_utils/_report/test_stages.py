@@ -1,0 +1,282 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what all nodes answered to what a stage shows, writes and passes on."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, report, stages, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+
+ROOT = Path(__file__).resolve().parents[5]
+HEALTHY = json.loads((ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))
+PROFILE = profiles.load("nemotron_3_super_tp2")
+NOW = datetime.datetime(2026, 11, 22, 10, 0, 42, tzinfo=datetime.timezone.utc)
+ENGINE = {"live": True, "api_address": "10.0.0.1", "api_port": 8000, "run_id": "r", "log_path": "/l"}
+
+
+def run(check_mode: bool = False, silenced: t.Sequence[str] = (), path: str = "/r.json", **settings: t.Any) -> Run:
+    return Run(settings, list(silenced), path, ["all"], [], NOW, check_mode)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------------
+
+
+def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
+    """What the role status knows of the two nodes, whose ranks live or do not."""
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1.local"}
+    container = {"exists": True, "executor": executor, "container": {"name": "c", "state": "running", "created": "now", "image": "i"}, "nodes": []}
+    return {
+        f"spark-{number}": {
+            **shared,
+            "container": container,
+            "engine": {"engine": {**ENGINE, "live": lives}, "requests_running": 0, "last_end": ""}
+            if executor == "native" or number == 1
+            else {"skipped": True},
+        }
+        for number, lives in enumerate(live, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("executor", "live", "endpoint"),
+    [
+        ("ray", (True, False), "http://10.0.0.1:8000/v1"),
+        ("ray", (False, False), ""),
+        ("native", (True, True), "http://10.0.0.1:8000/v1"),
+        # An engine that lost a rank answers nobody, whatever its head says.
+        ("native", (True, False), ""),
+        ("native", (False, False), ""),
+    ],
+)
+def test_the_endpoint_is_one_that_answers(executor: str, live: tuple[bool, bool], endpoint: str) -> None:
+    assert status.judge(state(executor, *live), run()).stats["gb10_endpoint"] == endpoint
+
+
+def test_status_says_what_runs_on_each_node() -> None:
+    outcome = status.judge(state("ray", True, False), run())
+    assert outcome.stats["gb10_status"] == {
+        "spark-1": [
+            "c running since now from i",
+            "Ray none, Python none",
+            "Ray nodes: none",
+            "engine: http://10.0.0.1:8000, 0 request(s) running, log /l",
+        ],
+        "spark-2": ["c running since now from i", "Ray none, Python none"],
+    }
+    assert outcome.lines[0] == "spark-1:" and outcome.lines[-1] == "  Ray none, Python none"
+
+
+def test_status_names_the_ranks_that_a_dead_engine_lacks() -> None:
+    said = status.judge(state("native", True, False), run()).stats["gb10_status"]
+    assert said["spark-1"][-1].startswith("the engine is dead: no rank lives on spark-2.")
+    assert said["spark-2"][-1] == "rank 1 of executor native: not live; none was started"
+
+
+@pytest.mark.parametrize("word", ["failed", "unreachable"])
+@pytest.mark.parametrize("answer", ["container", "engine"])
+def test_a_node_that_did_not_answer_was_not_reached(word: str, answer: str) -> None:
+    answers = state("native", True, True)
+    answers["spark-2"][answer] = {word: True, "msg": "no route"}
+    outcome = status.judge(answers, run())
+    assert outcome.stats["gb10_status"]["spark-2"] == ["not reached"] and outcome.stats["gb10_endpoint"] == ""
+
+
+def test_a_head_that_was_not_reached_has_no_endpoint() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["container"] = answers["spark-1"]["engine"] = {"unreachable": True}
+    assert status.judge(answers, run()).stats["gb10_endpoint"] == ""
+
+
+@pytest.mark.parametrize(
+    ("listens", "url"),
+    [
+        ("10.0.0.11", "http://10.0.0.11:8000"),
+        ("0.0.0.0", "http://spark-1:8000"),
+        ("fd00::1", "http://[fd00::1]:8000"),
+        ("::", "http://spark-1:8000"),
+    ],
+)
+def test_where_others_reach_the_api(listens: str, url: str) -> None:
+    assert status.api_url({"api_address": listens, "api_port": 8000}, "spark-1") == url
+
+
+# --- teardown and proof -----------------------------------------------------------------------------------------------------
+
+
+def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
+    nothing = {"errors": [], "containers": [], "listeners": []}
+    memory = ([] if verdict == "pass" else [finding("memory.back", "x", verdict, "m")] for verdict in verdicts)
+    return {f"spark-{number}": {"cluster": "gb10", "node": nothing, "memory": {"findings": one}} for number, one in enumerate(memory, 1)}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "verdict"),
+    [(("pass", "pass"), "pass"), (("pass", "warn"), "warn"), (("unknown", "warn"), "unknown"), (("unknown", "block"), "block")],
+)
+def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], verdict: str) -> None:
+    outcome = stages.teardown(left(*verdicts), run())
+    assert outcome.stats["gb10_verdict"] == table.worst(outcome.findings or []) == verdict and outcome.stats["gb10_endpoint"] == ""
+    assert outcome.stats["gb10_teardown"] == outcome.findings
+    assert stages.teardown(left(*verdicts), run(silenced=["memory.back"])).stats["gb10_verdict"] in ("pass", "silenced")
+
+
+def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
+    outcome = stages.teardown(left("pass"), run(check_mode=True))
+    assert (outcome.title, outcome.findings, outcome.stats) == ("Left (would be checked)", [], {})
+
+
+@pytest.mark.parametrize(
+    ("live", "changed", "check_mode", "predicted"),
+    [(False, False, True, True), (True, True, True, True), (True, False, True, False), (True, True, False, False), (False, False, False, False)],
+)
+def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed: bool, check_mode: bool, predicted: bool) -> None:
+    info = {"engine": {"live": live}, "healthy": live, "last_end": "ended", "completion": None}
+    node = {
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": {"changed": changed},
+        "engine": info, "ranks": {"ranks": [], "container": {"devices": [], "capabilities": [], "memlock_bytes": -1}},
+    }  # fmt: skip
+    outcome = stages.proof({"spark-1": node}, run(check_mode))
+    assert (outcome.title == "Proof (would be checked)") is predicted
+    assert outcome.stats["gb10_verdict"] == ("unknown" if predicted else "block")
+    if not predicted:
+        completion = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
+        why = "a healthy engine gave no answer in time" if live else "no engine is live; the last one, ended"
+        assert completion["message"] == f"no completion: {why}"
+
+
+# --- report and abort -------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_shown_written_and_passed_on() -> None:
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", "key": "generate", "key_file": "/k", "profile": PROFILE, "container": {"exists": True}}
+    marks: dict[str, t.Any] = {**dict.fromkeys(report.MARKS.values()), "__image_started": NOW.timestamp() - 30, "__proof_started": NOW.timestamp() - 10}
+    executor = {"executor": "native", "reason": "r"}
+    proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}
+    answers = {node: {**shared, **marks, "executor": executor, "engine": {"engine": ENGINE}, "proof": proofs} for node in ("spark-1", "spark-2")}
+    outcome = report.judge(answers, run())
+    names = ", ".join(PROFILE["model"]["served_names"])
+    assert outcome.lines == [
+        f"gb10: serving {names}",
+        "endpoint: http://10.0.0.1:8000",
+        "executor: native (r)",
+        "API key: /k on spark-1",
+        "stages: image 20.0 s, proof 10.0 s",
+        "proven: 1 of 2",
+        "report: /r.json",
+    ]
+    assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
+    assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
+    assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {"exists": True, "rank": ENGINE}
+
+
+def test_stage_seconds_skip_what_did_not_run() -> None:
+    assert report.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
+    assert report.stage_seconds({"report": 1.0}) == {}
+
+
+def test_failure_lines_tell_causes_and_remedies() -> None:
+    failed = {
+        "spark-1": {"msg": "ended because spark-2 failed: boom", "reason": "another node failed"},
+        "spark-2": {"msg": "boom", "remedy": "look"},
+        "spark-3": {},
+        "spark-4": {"msg": "bang", "remedy": ""},
+    }
+    assert abort.failure_lines(failed) == ["spark-2: boom Remedy: look", "spark-4: bang"]
+    assert abort.failure_lines({"spark-1": failed["spark-1"]}) == ["spark-1: ended because spark-2 failed: boom"]
+
+
+# --- what is not there yet, and files ---------------------------------------------------------------------------------------
+
+
+def test_check_mode_judges_no_image_and_no_model_that_would_come() -> None:
+    image = {"spark-1": {"contract": {"exists": False}}}
+    assert stages.image(image, run(check_mode=True, profile=PROFILE)).title == "Image (as it is; would be built)"
+    model = {"spark-1": {"model": {"complete": False}, "offline": False}}
+    assert stages.model(model, run(check_mode=True, profile=PROFILE)).title == "Model (would be downloaded)"
+    ray = {"spark-1": {"head": {"running": False}}}
+    assert stages.ray(ray, run(check_mode=True)).title == "Ray (would be checked)"
+
+
+def test_memory_is_shown_where_something_was_left_undone() -> None:
+    answers = {node: {"files": {"findings": []}, "caches": {"findings": []}} for node in ("spark-1", "spark-2")}
+    assert stages.memory(answers, run()).findings is None
+    answers["spark-2"]["caches"] = {"findings": [finding("page_cache.left", "its-own-name", "warn", "m")]}
+    assert [found["node"] for found in stages.memory(answers, run()).findings or []] == ["spark-2"]
+
+
+def test_baselines_have_a_file_for_each_node() -> None:
+    answers = {node: {"answer": {"baseline": {"of": node}, "msg": "recorded"}} for node in ("spark-1", "spark-2")}
+    outcome = stages.baseline(answers, run(path="/b"))
+    assert outcome.files == {"/b/baseline-spark-1.json": {"of": "spark-1"}, "/b/baseline-spark-2.json": {"of": "spark-2"}} and outcome.mode == 0o644
+    assert outcome.stats == {"gb10_baseline": {"spark-1": {"of": "spark-1"}, "spark-2": {"of": "spark-2"}}}
+    assert outcome.lines[0] == "spark-1: recorded; on the controller: /b/baseline-spark-1.json"
+    assert "would be written to" in stages.baseline(answers, run(check_mode=True, path="/b")).lines[0]
+
+
+@pytest.mark.parametrize(("candidates", "remove", "advised"), [(1, False, True), (1, "true", False), (0, False, False)])
+def test_prune_says_how_to_remove_what_it_shows(candidates: int, remove: t.Any, advised: bool) -> None:
+    entry = {"kind": "file", "name": "/x", "age_seconds": 1, "size_bytes": 1, "why": "old"}
+    answers = {"spark-1": {"found": {"candidates": [entry] * candidates, "left": [], "total_bytes": 1}}}
+    assert ("To remove all of it: -e gb10_prune=true" in stages.prune(answers, run(remove=remove)).lines) is advised
+
+
+# --- preflight --------------------------------------------------------------------------------------------------------------
+
+
+def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
+    """What as many healthy nodes answer to the preflight, with changes of each."""
+    settings = {
+        "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
+        "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
+        "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "disk_gib": "20",
+        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [],
+    }  # fmt: skip
+    found = {}
+    for number in range(count):
+        text = json.dumps(HEALTHY).replace("192.168.100.11", f"192.168.100.{11 + number}").replace("192.168.101.11", f"192.168.101.{11 + number}")
+        info = {**json.loads(text), "zombies": {"findings": []}, **copy.deepcopy(changes)}
+        found[f"spark-{number + 1}"] = {**settings, "address": f"192.168.100.{11 + number}", "info": info, "waited": {"skipped": True}}
+    return found
+
+
+@pytest.mark.parametrize(("executor", "ports"), [("ray", {6379, 8000}), ("native", {29501, 8000}), ("", {8000})])
+def test_the_head_needs_the_ports_of_its_executor(executor: str, ports: set[int]) -> None:
+    answers = answers_of(2)
+    words = {"ray": ["api_port", "ray_port"], "native": ["api_port", "master_port"], "": ["api_port"]}[executor]
+    settings = stages.node_settings(answers, words)
+    assert set(settings["spark-1"]["ports"].values()) == ports and settings["spark-2"]["ports"] == {}
+    assert settings["spark-2"]["peers"] == ["192.168.100.11"] and settings["spark-2"]["api_address"] == ""
+    assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"], settings["spark-1"]["disk_gib"]) == (-1, False, 20)
+
+
+def test_what_was_waited_for_counts_instead_of_the_first_look() -> None:
+    answers = answers_of(2)
+    ghost = finding("cuda_zombie.new", "x", "block", "still there.")
+    answers["spark-1"]["info"]["zombies"] = {"findings": [ghost]}
+    assert stages.preflight(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "block"
+    answers["spark-1"]["waited"] = {"findings": []}
+    assert stages.preflight(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "pass"
+
+
+def test_32_nodes_without_a_driver_stay_on_one_screen() -> None:
+    """Each finding names its nodes; when every node had entries of its own this printed 545 lines."""
+    sections = ("gpus", "tenants", "containers", "images", "models", "kernel_log")
+    errors = [{"section": section, "verdict": "unknown", "error": "nvidia-smi is not installed", "remedy": "install the driver"} for section in sections]
+    outcome = stages.preflight(answers_of(32, **dict.fromkeys(sections), errors=errors), run(profile=PROFILE, executor="ray"))
+    assert outcome.stats["gb10_verdict"] == "unknown" and len(outcome.findings or []) >= 10 * 32
+    lines = [*table.grid(outcome.matrix), *table.render(outcome.findings or [], list(answers_of(32)))]
+    assert len(lines) <= 100, "\n".join(lines)
+    assert sum("all 32 nodes" in line for line in lines) >= 20
+    assert outcome.files == {"/r.json": outcome.stats["gb10_preflight"]} and len(outcome.stats["gb10_preflight"]["nodes"]) == 32
