@@ -88,9 +88,9 @@ def show(outcome, arguments, written):
     findings = table.silence(outcome.findings or [], arguments["silenced"])
     numbers = table.tally(findings, outcome.matrix)
     counts = table.summary(numbers)
-    verdict = table.worst(findings)
+    verdict = "block" if outcome.failure else table.worst(findings)
     stopping = (*table.STOPPING, "warn") if arguments["fail_on_warn"] else table.STOPPING if arguments["fail_on_block"] else ()
-    stops = bool(outcome.failure) or verdict in stopping
+    stops = verdict in stopping
     lines = list(outcome.lines)
     if outcome.findings is not None:
         where = f" (as JSON in {written[0]})" if written else ""
@@ -117,7 +117,7 @@ def show(outcome, arguments, written):
         **({"ansible_stats": {"data": outcome.stats, "per_host": False, "aggregate": False}} if outcome.stats else {}),
         **outcome.returns,
         "remedy": "",
-        "reason": msg,
+        "reason": "" if stops else msg,
         "actions": [],
     }
 
