@@ -43,8 +43,11 @@ NO_ERROR = re.compile(
 )
 #: What vLLM says about one client's request, by the source file that says it.
 OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|\w*exception_handlers?|\w*_parser)\.py:\d+\]")
-#: Reports of several lines that are not about the engine: a request that failed, a plugin that is left out, a kernel that is not taken.
-REPORT = re.compile(r"Exception in ASGI application|Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize")
+#: Reports of several lines that are not about the engine: a request that failed, what is left out while Python
+#: or the engine starts, a kernel that is not taken, what went wrong while something was thrown away.
+REPORT = re.compile(
+    r"Exception in ASGI application|Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
+)
 #: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
 WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:\([^()]*\)$)?")
 SOURCE = re.compile(r"\b(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ (\[[^\]]+\])")

@@ -213,6 +213,11 @@ def test_a_plugin_that_is_left_out_is_not_the_engines_failure():
     assert named(diagnosis([*plugin, "(APIServer pid=1) ERROR 05-04 21:49:49 [core.py:9] ModuleNotFoundError: No module named 'x'"])) == "module-missing"
 
 
+def test_what_python_ignores_is_ignored():
+    ignored = ["(Worker pid=3) Exception ignored in: <function C.__del__ at 0x7f>", "(Worker pid=3) Traceback (most recent call last):"]
+    assert diagnosis([*ignored, "(Worker pid=3) ModuleNotFoundError: No module named 'x'"]).first_error == ""
+
+
 def test_a_package_that_python_leaves_out_hides_nothing_that_follows():
     left_out = ["Error processing line 1 of /usr/lib/x.pth:", "", "  Traceback (most recent call last):", "  ModuleNotFoundError: No module named 'x'"]
     assert diagnosis([*left_out, "Remainder of file ignored"]).fatal is None
