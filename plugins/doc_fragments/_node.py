@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of every module that runs a node's container. This fragment is PRIVATE to the collection."""
+"""Options of the modules that run a node's container. This fragment is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ options:
   image:
     description:
       - Reference of the image. It must be on the node already.
-      - When another image takes the reference over, the container is made anew; the diff then names C(image_id).
+      - When another image takes the reference over, the container is recreated; the diff then names C(image_id).
       - Required when O(state=started).
     type: str
   node_address:
@@ -119,7 +119,7 @@ options:
     default: /var/log/gb10
   allow_restart:
     description:
-      - Whether a container with a live engine may be made anew. The engine is stopped first, gently.
+      - Whether a container with a live engine may be recreated. The engine is stopped first, gently.
     type: bool
     default: false
   interrupt_requests:

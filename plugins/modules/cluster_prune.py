@@ -183,11 +183,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, prune
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import sdk_client, sdk_errors
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
-from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import under_removal
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
 #: How many things that are not ours a result names.
@@ -206,12 +206,12 @@ class Survey(t.NamedTuple):
     left: list[prune.Left]
 
 
-def inspected(api: EngineApi, ids: t.Iterable[str]) -> list[dict[str, t.Any]]:
+def inspected(docker: EngineApi | Docker, ids: t.Iterable[str]) -> list[dict[str, t.Any]]:
     """Return what the engine knows about each container that is still there."""
     found = []
     for container_id in ids:
         try:
-            found.append(api.inspect(container_id))
+            found.append(docker.inspect(container_id))
         except NotFound:
             continue
     return found
@@ -225,27 +225,26 @@ def log_bytes(container: dict[str, t.Any]) -> int:
         return 0
 
 
-def survey_containers(api: EngineApi, params: Params, now: float) -> prune.Judged:
-    labels = [f"{engine_api.LABEL_OWNER}={engine_api.OWNER}"]
-    listed = api.get("/containers/json", all=1, size=1, filters={"label": labels, "status": list(prune.STOPPED)})
-    found = inspected(api, (entry["Id"] for entry in listed))
+def survey_containers(docker: EngineApi | Docker, params: Params, now: float) -> prune.Judged:
+    listed = docker.containers({engine_api.LABEL_OWNER: engine_api.OWNER}, prune.STOPPED, size=True)
+    found = inspected(docker, (entry["Id"] for entry in listed))
     logs = {entry["Id"]: log_bytes(entry) for entry in found}
     sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
     return prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container())
 
 
-def used_images(api: EngineApi, going: t.Collection[str]) -> set[str]:
+def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
     """Return the ids of the images that containers use which are not among ``going``."""
-    return {entry["ImageID"] for entry in api.containers({}) if entry["Id"] not in going}
+    return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
 
 
-def survey_images(api: EngineApi, params: Params, going: t.Collection[str], now: float) -> tuple[prune.Judged, set[str]]:
+def survey_images(docker: EngineApi | Docker, params: Params, going: t.Collection[str], now: float) -> tuple[prune.Judged, set[str]]:
     """Return the judged images, and the ids of all images that stay."""
-    everything = api.get("/images/json", all=1)
-    ours = api.get("/images/json", filters={"label": [prune.LABEL_RECIPE]})
-    histories = {image["Id"]: api.get(f"/images/{image['Id']}/history") for image in ours}
+    everything = docker.images()
+    ours = docker.images([prune.LABEL_RECIPE])
+    histories = {image["Id"]: docker.history(image["Id"]) for image in ours}
     sizes = {image["Id"]: image["Size"] for image in everything}
-    judged = prune.images(ours, histories, sizes, used_images(api, going), params["keep_images"], params["days"], now)
+    judged = prune.images(ours, histories, sizes, used_images(docker, going), params["keep_images"], params["days"], now)
     gone = {image["Id"] for image in ours for candidate in judged.candidates if names(image) == candidate.ref}
     return judged, set(sizes) - gone
 
@@ -262,12 +261,12 @@ def kept_runs(params: Params) -> set[str]:
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 
-def survey(api: EngineApi, params: Params, now: float) -> Survey:
+def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
-    containers = survey_containers(api, params, now)
-    images, staying = survey_images(api, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
+    containers = survey_containers(docker, params, now)
+    images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
         prune.logs(logs, prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
         prune.contracts(notes, prune.files_below(notes), staying, now),
@@ -284,23 +283,21 @@ def survey(api: EngineApi, params: Params, now: float) -> Survey:
 class Remover:
     """Removes candidates one by one; each is read again first, and stays when it has changed."""
 
-    def __init__(self, api: EngineApi, params: Params) -> None:
-        self._api = api
+    def __init__(self, docker: Docker, params: Params) -> None:
+        self._docker = docker
         self._params = params
-        self._sdk = sdk_client(params["docker_socket"], params["docker_timeout"])
 
     def __call__(self, candidate: prune.Candidate) -> bool:
         """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed."""
         return {"container": self._container, "image": self._image, "log": self._file, "note": self._file}[candidate.kind](candidate)
 
     def _container(self, candidate: prune.Candidate) -> bool:
-        again = inspected(self._api, candidate.ref)
+        again = inspected(self._docker, candidate.ref)
         if not prune.containers(again, {}, self._params["cluster_name"], time.time(), at_work.by_container()).candidates:
             return False
         try:
-            with sdk_errors(f"removing container {candidate.name}"):
-                # Without force: the engine itself refuses one that was started in this very moment.
-                self._sdk.containers.get(candidate.ref[0]).remove(v=True)
+            # The engine itself refuses one that was started in this very moment.
+            self._docker.remove(candidate.ref[0])
         except NotFound:
             return False
         except ClusterError as error:
@@ -310,17 +307,16 @@ class Remover:
         return True
 
     def _image(self, candidate: prune.Candidate) -> bool:
-        image = self._api.image(candidate.ref[0])
-        if image is None or names(image) != candidate.ref or image["Id"] in used_images(self._api, ()):
+        image = self._docker.image(candidate.ref[0])
+        if image is None or names(image) != candidate.ref or image["Id"] in used_images(self._docker, ()):
             return False
         for name in candidate.ref:
-            with sdk_errors(f"removing image {name}"):
-                self._sdk.images.remove(name)
+            self._docker.remove_image(name)
         return True
 
     def _file(self, candidate: prune.Candidate) -> bool:
         path, *images = candidate.ref
-        if any(self._api.image(image) for image in images):
+        if any(self._docker.image(image) for image in images):
             return False
         try:
             status = os.lstat(path)
@@ -358,14 +354,13 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params, node = module.params, platform.node()
     if params["days"] < 0:
         raise ClusterError(f"days is {params['days']}; it cannot be below 0", remedy="Give the age in days, such as 14.", reason="input")
-    api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    found = survey(api, params, time.time())
+    # In check mode, too: without the Docker SDK nothing could be removed.
+    docker = (Docker if params["remove"] else EngineApi)(params["docker_socket"], params["docker_timeout"])
+    found = survey(docker, params, time.time())
     going = found.candidates if params["remove"] else []
     removal = {"removed": [candidate.name for candidate in going], "skipped": [], "findings": []}
-    if going:
-        # In check mode, too: without the Docker SDK nothing could be removed.
-        remover = Remover(api, params)
-        removal = removal if module.check_mode else remove_all(going, remover, node)
+    if going and not module.check_mode:
+        removal = remove_all(going, Remover(docker, params), node)
     left = [candidate for candidate in found.candidates if candidate.name not in removal["removed"]]
     done = "may go" if not params["remove"] else "would go" if module.check_mode else f"could go, {len(removal['removed'])} removed"
     result = {

@@ -174,7 +174,7 @@ Params = dict[str, t.Any]
 
 def running_containers(params: Params) -> list[str]:
     """Return the names of our containers that run. Raises :class:`ClusterError` when the Docker engine does not say."""
-    entries = EngineApi(params["docker_socket"], params["docker_timeout"]).containers({LABEL_OWNER: OWNER}, all=False)
+    entries = EngineApi(params["docker_socket"], params["docker_timeout"]).containers({LABEL_OWNER: OWNER}, statuses=("running", "paused", "restarting"))
     return sorted((entry.get("Names") or [entry.get("Id", "")])[0].lstrip("/") for entry in entries)
 
 

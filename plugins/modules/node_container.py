@@ -13,10 +13,10 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Starts, stops or removes the container of one node for an engine that spreads its ranks over the nodes by itself, without Ray.
   - The container holds nothing but a small program that waits. M(gb10.cluster.vllm_serve) starts the engine's rank of this node in it.
-    When the container is told to stop, that program stops the rank first, gently.
+    When the container is stopped, that program stops the rank first, gently.
   - The container is found by its labels, which are those of M(gb10.cluster.ray_cluster). A digest over the options below decides whether
-    it stays as it is or is made anew, and the diff names every option that differs. A container that runs Ray is one that differs.
-  - A container that holds a live engine is not made anew unless O(allow_restart=true), since its users would wait for up to half an hour.
+    it stays as it is or is recreated, and the diff names every option that differs. A container that runs Ray is one that differs.
+  - A container that holds a live engine is not recreated unless O(allow_restart=true), since its users would wait for up to half an hour.
   - A container that has exited is replaced, never started again. The log of a replaced container is kept below O(log_dir), in
     C(CLUSTER/containers); the last five stay.
   - Ready means that the program in it said so. When the container exits meanwhile, the module fails at once with the last lines of its log.
@@ -80,7 +80,7 @@ container_id:
   sample: 3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c
 session:
   description:
-    - Id of this run of the container. A container that is started or made anew has another one.
+    - Id of this run of the container. A container that is started or recreated has another one.
     - Empty when it does not run, V(not-started-yet) when check mode predicts a start.
   returned: success
   type: str
@@ -122,66 +122,18 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, native_node
-from ansible_collections.gb10.cluster.plugins.module_utils._node.acting import Changes, Params, Stale
-from ansible_collections.gb10.cluster.plugins.module_utils._node.node_containers import Current, Unit
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-
-
-def wanted_unit(params: Params, image_id: str, _current: Current | None) -> Unit:
-    """Return the wanted container."""
-    return native_node.native_unit(params["cluster_name"], {**acting.common_fields(params, image_id), "executor": native_node.EXECUTOR})
-
-
-def obstacles(api: EngineApi, params: Params, node: str, _unit: Unit, current: Current | None, _check_mode: bool) -> list[Stale]:
-    """Raise :class:`ClusterError` when somebody holds a port that the engine will need. Nobody has to go first."""
-    foreign = acting.foreign_on(api, params["ports"], current) if params["ports"] else []
-    if foreign:
-        raise acting.ports_taken("the engine", node, foreign, "gb10_master_port")
-    return []
-
-
-def orphaned(_changed: Changes) -> bool:
-    """A rank here always belongs to an engine whose head may live."""
-    return False
-
-
-def wait_for_launcher(api: EngineApi, params: Params, node: str, unit: Unit) -> dict[str, t.Any]:
-    """Wait until the launcher holds the container open.
-
-    Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
-    """
-    for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
-        current = acting.running_container(api, node, unit)
-        if launcher.HOLDS in api.logs(current.id):
-            return {}
-    raise WaitTimeout(
-        f"the launcher in container {unit.name} on {node} said nothing within {params['wait_timeout']} s",
-        remedy=f"Read the container's log: docker logs {unit.name}. A slow node needs a longer wait_timeout.",
-        reason="not ready in time",
-        node=node,
-        log=acting.last_log(api, unit),
-    )
-
-
-KIND = acting.Kind(unit=wanted_unit, obstacles=obstacles, orphaned=orphaned, wait=wait_for_launcher)
+from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, native
+from ansible_collections.gb10.cluster.plugins.module_utils._node.apply import apply
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
-    return acting.work(module, KIND)
-
-
-def argument_spec() -> dict[str, t.Any]:
-    return {**acting.argument_spec(), "ports": {"type": "list", "elements": "int", "default": []}}
+    return apply(module, native.EXECUTOR)
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=argument_spec(),
+        argument_spec=fields.argument_spec(native.EXECUTOR),
         required_if=[("state", "started", ["image", "node_address"])],
         supports_check_mode=True,
     )

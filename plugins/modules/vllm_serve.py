@@ -331,7 +331,6 @@ findings:
   sample: []
 """
 
-import json
 import os
 import secrets
 import time
@@ -340,13 +339,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, sdk
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, launcher, serve_arguments, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds that the launcher may take beyond the grace: the kernel's time for killed processes, and its own start.
-STOP_MARGIN = 60
 #: Seconds between two looks for the launcher's note after a start.
 START_SLEEP = 0.2
 #: What an error adds once the launcher was told to start: it may do so yet, so the node is no more what it was.
@@ -465,20 +463,6 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
     }
 
 
-def launcher_answer(result: engine_api.ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
-    """Return the JSON that the launcher printed. Raises :class:`UnknownState` with its output when there is none."""
-    try:
-        if result.rc in accepted:
-            return json.loads(result.stdout)
-    except ValueError:
-        pass
-    raise UnknownState(
-        f"the launcher in the node's container ended with code {result.rc} and no answer",
-        remedy="The image needs python3 (3.10 or newer).",
-        raw=(result.stdout + result.stderr)[-2000:],
-    )
-
-
 def missing_container(cluster: str, role: str, executor: str) -> ClusterError:
     return ClusterError(
         f"the {role}'s container of cluster {cluster} does not exist on this node",
@@ -543,28 +527,24 @@ def not_started(paths: engine_state.EnginePaths, run_id: str, code: int) -> Clus
     return UnknownState(f"the launcher ended with code {code} and started nothing", remedy="The image needs python3 (3.10 or newer).")
 
 
-def start_engine(params: dict[str, t.Any], paths: engine_state.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
+def start_engine(docker: Docker, paths: engine_state.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
     """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
-    client = sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
-    with sdk.sdk_errors(f"starting the launcher in container {container_id[:12]}"):
-        run = client.api.exec_create(container_id, launch.argv("run", "--run-id", spec["run_id"]), stdout=False, stderr=False)
-        client.api.exec_start(run["Id"], detach=True)
-    for _elapsed in clock(params["docker_timeout"], START_SLEEP):
+    program = docker.start_program(container_id, launch.argv("run", "--run-id", spec["run_id"]))
+    for _elapsed in clock(docker.timeout, START_SLEEP):
         try:
-            with sdk.sdk_errors("asking how the launcher does"):
-                state = client.api.exec_inspect(run["Id"])
+            code = docker.exit_code(program)
         except ClusterError as error:
             error.details.update(MAY_HAVE_STARTED)
             raise
         # In this order: an engine may end before it was seen to begin.
         if engine_state.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
             return
-        if not state["Running"] and state["ExitCode"] is not None:
-            raise not_started(paths, spec["run_id"], state["ExitCode"])
-    raise UnknownState(f"the launcher did not note an engine within {params['docker_timeout']} s", **MAY_HAVE_STARTED)
+        if code is not None:
+            raise not_started(paths, spec["run_id"], code)
+    raise UnknownState(f"the launcher did not note an engine within {docker.timeout} s", **MAY_HAVE_STARTED)
 
 
-def last_run(api: engine_api.EngineApi, paths: engine_state.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
+def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
     """Return what is known of the last run; nothing lives in a container that does not run, and nothing can be asked in a paused one.
 
     ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go. ``starting`` is a
@@ -576,31 +556,11 @@ def last_run(api: engine_api.EngineApi, paths: engine_state.EnginePaths, contain
     if container and state["Running"] and state.get("Paused"):
         pass
     elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (launch.LAUNCHER, launch.SPEC)):
-        answer = launcher_answer(api.exec(container["Id"], launch.argv("status"), timeout=api.timeout))
+        answer = launch.answer_of(docker.exec(container["Id"], launch.argv("status"), timeout=docker.timeout))
         noted.update({name: answer[name] for name in ("live", *EXTRA_STATUS) if name in answer})
     else:
         noted["live"] = False
     return {**noted, "last_end": engine_state.last_end(noted)}
-
-
-def unpause(params: dict[str, t.Any], container_id: str) -> None:
-    """Let a paused container go on: only so can its engine end by itself."""
-    client = sdk.sdk_client(params["docker_socket"], params["docker_timeout"])
-    with sdk.sdk_errors(f"unpausing container {container_id[:12]}"):
-        client.api.unpause(container_id)
-
-
-def stop_engine(api: engine_api.EngineApi, container_id: str, grace: int) -> dict[str, t.Any]:
-    """Stop the engine and return what that needed. Raises :class:`ClusterError` when a process cannot be ended."""
-    argv = launch.stop_argv(grace, "vllm_serve")
-    answer = launcher_answer(api.exec(container_id, argv, timeout=grace + STOP_MARGIN), accepted=(0, launcher.EXIT_REMAINS))
-    if answer["remaining"]:
-        raise ClusterError(
-            f"processes {answer['remaining']} of the engine (pids of the container) are there {answer['seconds']} s after SIGTERM and SIGKILL",
-            remedy="They hang in the kernel. Look at its log (journalctl -k); only a reboot of this node ends them.",
-            stopped=answer,
-        )
-    return answer
 
 
 def told(stopped: dict[str, t.Any]) -> str:
@@ -652,24 +612,24 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
     raise blocked(engine, before, after)
 
 
-def work_worker(params: dict[str, t.Any], api: engine_api.EngineApi, check_mode: bool) -> dict[str, t.Any]:
+def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:
     """A worker beside Ray has nothing to start: its rank comes and goes with the engine on the head."""
     if params["state"] == "started" and not check_mode:
-        running_container(engine_api.find_node_container(api, params["cluster_name"], "worker"), params)
+        running_container(engine_api.find_node_container(docker, params["cluster_name"], "worker"), params)
     return {"msg": "a worker starts no engine of its own", "reason": "worker"}
 
 
-def work_engine(params: dict[str, t.Any], api: engine_api.EngineApi, check_mode: bool) -> dict[str, t.Any]:
+def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:
     """Bring this node's process of the engine to the wanted state: the whole engine beside Ray, else this node's part of it."""
     cluster, role, state = params["cluster_name"], params["node_role"], params["state"]
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], cluster)
     desired = desired_engine(params) if state == "started" else Desired([], {}, [])
-    container = engine_api.find_node_container(api, cluster, role)
+    container = engine_api.find_node_container(docker, cluster, role)
     if state == "started" and not check_mode:
         running_container(container, params)
         if role == "head":
             engine_state.read_key(params["api_key_file"])
-    engine = last_run(api, paths, container)
+    engine = last_run(docker, paths, container)
     todo = plan(state, engine, desired.digest)
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
     after = snapshot(state == "started", *desired)
@@ -702,25 +662,24 @@ def work_engine(params: dict[str, t.Any], api: engine_api.EngineApi, check_mode:
         words = {(True, True): "restarted", (True, False): "stopped", (False, True): "started", (False, False): "the engine is as wanted"}
         return {**result, "msg": verb + words[todo.stop, todo.start]}
     if container["State"].get("Paused"):
-        unpause(params, container["Id"])
-    return {**result, **act(params, api, paths, container["Id"], todo, desired)}
+        docker.unpause(container["Id"])
+    return {**result, **act(params, docker, paths, container["Id"], todo, desired)}
 
 
 def act(
-    params: dict[str, t.Any], api: engine_api.EngineApi, paths: engine_state.EnginePaths, container_id: str, todo: Plan, desired: Desired
+    params: dict[str, t.Any], docker: Docker, paths: engine_state.EnginePaths, container_id: str, todo: Plan, desired: Desired
 ) -> dict[str, t.Any]:
     """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
     done: dict[str, t.Any] = {"actions": []}
     try:
         if todo.stop:
-            launch.refresh(paths)
-            done.update(stopped=stop_engine(api, container_id, params["stop_grace"]), engine_live=False)
+            done.update(stopped=launch.stop_engine(docker, container_id, paths, params["stop_grace"], "vllm_serve"), engine_live=False)
             done["actions"].append(told(done["stopped"]))
         if todo.start:
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
             ship(paths, spec)
-            start_engine(params, paths, container_id, spec)
+            start_engine(docker, paths, container_id, spec)
             done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
             done["actions"].append(f"started run {run_id}")
     except ClusterError as error:
@@ -733,9 +692,9 @@ def act(
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     serve_options.check(params)
-    api = engine_api.EngineApi(params["docker_socket"], params["docker_timeout"])
+    docker = Docker(params["docker_socket"], params["docker_timeout"])
     here = serve_options.has_engine(params) or params["state"] == "stopped"
-    return (work_engine if here else work_worker)(params, api, module.check_mode)
+    return (work_engine if here else work_worker)(params, docker, module.check_mode)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@
 
 """A way to a node's Docker engine that needs Python's standard library alone. This module util is PRIVATE to the collection.
 
-:class:`EngineApi` is what reading modules use; those that act on containers have the Docker SDK (``sdk.py``) beside it. It settles
+:class:`EngineApi` is what reading modules use; those that act on containers use the Docker SDK (``sdk.py``) alone. It settles
 the API version with the engine, old or new: it speaks the oldest that has all we use and the engine still answers.
 """
 
@@ -33,6 +33,9 @@ OWNER = "gb10.cluster"
 _NODE_CONTAINER = re.compile(r"gb10-(?P<cluster>.+)-(?P<role>head|worker)")
 
 STDERR_STREAM = 2
+
+#: Seconds between two looks at the exit code of a program in a container.
+EXIT_CODE_SLEEP = 0.1
 
 #: What an engine answers to a request in an API version that it has given up (Docker 29: below 1.44).
 TOO_OLD = re.compile(r"client version (?P<spoken>[\d.]+) is too old\. Minimum supported API version is (?P<minimum>[\d.]+)")
@@ -133,6 +136,25 @@ def engine_message(body: bytes) -> str:
         return body.decode(errors="replace").strip()[:2000]
 
 
+def container_filters(labels: dict[str, str], statuses: t.Sequence[str]) -> dict[str, list[str]]:
+    """Return what the engine filters its list of containers by."""
+    return {"label": [f"{key}={value}" for key, value in labels.items()], **({"status": list(statuses)} if statuses else {})}
+
+
+def is_not_running(error: ClusterError) -> bool:
+    """Say whether the engine refused a question since the container does not run."""
+    return error.details.get("status") == 409 or "is not running" in error.details.get("raw", "")
+
+
+def process_ids(table: dict[str, t.Any]) -> list[int]:
+    """Return the process ids of the engine's list of a container's processes, sorted. Raises :class:`UnknownState` when it has none."""
+    try:
+        column = table["Titles"].index("PID")
+        return sorted(int(row[column]) for row in table["Processes"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise UnknownState("the Docker engine's list of a container's processes has no process ids", raw=str(table)[:2000]) from None
+
+
 class EngineApi:
     """A Docker engine's HTTP API over its Unix socket, with nothing but Python's standard library.
 
@@ -209,10 +231,9 @@ class EngineApi:
 
     # -- containers --------------------------------------------------------------------------------------------------
 
-    def containers(self, labels: dict[str, str], all: bool = True) -> list[dict[str, t.Any]]:
-        """Return the entries of ``/containers/json`` that carry all ``labels``; ``all`` includes those that do not run."""
-        wanted = [f"{key}={value}" for key, value in labels.items()]
-        return self.get("/containers/json", all=int(all), filters={"label": wanted})
+    def containers(self, labels: dict[str, str], statuses: t.Sequence[str] = (), size: bool = False) -> list[dict[str, t.Any]]:
+        """Return the engine's list of containers that carry all ``labels`` and have one of the ``statuses``, with their sizes if wanted."""
+        return self.get("/containers/json", all=1, size=int(size), filters=container_filters(labels, statuses))
 
     def inspect(self, container_id: str) -> dict[str, t.Any]:
         """Return everything the engine knows about one container."""
@@ -233,34 +254,20 @@ class EngineApi:
     def top(self, container_id: str) -> list[int]:
         """Return the host's process ids of a container's processes, sorted; empty when it does not run."""
         try:
-            table = self.get(f"/containers/{_quoted(container_id)}/top", ps_args="-eo pid,comm")
+            return process_ids(self.get(f"/containers/{_quoted(container_id)}/top", ps_args="-eo pid,comm"))
         except ClusterError as error:
-            if error.details.get("status") == 409 or "is not running" in error.details.get("raw", ""):
+            if is_not_running(error):
                 return []
             raise
-        try:
-            column = table["Titles"].index("PID")
-            return sorted(int(row[column]) for row in table["Processes"])
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise UnknownState("the Docker engine's list of a container's processes has no process ids", raw=str(table)[:2000]) from None
 
-    def exec(
-        self,
-        container_id: str,
-        argv: list[str],
-        *,
-        env: dict[str, str] | None = None,
-        timeout: float,
-        sleep: float = 0.1,
-    ) -> ExecResult:
+    def exec(self, container_id: str, argv: list[str], *, timeout: float) -> ExecResult:
         """Run ``argv`` inside a running container and return what it left behind.
 
         ``timeout`` (seconds) bounds the whole call and raises :class:`UnknownState`. The engine has no way to stop the
-        program then, so a program that might hang should carry a limit of its own. ``sleep`` is the pause in seconds
-        between looks at the exit code, which the engine notes shortly after the output has ended.
+        program then, so a program that might hang should carry a limit of its own.
         """
         deadline = time.monotonic() + timeout
-        request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv, "Env": [f"{key}={value}" for key, value in (env or {}).items()]}
+        request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
         exec_id = _parsed(self._call("POST", f"/containers/{_quoted(container_id)}/exec", body=request))["Id"]
         raw = self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout)
         stdout, stderr = demultiplex(raw)
@@ -270,30 +277,21 @@ class EngineApi:
                 return ExecResult(state["ExitCode"], stdout, stderr)
             if time.monotonic() > deadline:
                 raise UnknownState(f"{argv[0]} in container {container_id[:12]} closed its output but did not end within {timeout:g} s")
-            time.sleep(sleep)
+            # The engine notes the exit code shortly after the output has ended.
+            time.sleep(EXIT_CODE_SLEEP)
 
-    def run_throwaway(
-        self,
-        image: str,
-        argv: list[str],
-        *,
-        labels: dict[str, str],
-        timeout: float,
-        env: dict[str, str] | None = None,
-        binds: list[str] | None = None,
-    ) -> ExecResult:
+    def run_throwaway(self, image: str, argv: list[str], *, labels: dict[str, str], timeout: float) -> ExecResult:
         """Run ``argv`` in a new container of ``image`` without network, remove the container, return what it left behind.
 
-        ``labels`` mark it as ours, should anything keep it from being removed. ``binds`` are ``source:target:ro`` strings.
+        ``labels`` mark it as ours, should anything keep it from being removed.
         Raises :class:`NotFound` when the image is absent and :class:`UnknownState` when ``timeout`` (seconds) is over.
         """
         request = {
             "Image": image,
             "Entrypoint": argv[:1],
             "Cmd": argv[1:],
-            "Env": [f"{key}={value}" for key, value in (env or {}).items()],
             "Labels": labels,
-            "HostConfig": {"NetworkMode": "none", "Init": True, "Binds": binds or []},
+            "HostConfig": {"NetworkMode": "none", "Init": True},
         }
         container_id = _parsed(self._call("POST", "/containers/create", body=request))["Id"]
         try:
@@ -305,6 +303,14 @@ class EngineApi:
         return ExecResult(code, *demultiplex(raw))
 
     # -- images ------------------------------------------------------------------------------------------------------
+
+    def images(self, labels: t.Sequence[str] = ()) -> list[dict[str, t.Any]]:
+        """Return the engine's list of images, parts of others included, that have all ``labels``."""
+        return self.get("/images/json", all=int(not labels), filters={"label": list(labels)})
+
+    def history(self, image_id: str) -> list[dict[str, t.Any]]:
+        """Return the layers of an image."""
+        return self.get(f"/images/{_quoted(image_id)}/history")
 
     def image(self, reference: str) -> dict[str, t.Any] | None:
         """Return everything the engine knows about an image, None when it has no such image."""

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import os
 import pwd
+import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import LAUNCH_TARGET, EnginePaths
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 LAUNCHER = "launcher.py"
 SPEC = "engine.json"
+
+#: Seconds beyond its grace that the launcher gets to kill what is left and to answer.
+STOP_MARGIN = 60
 
 
 def argv(command: str, *more: str) -> list[str]:
@@ -34,7 +44,7 @@ def stop_argv(grace: int, module: str) -> list[str]:
 
 
 def refresh(paths: EnginePaths) -> None:
-    """Give an engine that an older version of the collection started today's launcher. A disk that takes it not leaves the older one."""
+    """Give an engine that an older version of the collection started today's launcher. A full disk leaves the older one."""
     with contextlib.suppress(OSError):
         ship(paths)
 
@@ -42,3 +52,34 @@ def refresh(paths: EnginePaths) -> None:
 def ship(paths: EnginePaths) -> None:
     """Write the launcher to where the container sees it, whole or not at all. Raises :class:`OSError`."""
     launcher.write_text(os.path.join(paths.launch, LAUNCHER), inspect.getsource(launcher))
+
+
+def answer_of(result: ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
+    """Return the JSON that the launcher printed. Raises :class:`UnknownState` with its output when there is none."""
+    try:
+        if result.rc in accepted:
+            return json.loads(result.stdout)
+    except ValueError:
+        pass
+    raise UnknownState(
+        f"the launcher in the node's container ended with code {result.rc} and no answer",
+        remedy="The image needs python3 (3.10 or newer).",
+        raw=(result.stdout + result.stderr)[-2000:],
+    )
+
+
+def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str) -> dict[str, t.Any]:
+    """Stop the engine gently, so that its memory comes back, and return what that needed.
+
+    Raises :class:`ClusterError` when a process cannot be ended.
+    """
+    refresh(paths)
+    stopped = answer_of(docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN), accepted=(0, launcher.EXIT_REMAINS))
+    if stopped["remaining"]:
+        raise ClusterError(
+            f"processes {stopped['remaining']} of the engine (pids of the container) are there {stopped['seconds']} s after SIGTERM and SIGKILL",
+            remedy="They hang in the kernel. Look at its log (journalctl -k); only a reboot of this node ends them.",
+            reason="engine remains",
+            stopped=stopped,
+        )
+    return stopped

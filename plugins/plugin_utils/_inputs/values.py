@@ -19,7 +19,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray_node
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
@@ -243,7 +243,7 @@ def _ports(values: Values) -> Problems:
     wrong = functools.partial(Problem, "input.port_range")
     try:
         # No port is 0: those that lie inside are named below, each with its variable.
-        span = ray_node.parse_port_range(asked, 0) if asked is not None else None
+        span = ray.parse_port_range(asked, 0) if asked is not None else None
     except ClusterError as error:
         yield wrong("gb10_ray_port_range", error.what, error.expected, error.remedy, measured=asked)
         return

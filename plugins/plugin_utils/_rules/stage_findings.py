@@ -138,7 +138,7 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
 def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int) -> list[Finding]:
     """Ray must see every node, alive, under its own address, with its GPUs; anything else costs half an hour later.
 
-    ``answer`` is what ``ray_cluster_info`` said on the head; ``addresses`` maps the nodes to their fabric addresses.
+    ``answer`` is what ``node_container_info`` said on the head; ``addresses`` maps the nodes to their fabric addresses.
     """
     if answer["ray_error"]:
         remedy = "look at the head's container (docker logs), then run with --tags ray"

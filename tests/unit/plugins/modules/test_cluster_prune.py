@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -32,7 +31,6 @@ class Engine:
         self.listed: dict[str, dict] = {}
         self.removed: list[str] = []
         self.refuses: dict[str, ClusterError] = {}
-        self.images = types.SimpleNamespace(remove=self._remove_image)
         self.containers_seen = 0
 
     def add_container(self, name, status="exited", labels=None, image=OLD_IMAGE):
@@ -48,25 +46,21 @@ class Engine:
             "Id": image_id, "RepoTags": list(tags), "RepoDigests": [], "Created": time.time() - days * DAY, "Size": 1000, "Labels": labels, "step": step,
         }  # fmt: skip
 
-    # -- EngineApi
+    # -- reading, by either client
 
-    def get(self, path, **query):
-        filters = query.get("filters", {})
-        if path == "/containers/json":
-            assert query["all"] == 1 and filters["label"] == ["io.gb10.owner=gb10.cluster"]
-            return [
-                {"Id": one["Id"], "SizeRw": 10}
-                for one in self.known.values()
-                if one["Config"]["Labels"].get("io.gb10.owner") == "gb10.cluster" and one["State"]["Status"] in filters["status"]
-            ]
-        if path == "/images/json":
-            return [image for image in self.listed.values() if filters.get("label", ["x"])[0] in {**image["Labels"], "x": ""}]
-        assert path.endswith("/history")
-        return [{"CreatedBy": self.listed[path.split("/")[2]]["step"]}]
+    def containers(self, labels, statuses=(), size=False):
+        assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True))
+        return [
+            {"Id": one["Id"], "ImageID": one["Image"], "SizeRw": 10}
+            for one in self.known.values()
+            if labels.items() <= one["Config"]["Labels"].items() and (not statuses or one["State"]["Status"] in statuses)
+        ]
 
-    def containers(self, labels):
-        assert labels == {}
-        return [{"Id": one["Id"], "ImageID": one["Image"]} for one in self.known.values()]
+    def images(self, labels=("x",)):
+        return [image for image in self.listed.values() if labels[0] in {**image["Labels"], "x": ""}]
+
+    def history(self, image_id):
+        return [{"CreatedBy": self.listed[image_id]["step"]}]
 
     def inspect(self, container_id):
         if container_id not in self.known:
@@ -76,15 +70,14 @@ class Engine:
     def image(self, reference):
         return next((image for image in self.listed.values() if reference in (image["Id"], *image["RepoTags"])), None)
 
-    # -- SDK
+    # -- acting
 
-    def remove_container(self, container_id, v):
-        assert v
+    def remove(self, container_id):
         self._allowed(container_id)
         self.removed.append(container_id)
         del self.known[container_id]
 
-    def _remove_image(self, name):
+    def remove_image(self, name):
         self._allowed(name)
         self.removed.append(name)
         image = self.image(name)
@@ -122,10 +115,8 @@ def node(tmp_path, monkeypatch):
         (tmp_path / path).write_text("x")
         os.utime(tmp_path / path, (time.time() - days * DAY, time.time() - days * DAY))
 
-    sdk_containers = types.SimpleNamespace(get=lambda one: types.SimpleNamespace(remove=lambda v: engine.remove_container(one, v)))
     monkeypatch.setattr(cluster_prune, "EngineApi", lambda socket, timeout: engine)
-    monkeypatch.setattr(cluster_prune, "sdk_client", lambda socket, timeout: types.SimpleNamespace(containers=sdk_containers, images=engine.images))
-    monkeypatch.setattr(cluster_prune, "sdk_errors", lambda doing: contextlib.nullcontext())
+    monkeypatch.setattr(cluster_prune, "Docker", lambda socket, timeout: engine)
     return types.SimpleNamespace(root=tmp_path, engine=engine)
 
 
@@ -235,18 +226,23 @@ def test_check_mode_without_the_sdk_fails_as_the_removal_would(node, monkeypatch
     def missing(*_args):
         raise ClusterError("the Docker SDK is missing")
 
-    monkeypatch.setattr(cluster_prune, "sdk_client", missing)
+    monkeypatch.setattr(cluster_prune, "Docker", missing)
     with pytest.raises(ClusterError, match="SDK is missing"):
         call(node, remove=True, check_mode=True)
     assert call(node, check_mode=True)["candidates"]
 
 
-def test_nothing_to_remove_needs_no_sdk(node, monkeypatch):
-    monkeypatch.setattr(cluster_prune, "sdk_client", lambda *_args: pytest.fail("asked for the SDK"))
+def test_nothing_to_remove_changes_nothing(node):
     node.engine.known.clear()
     node.engine.listed.clear()
     result = call(node, remove=True, cluster_name="none", state_dir=str(node.root / "none"))
     assert not result["changed"]
+
+
+@pytest.mark.parametrize(("remove", "other"), [(False, "Docker"), (True, "EngineApi")])
+def test_listing_needs_no_sdk_and_removing_uses_it_alone(node, monkeypatch, remove, other):
+    monkeypatch.setattr(cluster_prune, other, lambda *_args: pytest.fail(f"asked for {other}"))
+    assert call(node, remove=remove)["candidates"]
 
 
 def test_days_below_zero_are_refused(node):

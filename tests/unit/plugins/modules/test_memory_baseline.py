@@ -37,7 +37,7 @@ def node(tmp_path, monkeypatch):
     tool.write_text(f"#!/bin/sh\ncat {tmp_path}/answer.xml\n")
     tool.chmod(0o755)
     (tmp_path / "answer.xml").write_text(IDLE)
-    engine = types.SimpleNamespace(containers=lambda labels, all=True: [])
+    engine = types.SimpleNamespace(containers=lambda labels, statuses=(): [])
     monkeypatch.setattr(memory_baseline, "EngineApi", lambda socket, timeout: engine)
     return types.SimpleNamespace(root=tmp_path, proc=proc, tool=tool, engine=engine, path=tmp_path / "state/baseline.json", answer=tmp_path / "answer.xml")
 
@@ -104,7 +104,7 @@ def old_boot(node):
 
 
 def container(node):
-    node.engine.containers = lambda labels, all=True: [{"Id": "a", "Names": ["/gb10-gb10-head"]}]
+    node.engine.containers = lambda labels, statuses=(): [{"Id": "a", "Names": ["/gb10-gb10-head"]}]
 
 
 def engine(node):
@@ -112,7 +112,7 @@ def engine(node):
 
 
 def no_docker(node):
-    def refuse(labels, all=True):
+    def refuse(labels, statuses=()):
         raise ClusterError("no Docker engine answers")
 
     node.engine.containers = refuse

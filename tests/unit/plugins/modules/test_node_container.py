@@ -7,23 +7,22 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
-from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
-from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, node_containers, ray_node
+from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
-from ansible_collections.gb10.cluster.plugins.modules import node_container, ray_cluster
+from ansible_collections.gb10.cluster.plugins.modules import node_container
 
 OWN_ID = "a" * 64
 
 
 def params(**given):
-    defaults = {name: option.get("default") for name, option in node_container.argument_spec().items()}
+    defaults = {name: option.get("default") for name, option in fields.argument_spec("native").items()}
     here = {"node_role": "head", "image": "local/vllm:1", "node_address": "10.0.0.11", "devices": []}
     return {**defaults, **here, "wait_timeout": 0.1, "wait_sleep": 0.01, **given}
 
@@ -34,7 +33,7 @@ def container(unit, status="running"):
 
 
 def unit(**given):
-    return node_container.wanted_unit(params(**given), "sha256:aaa", None)
+    return native.wanted(params(**given), "sha256:aaa", None)
 
 
 def seen_by(engine):
@@ -50,7 +49,7 @@ class Engine:
         self.titles = dict(enumerate(titles, 100))
         self.log = log
 
-    def containers(self, labels, all=True):
+    def containers(self, labels):
         mine = self.entry and labels.items() <= self.entry["Config"]["Labels"].items()
         return [{"Id": OWN_ID, "Names": [self.entry["Name"]], "State": self.entry["State"]["Status"]}] if mine else []
 
@@ -83,25 +82,19 @@ def play(monkeypatch):
         module = Module()
         module.params, module.check_mode = params(**given), check_mode
         monkeypatch.setattr(at_work, "scan", lambda root, pids=None: seen_by(engine))
-        monkeypatch.setattr(acting, "EngineApi", lambda *_arguments: engine)
+        monkeypatch.setattr(apply, "Docker", lambda *_arguments: engine)
         return node_container.work(module)
 
     return run
 
 
-def test_documentation_and_specification_agree():
-    documented = yaml.safe_load(node_container.DOCUMENTATION)["options"] | yaml.safe_load(_node.ModuleDocFragment.DOCUMENTATION)["options"]
-    spec = {name: option for name, option in node_container.argument_spec().items() if not name.startswith("docker_")}
-    assert documented.keys() == spec.keys()
-    assert {name: option.get("default") for name, option in documented.items()} == {name: option.get("default") for name, option in spec.items()}
-
-
 def test_the_launcher_is_the_first_program():
     made = unit(env={"A": 1}, secret_files={"api_key": "/s/api_key"}, state_dir="/state", log_dir="/log")
     assert made.name == "gb10-gb10-head"
-    assert [*made.entrypoint, *made.command] == ["python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "/opt/gb10/launch/engine.json"]
-    assert made.env == {"A": "1"}
-    assert {mount["source"]: mount["read_only"] for mount in made.mounts} == {
+    assert made.command == ["python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "/opt/gb10/launch/engine.json"]
+    payload = node_containers.creation_payload(made)
+    assert payload["environment"] == {"A": "1"}
+    assert {mount["Source"]: mount["ReadOnly"] for mount in payload["mounts"]} == {
         "/state/gb10/launch": True, "/state/gb10/run": False, "/log/gb10": False, "/s/api_key": True,
     }  # fmt: skip
 
@@ -121,20 +114,20 @@ def test_ports_are_no_field(play):
     assert not play(Engine(container(unit(ports=[1]))), ports=[2])["changed"]
 
 
-def ray():
-    given = {**{name: option.get("default") for name, option in ray_cluster.argument_spec().items()}, **params()}
-    return ray_node.ray_unit("gb10", ray_cluster.wanted_fields(given, "sha256:aaa", None))
+def with_ray():
+    given = {**{name: option.get("default") for name, option in fields.argument_spec("ray").items()}, **params()}
+    return ray.wanted(given, "sha256:aaa", None)
 
 
 def test_a_container_with_ray_is_made_anew_for_that_alone(play):
-    result = play(Engine(container(ray())), check_mode=True)
+    result = play(Engine(container(with_ray())), check_mode=True)
     assert result["changed_fields"] == ["executor"]
     assert [action.split()[0] for action in result["actions"]] == ["stop", "remove", "create", "start"]
 
 
 def test_a_live_engine_beside_ray_is_not_thrown_away(play):
-    with pytest.raises(ClusterError, match='would be made anew .executor "ray" -> "native".'):
-        play(Engine(container(ray()), titles=["VLLM::EngineCore"]))
+    with pytest.raises(ClusterError, match='would be recreated .executor "ray" -> "native".'):
+        play(Engine(container(with_ray()), titles=["VLLM::EngineCore"]))
 
 
 def test_a_taken_port_names_its_holder(play, monkeypatch):
@@ -154,13 +147,12 @@ def test_ready_is_what_the_launcher_says(play):
 def test_an_image_without_python_is_named(play, monkeypatch):
     ended = container(unit(), status="exited")
     engine = Engine(ended, log="[FATAL tini (7)] exec python3 failed: No such file or directory\n")
-    current = node_containers.current_of(ended)
-    monkeypatch.setattr(acting, "sdk_client", lambda *_arguments: None)
-    monkeypatch.setattr(acting.Actor, "carry_out", lambda *_arguments: None)
+    current = node_containers.existing(ended)
+    monkeypatch.setattr(apply.Actor, "carry_out", lambda *_arguments: None)
     assert not current.running
     with pytest.raises(ClusterError, match="image local/vllm:1 holds no program python3"):
         play(engine)
 
 
 def test_a_rank_always_holds_work():
-    assert not node_container.orphaned({"executor": ("ray", "native")})
+    assert not native.engine_is_gone({"executor": ("ray", "native")})

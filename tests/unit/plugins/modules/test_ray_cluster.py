@@ -6,19 +6,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
 import pytest
-import yaml
 
-from ansible_collections.gb10.cluster.plugins.doc_fragments import _node
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
-from ansible_collections.gb10.cluster.plugins.module_utils._node import acting, native_node, node_containers
-from ansible_collections.gb10.cluster.plugins.module_utils._node.ray_node import RayTable, ray_unit
+from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, obstacles, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import RayTable
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
@@ -29,7 +29,7 @@ OTHER_ID = "c" * 64
 
 
 def params(**given):
-    defaults = {name: option.get("default") for name, option in ray_cluster.argument_spec().items()}
+    defaults = {name: option.get("default") for name, option in fields.argument_spec("ray").items()}
     here = {"node_role": "head", "image": "local/vllm-ray:26.05", "node_address": "10.0.0.11", "devices": []}
     return {**defaults, **here, "wait_timeout": 0.2, "wait_sleep": 0.01, **given}
 
@@ -58,7 +58,7 @@ class Engine:
         self.image_id = image
         self.titles = dict(enumerate(titles, 100))
 
-    def containers(self, labels, all=True):
+    def containers(self, labels):
         return [
             {"Id": entry["Id"], "Names": [entry["Name"]], "State": entry["State"]["Status"]}
             for entry in self.known.values()
@@ -80,6 +80,28 @@ class Engine:
     def logs(self, container_id, tail=50):
         return "its last line\n"
 
+    #: Nothing may be done to an engine of a test without the fixture sdk.
+    sdk = None
+
+    def whole_log(self, container_id):
+        return iter([self.sdk.log])
+
+    def stop(self, container_id, grace):
+        self.sdk.calls.append(("stop", container_id, grace))
+
+    def unpause(self, container_id):
+        self.sdk.calls.append(("unpause", container_id))
+
+    def remove(self, container_id):
+        self.sdk.calls.append(("remove", container_id))
+
+    def create(self, payload):
+        self.sdk.calls.append(("create", payload["name"]))
+        return "new"
+
+    def start(self, container_id):
+        self.sdk.calls.append(("start", container_id))
+
 
 class Module:
     def __init__(self, check_mode=False, **given):
@@ -94,12 +116,12 @@ def node(monkeypatch):
     monkeypatch.setattr(net_devices, "ipv6_addresses", list)
     monkeypatch.setattr(listeners, "listeners", lambda ports: [])
     monkeypatch.setattr(listeners, "answers", lambda address, port, timeout: "")
-    monkeypatch.setattr(ray_cluster.ray_node, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
+    monkeypatch.setattr(ray, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
     engines = []
 
     def use(engine):
         monkeypatch.setattr(at_work, "scan", lambda root, pids=None: seen_by(engine))
-        monkeypatch.setattr(acting, "EngineApi", lambda *arguments: engine)
+        monkeypatch.setattr(apply, "Docker", lambda *arguments: engine)
         engines.append(engine)
         return engine
 
@@ -117,18 +139,8 @@ READY = {"node_id": "3a", "address": "10.0.0.11", "alive": True, "head": True, "
 def running(**given):
     """Our container as it runs with these options."""
     wanted = params(**given)
-    unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, "sha256:aaa", None))
+    unit = ray.wanted(wanted, "sha256:aaa", None)
     return container(labels=unit.labels, name=unit.name)
-
-
-# -- documentation ---------------------------------------------------------------------------------------------------
-
-
-def test_documentation_and_specification_agree():
-    documented = yaml.safe_load(ray_cluster.DOCUMENTATION)["options"] | yaml.safe_load(_node.ModuleDocFragment.DOCUMENTATION)["options"]
-    spec = {name: option for name, option in ray_cluster.argument_spec().items() if not name.startswith("docker_")}
-    assert documented.keys() == spec.keys()
-    assert {name: option.get("default") for name, option in documented.items()} == {name: option.get("default") for name, option in spec.items()}
 
 
 # -- the whole, without acting ---------------------------------------------------------------------------------------
@@ -150,7 +162,7 @@ def test_check_mode_predicts_on_a_cold_node_without_its_image(node):
     result = ray_cluster.work(Module(check_mode=True, secret_files={"ray_token": "/none/ray_token"}))
     assert result["changed"]
     assert result["actions"] == ["create gb10-gb10-head (no container)", "start gb10-gb10-head"]
-    assert result["session"] == acting.SESSION_TO_COME
+    assert result["session"] == apply.SESSION_TO_COME
     assert result["diff"]["before"] == {"state": "absent", "fields": {}}
     assert result["diff"]["after"]["state"] == "running"
 
@@ -163,7 +175,7 @@ def test_check_mode_predicts_a_worker_whose_head_is_to_come(node, monkeypatch):
 
 def test_check_mode_predicts_that_a_worker_follows_a_new_head(node):
     node(Engine([running(node_role="worker", head_address="10.0.0.1", head_session="abc")]))
-    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=acting.SESSION_TO_COME)
+    module = Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session=apply.SESSION_TO_COME)
     assert ray_cluster.work(module)["changed_fields"] == ["head_session"]
 
 
@@ -219,7 +231,7 @@ def test_consent_to_a_restart_holds_for_requests_only_where_that_is_said(node, m
     if not refused:
         assert ray_cluster.work(module)["changed"]
         return
-    with pytest.raises(ClusterError, match=r"would be made anew, but its engine works on 3 request\(s\)") as caught:
+    with pytest.raises(ClusterError, match=r"would be recreated, but its engine works on 3 request\(s\)") as caught:
         ray_cluster.work(module)
     assert caught.value.reason == "requests running"
 
@@ -243,28 +255,28 @@ def test_a_worker_that_never_noted_its_head_is_guarded(node):
         ray_cluster.work(Module(**given, head_session="def"))
 
 
-def native(**given):
+def without_ray(**given):
     """Our container as it runs for an engine without Ray."""
     given = {"node_role": "worker", **given}
-    unit = native_node.native_unit("gb10", {**acting.common_fields(params(**given), "sha256:aaa"), "executor": "native"})
+    unit = native.wanted({**params(**given), "ports": []}, "sha256:aaa", None)
     return container(labels=unit.labels, name=unit.name, path="python3")
 
 
 def test_a_container_without_ray_is_made_anew(node):
-    node(Engine([native(node_role="head")]))
+    node(Engine([without_ray(node_role="head")]))
     changed = ray_cluster.work(Module(check_mode=True))["changed_fields"]
     assert {"executor", "port", "head_address"} <= {*changed}
     assert "env" not in changed
 
 
 def test_a_live_rank_without_ray_is_guarded_on_the_head(node):
-    node(Engine([native(node_role="head")], titles=["VLLM::Worker_TP0"]))
+    node(Engine([without_ray(node_role="head")], titles=["VLLM::Worker_TP0"]))
     with pytest.raises(ClusterError, match='executor "native" -> "ray"'):
         ray_cluster.work(Module())
 
 
 def test_a_rank_whose_head_runs_ray_by_now_holds_no_work(node):
-    node(Engine([native()], titles=["VLLM::Worker_TP1"]))
+    node(Engine([without_ray()], titles=["VLLM::Worker_TP1"]))
     assert ray_cluster.work(Module(check_mode=True, node_role="worker", head_address="10.0.0.1", head_session="abc"))["changed"]
 
 
@@ -305,10 +317,10 @@ def test_nothing_to_stop(node, state):
         ({"ulimits": {"memlock": "unlimited"}}, "ulimits.memlock is 'unlimited'"),
         ({"ulimits": {"memlock": True}}, "ulimits.memlock is True"),
         ({"env": {"A": True}}, "env A is True"),
-        ({"port_range": "1-2"}, "port_range 1-2"),
+        ({"port_range": "1-2"}, "port_range: 1-2"),
         ({"secret_files": {"ray_token": "/none/ray_token"}}, "secret ray_token: /none/ray_token"),
-        ({"node_address": "203.0.113.9"}, r"203.0.113.9 is no address under which others reach .*; it has 10.0.0.11 \(enp1s0f0np0\)"),
-        ({"node_address": "127.0.0.1"}, "127.0.0.1 is no address under which"),
+        ({"node_address": "203.0.113.9"}, r"others do not reach .* at 203.0.113.9; its addresses are 10.0.0.11 \(enp1s0f0np0\)"),
+        ({"node_address": "127.0.0.1"}, "others do not reach .* at 127.0.0.1"),
         ({"devices": ["/dev/none"]}, "has no /dev/none"),
     ],
 )
@@ -385,12 +397,12 @@ def test_a_stale_head_blocks_until_somebody_says_so(node, monkeypatch, path, arg
 
 def test_our_own_listeners_are_not_foreign():
     found = [listener(holder=OWN_ID), listener(holder=OTHER_ID), listener(holder="d" * 64)]
-    kept = acting.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
+    kept = obstacles.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
     assert [(entry["container"], entry["container_name"]) for entry in kept] == [(OTHER_ID, "theirs"), ("", "")]
 
 
 def test_the_hosts_own_listeners_are_foreign_to_a_new_container():
-    assert len(acting.foreign_listeners([listener()], {}, "")) == 1
+    assert len(obstacles.foreign_listeners([listener()], {}, "")) == 1
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
@@ -405,10 +417,10 @@ def wait(engine, table, monkeypatch, **given):
             raise answer
         return answer
 
-    monkeypatch.setattr(ray_cluster.ray_node, "ask", ask)
+    monkeypatch.setattr(ray, "ask", ask)
     wanted = params(**given)
-    unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, "sha256:aaa", None))
-    return ray_cluster.wait_for_ray(engine, wanted, "spark-1", unit)
+    unit = ray.wanted(wanted, "sha256:aaa", None)
+    return ray.wait(engine, wanted, "spark-1", unit)
 
 
 def test_the_wait_ends_when_ray_knows_the_node(monkeypatch):
@@ -445,7 +457,7 @@ def test_the_wait_ends_when_somebody_removes_the_container(monkeypatch):
 @pytest.mark.parametrize(("uptime", "ready"), [(10.0, False), (3600.0, True)])
 def test_a_clock_that_was_set_back_does_not_keep_ray_waiting_for_ever(monkeypatch, uptime, ready):
     """The container's start lies in the future then. After a while the head's entry can only be that of this container."""
-    monkeypatch.setattr(node_containers.Current, "uptime", lambda current: uptime)
+    monkeypatch.setattr(node_container.ExistingContainer, "uptime", lambda current: uptime)
     earlier = RayTable("2.60.0", "3.11.2", [{**READY, "started_ms": READY["started_ms"] - 86400000}], "", "")
     if ready:
         assert wait(Engine([running()]), earlier, monkeypatch)["ray_nodes"] == earlier.nodes
@@ -455,54 +467,25 @@ def test_a_clock_that_was_set_back_does_not_keep_ray_waiting_for_ever(monkeypatc
 
 
 def test_milliseconds_of_dockers_times():
-    assert ray_cluster.milliseconds("2026-11-21T01:57:53.754100254Z") == 1795226273000
+    assert ray.milliseconds("2026-11-21T01:57:53.754100254Z") == 1795226273000
 
 
 # -- acting ----------------------------------------------------------------------------------------------------------
 
 
-class Sdk:
-    """The SDK's client: notes what is asked of it."""
+class Calls:
+    """What was asked of an engine that acts."""
 
     def __init__(self, log=b"a line\n"):
         self.calls = []
         self.log = log
-        self.containers = self
-
-    def get(self, container_id):
-        return Handle(self, container_id)
-
-    def create(self, **arguments):
-        self.calls.append(("create", arguments["name"]))
-        return Handle(self, "new")
-
-
-class Handle:
-    def __init__(self, sdk, container_id):
-        self.sdk = sdk
-        self.id = container_id
-
-    def stop(self, timeout):
-        self.sdk.calls.append(("stop", self.id, timeout))
-
-    def start(self):
-        self.sdk.calls.append(("start", self.id))
-
-    def unpause(self):
-        self.sdk.calls.append(("unpause", self.id))
-
-    def remove(self, v):
-        self.sdk.calls.append(("remove", self.id))
-
-    def logs(self, **arguments):
-        return iter([self.sdk.log])
 
 
 @pytest.fixture
 def sdk(monkeypatch):
-    client = Sdk()
-    monkeypatch.setattr(acting, "sdk_client", lambda *arguments: client)
-    return client
+    calls = Calls()
+    monkeypatch.setattr(Engine, "sdk", calls)
+    return calls
 
 
 def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_path):
@@ -568,7 +551,7 @@ def executing(engine, sdk):
     return engine
 
 
-STOP_ENGINE = ("exec", ["/opt/gb10/launch/launcher.py", "stop"], ["--grace", "120", "--by", "user ada with the node's container"], 150)
+STOP_ENGINE = ("exec", ["/opt/gb10/launch/launcher.py", "stop"], ["--grace", "120", "--by", "user ada with the node's container"], 180)
 
 
 def test_an_engine_whose_note_is_broken_is_stopped_before_its_container(node, sdk, monkeypatch, tmp_path):
@@ -612,13 +595,13 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
-    assert result["reason"] == "container of ours has labels that do not tell what it was made of"
+    assert result["reason"] == "container of ours has labels that do not say how it was created"
     assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
 
 
 def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_path):
     node(Engine([container(labels={"io.gb10.owner": "gb10.cluster"})], titles=["VLLM::Worker_TP0"]))
-    with pytest.raises(ClusterError, match="labels that do not tell.*VLLM::Worker_TP0"):
+    with pytest.raises(ClusterError, match="labels that do not say.*VLLM::Worker_TP0"):
         ray_cluster.work(Module(**places(tmp_path)))
     assert sdk.calls == []
 
@@ -645,7 +628,7 @@ def refused(sdk, monkeypatch, words, gone_after=0):
     """Removals are refused with Docker's words; the container is gone after so many looks."""
     looks = []
 
-    def remove(handle, v):
+    def remove(engine, container_id):
         raise ClusterError(f"removing container: {words}", detail=words)
 
     def inspect(engine, wanted):
@@ -654,8 +637,8 @@ def refused(sdk, monkeypatch, words, gone_after=0):
             raise NotFound("No such container")
         return {}
 
-    monkeypatch.setattr(Handle, "remove", remove)
-    actor = acting.Actor(Engine(), params(docker_timeout=0.1), "spark-1", None, acting.NO_WORK)
+    monkeypatch.setattr(Engine, "remove", remove)
+    actor = apply.Actor(Engine(), params(docker_timeout=0.1), None, apply.NO_WORK)
     monkeypatch.setattr(Engine, "inspect", inspect)
     return actor
 
@@ -675,11 +658,11 @@ def test_a_removal_that_docker_refuses_is_told(sdk, monkeypatch):
 
 
 def test_a_container_that_somebody_else_removed_is_gone(sdk, monkeypatch):
-    def remove(handle, v):
+    def remove(engine, container_id):
         raise NotFound("No such container")
 
-    monkeypatch.setattr(Handle, "remove", remove)
-    acting.Actor(Engine(), params(), "spark-1", None, acting.NO_WORK).remove(OWN_ID)
+    monkeypatch.setattr(Engine, "remove", remove)
+    apply.Actor(Engine(), params(), None, apply.NO_WORK).remove(OWN_ID)
 
 
 def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch, tmp_path):
@@ -705,7 +688,7 @@ def retagged(node, sdk, monkeypatch, tmp_path):
     """Our container runs, and its image's tag has gone over to another image since; what ``live`` says of an engine in it."""
     old, new = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
     wanted = params(**places(tmp_path))
-    unit = ray_unit("gb10", ray_cluster.wanted_fields(wanted, old, None))
+    unit = ray.wanted(wanted, old, None)
     monkeypatch.setenv("SUDO_USER", "ada")
 
     def use(live, image=new):
@@ -752,10 +735,10 @@ def test_a_full_disk_keeps_no_container(node, sdk, tmp_path):
 
 
 def test_a_log_that_docker_cannot_read_keeps_no_container(node, sdk, monkeypatch, tmp_path):
-    def logs(handle, **arguments):
+    def whole_log(engine, container_id):
         raise ClusterError("reading the log of container gb10-gb10-head: can not get logs from container which is dead or marked for removal")
 
-    monkeypatch.setattr(Handle, "logs", logs)
+    monkeypatch.setattr(Engine, "whole_log", whole_log)
     node(Engine([running(**places(tmp_path))]))
     result = ray_cluster.work(Module(**places(tmp_path), state="absent"))
     assert ("remove", OWN_ID) in sdk.calls
@@ -763,13 +746,13 @@ def test_a_log_that_docker_cannot_read_keeps_no_container(node, sdk, monkeypatch
 
 
 def test_a_clock_set_back_costs_no_new_log(sdk, tmp_path):
-    actor = acting.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, acting.NO_WORK)
+    actor = apply.Actor(Engine(), params(log_dir=str(tmp_path)), None, apply.NO_WORK)
     folder = tmp_path / "gb10" / "containers"
     folder.mkdir(parents=True)
     for number in range(6):
         (folder / f"gb10-gb10-head-{number}.log").write_text("from the future")
         os.utime(folder / f"gb10-gb10-head-{number}.log", (4e9, 4e9))
-    actor.keep_log(node_containers.current_of(running()))
+    actor.keep_log(node_container.existing(running()))
     assert (folder / f"gb10-gb10-head-{OWN_ID[:12]}.log").read_text() == "a line\n"
     assert len(list(folder.iterdir())) == 5
 
@@ -779,28 +762,28 @@ def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeyp
     monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
     engine = node(Engine([running()]))
     engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
-    with pytest.raises(ClusterError, match="did not end within 120 s") as caught:
+    with pytest.raises(ClusterError, match=r"processes \[7\] of the engine .* are there 9 s after SIGTERM") as caught:
         ray_cluster.work(Module(state="absent"))
     assert sdk.calls == []
-    assert caught.value.details["raw"] == '{"remaining": [7]}'
+    assert caught.value.reason == "engine remains"
 
 
 def ray_cluster_result(code):
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 
-    return ExecResult(code, '{"remaining": [7]}' if code else "{}", "")
+    return ExecResult(code, json.dumps({"remaining": [7] if code else [], "seconds": 9}), "")
 
 
 def test_only_the_newest_logs_are_kept(sdk, tmp_path):
-    actor = acting.Actor(Engine(), params(log_dir=str(tmp_path)), "spark-1", None, acting.NO_WORK)
+    actor = apply.Actor(Engine(), params(log_dir=str(tmp_path)), None, apply.NO_WORK)
     for number in range(7):
         entry = container(f"{number}" * 64, labels=running()["Config"]["Labels"])
-        actor.keep_log(node_containers.current_of(entry))
+        actor.keep_log(node_container.existing(entry))
     assert len(list((tmp_path / "gb10" / "containers").iterdir())) == 5
 
 
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
-    actor = acting.Actor(Engine(), params(log_dir=str(tmp_path / "log")), "spark-1", None, acting.NO_WORK)
+    actor = apply.Actor(Engine(), params(log_dir=str(tmp_path / "log")), None, apply.NO_WORK)
     with pytest.raises(ClusterError, match="Not a directory"):
-        actor.keep_log(node_containers.current_of(running()))
+        actor.keep_log(node_container.existing(running()))

@@ -12,8 +12,9 @@ import os
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, sdk
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launcher, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch as launch_util
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve
 
@@ -171,7 +172,7 @@ def test_a_restart_that_is_allowed_stops_first(node):
     node.note(OTHER)
     api = Api(status=LIVE, stop=STOPPED)
     result = node.work(api, allow_restart=True, stop_grace=180)
-    assert api.called[1] == ("stop", ["--grace", "180", "--by", "user ada with vllm_serve"], 180 + vllm_serve.STOP_MARGIN)
+    assert api.called[1] == ("stop", ["--grace", "180", "--by", "user ada with vllm_serve"], 180 + launch_util.STOP_MARGIN)
     assert result["actions"] == ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s", f"started run {node.started[0]}"]
     assert result["stopped"] == STOPPED
 
@@ -317,7 +318,7 @@ def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
     node.note(SAME)
     monkeypatch.setattr(engine_state, "host_pid", lambda _run, _proc: 48121)
     api, unpaused = Api(paused=True, stop=STOPPED), []
-    monkeypatch.setattr(vllm_serve, "unpause", lambda _params, container_id: unpaused.append(container_id))
+    api.unpause = unpaused.append
     assert node.work(api, state="stopped")["changed"]
     assert unpaused == ["c" * 64]
     # Nothing can be asked inside before that.
@@ -405,7 +406,7 @@ def test_processes_that_cannot_be_ended_fail_the_stop(node):
 @pytest.mark.parametrize("result", [engine_api.ExecResult(127, "", "python3: not found"), engine_api.ExecResult(0, "no JSON", "")])
 def test_a_launcher_without_an_answer_is_unknown(result):
     with pytest.raises(UnknownState) as caught:
-        vllm_serve.launcher_answer(result)
+        launch_util.answer_of(result)
     assert caught.value.details["raw"]
 
 
@@ -486,35 +487,32 @@ def test_a_worker_needs_its_container(monkeypatch):
 # -- start -----------------------------------------------------------------------------------------------------------
 
 
-class Sdk:
-    """The Docker SDK's client as far as a start needs it."""
+class Docker:
+    """A node's Docker engine as far as a start needs it."""
 
-    def __init__(self, state):
-        self.api = self
-        self.state = state
+    timeout = 1
 
-    def exec_create(self, container_id, argv, **_more):
+    def __init__(self, code):
+        self.code = code
+
+    def start_program(self, container_id, argv):
         self.argv = argv
-        return {"Id": "e"}
+        return "e"
 
-    def exec_start(self, exec_id, detach):
-        self.detached = detach
-
-    def exec_inspect(self, exec_id):
-        return self.state
+    def exit_code(self, program):
+        return self.code
 
 
 @pytest.fixture
-def launch(tmp_path, monkeypatch):
+def launch(tmp_path):
     paths = engine_state.EnginePaths.of(str(tmp_path), str(tmp_path), "gb10")
     (tmp_path / "gb10" / "run").mkdir(parents=True)
 
-    def start(state, **notes):
-        client = Sdk(state)
-        monkeypatch.setattr(sdk, "sdk_client", lambda _socket, _timeout: client)
+    def start(code, **notes):
+        client = Docker(code)
         for name, note in notes.items():
             (tmp_path / "gb10" / "run" / f"{name}.json").write_text(json.dumps(note))
-        vllm_serve.start_engine(options(docker_timeout=1), paths, "c" * 64, {"run_id": "r"})
+        vllm_serve.start_engine(client, paths, "c" * 64, {"run_id": "r"})
         return client
 
     return start
@@ -522,15 +520,14 @@ def launch(tmp_path, monkeypatch):
 
 def test_the_launcher_is_started_detached(launch):
     note = {"run_id": "r", "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "log_path": "/var/log/gb10/engine/r.log"}
-    client = launch({"Running": True, "ExitCode": None}, run=note)
-    assert client.detached
+    client = launch(None, run=note)
     assert client.argv[2:4] == ["run", "--spec"]
     assert client.argv[5:] == ["--run-id", "r"]
 
 
 def test_what_the_launcher_says_is_passed_on(launch):
     with pytest.raises(ClusterError, match="the image has no program vllm"):
-        launch({"Running": False, "ExitCode": 127}, exit={"run_id": "r", "error": "the image has no program vllm"})
+        launch(127, exit={"run_id": "r", "error": "the image has no program vllm"})
 
 
 @pytest.mark.parametrize(
@@ -543,19 +540,19 @@ def test_what_the_launcher_says_is_passed_on(launch):
 )
 def test_why_nothing_was_started(launch, code, error, words, reason):
     with pytest.raises(ClusterError, match=words) as caught:
-        launch({"Running": False, "ExitCode": code}, exit={"run_id": "r", "error": error})
+        launch(code, exit={"run_id": "r", "error": error})
     assert caught.value.reason == reason
     assert "/var/log/gb10" not in str(caught.value)
 
 
 def test_a_launcher_that_says_nothing_is_unknown(launch):
     with pytest.raises(UnknownState, match="ended with code 126"):
-        launch({"Running": False, "ExitCode": 126}, exit={"run_id": "another", "error": "old"})
+        launch(126, exit={"run_id": "another", "error": "old"})
 
 
 def test_a_launcher_that_hangs_is_unknown(launch):
     with pytest.raises(UnknownState, match="within 1 s"):
-        launch({"Running": True, "ExitCode": None})
+        launch(None)
 
 
 # -- options ---------------------------------------------------------------------------------------------------------

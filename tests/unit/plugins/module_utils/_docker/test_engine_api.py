@@ -115,9 +115,9 @@ def test_output_that_is_no_stream_is_unknown(raw):
 def test_get_speaks_the_negotiated_version_and_codes_filters(tmp_path):
     with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/json": ok([{"Id": "a"}])}) as (api, seen):
         assert api.containers({"io.gb10.owner": "gb10.cluster"}) == [{"Id": "a"}]
-        assert api.containers({}, all=False) == [{"Id": "a"}]
+        assert api.containers({}, statuses=["running"], size=True) == [{"Id": "a"}]
     assert seen[0] == "GET /version"
-    assert seen[1] == "GET /v1.41/containers/json?all=1&filters=%7B%22label%22%3A+%5B%22io.gb10.owner%3Dgb10.cluster%22%5D%7D"
+    assert seen[1] == "GET /v1.41/containers/json?all=1&size=0&filters=%7B%22label%22%3A+%5B%22io.gb10.owner%3Dgb10.cluster%22%5D%7D"
     assert len(seen) == 3
 
 
@@ -176,7 +176,7 @@ def test_exec_waits_for_the_exit_code(tmp_path):
         "GET /v1.41/exec/e/json": [ok({"Running": True, "ExitCode": None}), ok({"Running": False, "ExitCode": 3})],
     }
     with engine(tmp_path, answers) as (api, _seen):
-        assert api.exec("c", ["sh"], timeout=5, sleep=0.01) == ExecResult(3, "out\ndone\n", "problem\n")
+        assert api.exec("c", ["sh"], timeout=5) == ExecResult(3, "out\ndone\n", "problem\n")
 
 
 def test_exec_in_a_container_that_does_not_run(tmp_path):
@@ -235,7 +235,7 @@ def test_no_container_is_none(tmp_path):
 def test_a_missing_sdk_names_the_package(monkeypatch):
     monkeypatch.setattr(sdk, "SDK_MISSING", ImportError("No module named 'docker'"))
     with pytest.raises(ClusterError) as caught:
-        sdk.sdk_client("/var/run/docker.sock", 60)
+        sdk.Docker("/var/run/docker.sock", 60)
     assert "python3-docker" in caught.value.remedy
 
 
@@ -266,8 +266,7 @@ def test_the_sdk_speaks_a_version_that_the_engine_still_answers(tmp_path):
     pytest.importorskip("docker")
     answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.45/containers/json": ok([{"Id": "a"}])}
     with engine(tmp_path, answers) as (api, seen):
-        with contextlib.closing(sdk.sdk_client(api.socket_path, 5)) as client:
-            assert client.api.containers() == [{"Id": "a"}]
+        assert sdk.Docker(api.socket_path, 5).containers({}) == [{"Id": "a"}]
     assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.45/containers/json"]
 
 
@@ -280,3 +279,76 @@ def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
     assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
     assert "python3-docker" in caught.value.remedy
     assert caught.value.details["status"] == 400
+
+
+# -- the SDK's client reads what the reading one does ----------------------------------------------------------------------
+
+
+def test_both_clients_read_alike(tmp_path):
+    pytest.importorskip("docker")
+    table = {"Titles": ["PID", "COMMAND"], "Processes": [["17831", "ray"], ["17787", "docker-init"]]}
+    answers = {
+        "GET /version": ok(VERSION),
+        "GET /v1.41/containers/json": ok([{"Id": "a"}]),
+        "GET /v1.41/containers/c/json": ok({"Id": "c"}),
+        "GET /v1.41/containers/none/json": (404, b'{"message":"No such container"}'),
+        "GET /v1.41/containers/c/top": ok(table),
+        "GET /v1.41/containers/ended/top": (409, b'{"message":"Container ended is not running"}'),
+        "GET /v1.41/images/base/json": ok({"Id": "i"}),
+        "GET /v1.41/images/none/json": (404, b'{"message":"No such image"}'),
+        "GET /v1.41/images/json": ok([{"Id": "i"}]),
+        "GET /v1.41/images/i/history": ok([{"CreatedBy": "x"}]),
+    }
+    with engine(tmp_path, answers) as (api, _seen):
+        for client in (api, sdk.Docker(api.socket_path, 5)):
+            assert client.containers({"io.gb10.owner": "gb10.cluster"}, ["exited"], size=True) == [{"Id": "a"}]
+            assert client.inspect("c") == {"Id": "c"}
+            with pytest.raises(NotFound):
+                client.inspect("none")
+            assert (client.top("c"), client.top("ended")) == ([17787, 17831], [])
+            assert (client.image("base"), client.image("none")) == ({"Id": "i"}, None)
+            assert (client.images(["x"]), client.history("i")) == ([{"Id": "i"}], [{"CreatedBy": "x"}])
+
+
+class Executing:
+    """The SDK's low-level client, for one program."""
+
+    def __init__(self, start):
+        self.states = [{"Running": True, "ExitCode": None}, {"Running": False, "ExitCode": 3}]
+        self.start = start
+
+    def exec_create(self, container_id, argv):
+        return {"Id": "e"}
+
+    def exec_start(self, exec_id, demux):
+        return self.start()
+
+    def exec_inspect(self, exec_id):
+        return self.states.pop(0)
+
+
+def executing(start):
+    client = object.__new__(sdk.Docker)
+    client.timeout, client._api = 5, Executing(start)
+    return client
+
+
+def test_a_program_of_the_sdk_is_waited_for_to_its_exit_code():
+    assert executing(lambda: (b"out\n", None)).exec("c", ["sh"], timeout=5) == ExecResult(3, "out\n", "")
+
+
+def test_a_program_of_the_sdk_that_hangs_is_unknown():
+    hanging = threading.Event()
+    with pytest.raises(UnknownState, match="running sh in container c: it did not end within 0.1 s"):
+        executing(lambda: hanging.wait(5)).exec("c", ["sh"], timeout=0.1)
+    hanging.set()
+
+
+def test_what_the_sdk_refuses_in_its_thread_is_told():
+    errors = pytest.importorskip("docker.errors")
+
+    def refuse():
+        raise errors.APIError("409 Client Error", explanation="Container c is not running")
+
+    with pytest.raises(ClusterError, match="is not running"):
+        executing(refuse).exec("c", ["sh"], timeout=5)

@@ -13,9 +13,13 @@ import os
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._node import node_containers as nc
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container as nc
+from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, obstacles
 
 FIELDS = {
+    "node_role": "head",
+    "state_dir": "/var/lib/gb10",
+    "log_dir": "/var/log/gb10",
     "image": "local/vllm-ray:26.05",
     "image_id": "sha256:aaa",
     "env": {"NCCL_NET": "IB", "VLLM_X": "1"},
@@ -30,25 +34,18 @@ FIELDS = {
 }
 
 
-def unit(**fields):
-    merged = {**FIELDS, **fields}
-    return nc.Unit(
-        cluster="gb10",
-        role="head",
-        fields=merged,
-        absent_means=nc.ABSENT_MEANS,
-        entrypoint=["ray"],
-        command=["start", "--block"],
-        env=merged["env"],
-        mounts=[*nc.secret_mounts(merged["secret_files"]), *merged["mounts"]],
-    )
+ABSENT = fields.absent_means("native")
 
 
-def current(status="running", fields=None, digest=None, **other):
-    kept = FIELDS if fields is None else fields
+def wanted(**more):
+    return nc.WantedContainer("gb10", "native", {**FIELDS, **more}, ["ray", "start", "--block"], {})
+
+
+def current(status="running", noted=None, digest=None, **other):
+    kept = FIELDS if noted is None else noted
     values = {"exit_code": 0, "oom_killed": False, "started_at": "2026-11-21T01:57:53.754100254Z", **other}
-    return nc.Current(
-        id="3ff22d443798" + "0" * 52, name="gb10-gb10-head", status=status, fields=kept, digest=digest or nc.digest(kept, nc.ABSENT_MEANS), **values
+    return nc.ExistingContainer(
+        id="3ff22d443798" + "0" * 52, name="gb10-gb10-head", status=status, fields=kept, digest=digest or fields.digest(kept, ABSENT), **values
     )
 
 
@@ -57,48 +54,53 @@ def current(status="running", fields=None, digest=None, **other):
 
 def test_digest_is_versioned_and_heeds_no_order():
     turned = dict(reversed([(name, dict(reversed(value.items())) if isinstance(value, dict) else value) for name, value in FIELDS.items()]))
-    assert nc.digest(turned, nc.ABSENT_MEANS) == nc.digest(FIELDS, nc.ABSENT_MEANS)
-    assert nc.digest(FIELDS, nc.ABSENT_MEANS).startswith("1:")
-    assert len(nc.digest(FIELDS, nc.ABSENT_MEANS)) == 2 + 64
+    assert fields.digest(turned, ABSENT) == fields.digest(FIELDS, ABSENT)
+    assert fields.digest(FIELDS, ABSENT).startswith("1:")
+    assert len(fields.digest(FIELDS, ABSENT)) == 2 + 64
 
 
 def test_digest_does_not_move_between_versions_of_the_collection():
     # Whoever changes this value restarts every cluster of every user at the next upgrade.
-    assert nc.digest(FIELDS, nc.ABSENT_MEANS) == "1:caae362d4573d620f1b39c400f4b406f72620faa573975886e685bb9d6d79036"
+    first = {name: value for name, value in FIELDS.items() if name not in ("node_role", "state_dir", "log_dir")}
+    assert fields.digest(first, ABSENT) == "1:caae362d4573d620f1b39c400f4b406f72620faa573975886e685bb9d6d79036"
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_every_field_counts(name):
     other = {**FIELDS, name: {"A": "b"} if isinstance(FIELDS[name], dict) else "other"}
-    assert nc.digest(other, nc.ABSENT_MEANS) != nc.digest(FIELDS, nc.ABSENT_MEANS)
-    assert nc.compare(FIELDS, other, nc.ABSENT_MEANS)
+    assert fields.digest(other, ABSENT) != fields.digest(FIELDS, ABSENT)
+    assert fields.compare(FIELDS, other, ABSENT)
 
 
-def test_a_field_that_the_old_container_lacks_equals_its_default():
-    absent = {**nc.ABSENT_MEANS, "new_option": "plain"}
-    upgraded = dataclasses.replace(unit(new_option="plain"), absent_means=absent)
-    assert upgraded.digest == unit().digest
+@pytest.fixture
+def new_option(monkeypatch):
+    """A field that came after the containers of these tests."""
+    monkeypatch.setattr(fields, "FIELDS", (*fields.FIELDS, fields.Field("new_option", {"type": "str"}, counts=True, absent="plain")))
+
+
+def test_a_field_that_the_old_container_lacks_equals_its_default(new_option):
+    upgraded = wanted(new_option="plain")
+    assert upgraded.digest == current().digest
     assert nc.changes(current(), upgraded) == {}
     # Also when an old version had made its digests in another way.
     assert nc.changes(current(digest="0:0123"), upgraded) == {}
 
 
-def test_a_field_that_the_old_container_lacks_differs_when_it_is_set():
-    absent = {**nc.ABSENT_MEANS, "new_option": "plain"}
-    assert nc.changes(current(), dataclasses.replace(unit(new_option="fancy"), absent_means=absent)) == {"new_option": ("plain", "fancy")}
+def test_a_field_that_the_old_container_lacks_differs_when_it_is_set(new_option):
+    assert nc.changes(current(), wanted(new_option="fancy")) == {"new_option": ("plain", "fancy")}
 
 
 def test_a_field_of_a_newer_version_is_left_alone():
-    assert nc.changes(current(fields={**FIELDS, "from_the_future": 1}), unit()) == {}
+    assert nc.changes(current(noted={**FIELDS, "from_the_future": 1}), wanted()) == {}
 
 
 def test_differences_name_each_variable():
-    wanted = unit(env={"NCCL_NET": "IB", "VLLM_X": "2", "VLLM_Y": "1"}, ulimits={"memlock": -1})
-    assert nc.changes(current(), wanted) == {"env.VLLM_X": ("1", "2"), "env.VLLM_Y": (None, "1"), "ulimits.stack": (67108864, None)}
+    other = wanted(env={"NCCL_NET": "IB", "VLLM_X": "2", "VLLM_Y": "1"}, ulimits={"memlock": -1})
+    assert nc.changes(current(), other) == {"env.VLLM_X": ("1", "2"), "env.VLLM_Y": (None, "1"), "ulimits.stack": (67108864, None)}
 
 
 def test_an_image_replaced_under_its_tag_is_a_difference():
-    assert nc.changes(current(), unit(image_id="sha256:bbb")) == {"image_id": ("sha256:aaa", "sha256:bbb")}
+    assert nc.changes(current(), wanted(image_id="sha256:bbb")) == {"image_id": ("sha256:aaa", "sha256:bbb")}
 
 
 def test_differences_in_words_are_short():
@@ -107,9 +109,9 @@ def test_differences_in_words_are_short():
 
 
 def test_labels_carry_digest_and_fields():
-    labels = unit().labels
+    labels = wanted().labels
     assert labels["io.gb10.owner"] == "gb10.cluster"
-    assert labels["io.gb10.spec"] == nc.digest(FIELDS, nc.ABSENT_MEANS)
+    assert labels["io.gb10.spec"] == fields.digest(FIELDS, ABSENT)
     assert json.loads(labels["io.gb10.fields"]) == FIELDS
 
 
@@ -122,7 +124,7 @@ def inspected(labels):
 
 
 def test_current_is_read_from_the_labels():
-    found = nc.current_of(inspected(unit().labels))
+    found = nc.existing(inspected(wanted().labels))
     assert (found.name, found.status, found.exit_code, found.oom_killed) == ("gb10-gb10-head", "exited", 137, True)
     assert found.fields == FIELDS
     assert not found.running
@@ -130,7 +132,7 @@ def test_current_is_read_from_the_labels():
 
 
 def test_the_uptime_is_that_of_the_first_process(monkeypatch):
-    found = nc.current_of(inspected(unit().labels))
+    found = nc.existing(inspected(wanted().labels))
     assert found.uptime() == 0
     began = nc.launcher.process(os.getpid()).start_ticks / os.sysconf("SC_CLK_TCK")
     monkeypatch.setattr(nc, "boot_seconds", lambda: began + 100)
@@ -140,10 +142,10 @@ def test_the_uptime_is_that_of_the_first_process(monkeypatch):
 
 @pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]", "io.gb10.spec": "1:abc"}])
 def test_a_container_with_labels_that_tell_nothing_is_replaced(labels):
-    found = nc.current_of(inspected(labels))
+    found = nc.existing(inspected(labels))
     assert (found.readable, found.fields, found.digest) == (False, {}, "")
     running = dataclasses.replace(found, status="running", exit_code=0)
-    assert nc.replacement_reason(running, nc.changes(running, unit())) == "container of ours has labels that do not tell what it was made of"
+    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of ours has labels that do not say how it was created"
     assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
 
 
@@ -214,14 +216,14 @@ def test_snapshot_has_one_shape():
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 
-def test_create_arguments():
-    assert nc.create_arguments(unit()) == {
+def test_creation_payload():
+    assert nc.creation_payload(wanted()) == {
         "image": "local/vllm-ray:26.05",
         "name": "gb10-gb10-head",
         "entrypoint": ["ray"],
         "command": ["start", "--block"],
         "environment": {"NCCL_NET": "IB", "VLLM_X": "1"},
-        "labels": unit().labels,
+        "labels": wanted().labels,
         "network_mode": "host",
         "init": True,
         "devices": ["/dev/infiniband:/dev/infiniband:rwm"],
@@ -229,6 +231,9 @@ def test_create_arguments():
         "cap_add": ["IPC_LOCK"],
         "ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}, {"Name": "stack", "Soft": 67108864, "Hard": 67108864}],
         "mounts": [
+            {"Type": "bind", "Source": "/var/lib/gb10/gb10/launch", "Target": "/opt/gb10/launch", "ReadOnly": True},
+            {"Type": "bind", "Source": "/var/lib/gb10/gb10/run", "Target": "/opt/gb10/run", "ReadOnly": False},
+            {"Type": "bind", "Source": "/var/log/gb10/gb10", "Target": "/var/log/gb10", "ReadOnly": False},
             {"Type": "bind", "Source": "/etc/gb10/secrets/ray_token", "Target": "/run/secrets/gb10/ray_token", "ReadOnly": True},
             {"Type": "bind", "Source": "/srv/hub", "Target": "/root/.cache/huggingface", "ReadOnly": False},
         ],
@@ -238,14 +243,14 @@ def test_create_arguments():
 
 
 def test_host_ipc_takes_the_place_of_shm():
-    arguments = nc.create_arguments(unit(ipc_host=True, shm_size=""))
+    arguments = nc.creation_payload(wanted(ipc_host=True, shm_size=""))
     assert arguments["ipc_mode"] == "host"
     assert "shm_size" not in arguments
 
 
 def test_the_sdk_understands_the_arguments():
     models = pytest.importorskip("docker.models.containers")
-    config = models._create_container_args({**nc.create_arguments(unit()), "version": "1.41"})["host_config"]
+    config = models._create_container_args({**nc.creation_payload(wanted()), "version": "1.41"})["host_config"]
     assert config["DeviceRequests"] == [{"Driver": "nvidia", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}]
     assert config["Devices"] == [{"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband", "CgroupPermissions": "rwm"}]
     assert config["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "50m", "max-file": "3"}}
@@ -266,17 +271,17 @@ def test_the_sdk_understands_the_arguments():
     ],
 )
 def test_device_requests(gpus, request_):
-    assert nc.device_requests(gpus) == request_
+    assert fields.device_requests(gpus) == request_
 
 
 def test_environment_is_text():
-    assert nc.environment({"B": 1, "A": "x", "C": 0.5}) == {"A": "x", "B": "1", "C": "0.5"}
+    assert fields.environment({"B": 1, "A": "x", "C": 0.5}) == {"A": "x", "B": "1", "C": "0.5"}
 
 
 @pytest.mark.parametrize("value", [True, None, ["a"], {"a": 1}])
 def test_environment_refuses_what_has_no_one_spelling(value):
     with pytest.raises(ClusterError, match="env X is"):
-        nc.environment({"X": value})
+        fields.environment({"X": value})
 
 
 # -- secrets and devices ---------------------------------------------------------------------------------------------
@@ -287,7 +292,7 @@ def test_a_secret_of_its_owner_alone_is_fine(tmp_path, mode):
     path = tmp_path / "secret"
     path.write_text("x")
     path.chmod(mode)
-    nc.check_secret_file("ray_token", str(path))
+    obstacles.check_secret_file("ray_token", str(path))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
@@ -296,21 +301,21 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path, mode):
     path.write_text("x")
     path.chmod(mode)
     with pytest.raises(ClusterError, match=f"has mode {mode:04o}; expected 0600") as caught:
-        nc.check_secret_file("ray_token", str(path))
+        obstacles.check_secret_file("ray_token", str(path))
     assert caught.value.remedy == f"chmod 0600 {path}"
 
 
 def test_a_secret_must_be_a_file(tmp_path):
     with pytest.raises(ClusterError, match="No such file"):
-        nc.check_secret_file("ray_token", str(tmp_path / "none"))
-    with pytest.raises(ClusterError, match="is no file"):
-        nc.check_secret_file("ray_token", str(tmp_path))
+        obstacles.check_secret_file("ray_token", str(tmp_path / "none"))
+    with pytest.raises(ClusterError, match="is not a file"):
+        obstacles.check_secret_file("ray_token", str(tmp_path))
 
 
 def test_a_missing_device_is_named(tmp_path):
-    nc.check_devices(["/dev/null", "/dev/null:/dev/zero:r"])
+    obstacles.check_devices(["/dev/null", "/dev/null:/dev/zero:r"])
     with pytest.raises(ClusterError, match="has no /dev/no-such-device") as caught:
-        nc.check_devices(["/dev/no-such-device"])
+        obstacles.check_devices(["/dev/no-such-device"])
     assert "gb10_container_devices" in caught.value.remedy
 
 
@@ -330,14 +335,14 @@ RECORDED_REFUSALS = {
 @pytest.mark.parametrize("detail", sorted(RECORDED_REFUSALS))
 def test_refusals_of_the_engine(detail):
     message, remedy = RECORDED_REFUSALS[detail]
-    error = nc.refusal("starting container x", unit(), ClusterError(f"starting container x: {detail}", detail=detail))
+    error = nc.refusal("starting container x", "base:1", ClusterError(f"starting container x: {detail}", detail=detail))
     assert message in str(error)
     assert remedy in error.remedy
     assert error.details["detail"] == detail
 
 
 def test_an_unknown_refusal_keeps_the_engines_words():
-    error = nc.refusal("starting container x", unit(), ClusterError("starting container x: odd", detail="odd", status=500))
+    error = nc.refusal("starting container x", "base:1", ClusterError("starting container x: odd", detail="odd", status=500))
     assert (str(error), error.details["detail"]) == ("starting container x: odd", "odd")
 
 
@@ -380,8 +385,8 @@ def test_a_death_for_lack_of_memory_says_so():
 
 
 def test_last_words_are_bounded():
-    assert nc.last_words("\n".join(f"line {number}" for number in range(20)), lines=2) == "line 18\nline 19"
-    assert nc.last_words("x" * 1000, length=10) == "x" * 10
+    assert nc.end_of_log("\n".join(f"line {number}" for number in range(20)), lines=2) == "line 18\nline 19"
+    assert nc.end_of_log("x" * 1000, length=10) == "x" * 10
 
 
 def test_surplus_logs_are_the_oldest():

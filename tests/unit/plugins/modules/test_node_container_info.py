@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray_node
-from ansible_collections.gb10.cluster.plugins.modules import ray_cluster_info
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.modules import node_container_info
 
 FIELDS = '{"head_address":"10.0.0.11","image":"local/vllm-ray:26.05","node_address":"10.0.0.11","port":6379}'
 
@@ -33,9 +33,9 @@ class Module:
 @pytest.fixture
 def ask(monkeypatch):
     def use(found, table=None):
-        monkeypatch.setattr(ray_cluster_info, "find_node_container", lambda api, cluster, role: found.get(role))
-        monkeypatch.setattr(ray_cluster_info.ray_node, "ask", lambda api, container_id, address, timeout: table)
-        return ray_cluster_info.work(Module())
+        monkeypatch.setattr(node_container_info, "find_node_container", lambda api, cluster, role: found.get(role))
+        monkeypatch.setattr(ray, "ask", lambda api, container_id, address, timeout: table)
+        return node_container_info.work(Module())
 
     return use
 
@@ -54,7 +54,7 @@ def test_a_stopped_container_is_not_asked(ask):
 
 
 def test_a_running_head(ask):
-    table = ray_node.RayTable("2.60.0", "3.11.2", [node("10.0.0.11", True), node("10.0.0.12", True), node("10.0.0.13", False)], "", "")
+    table = ray.RayTable("2.60.0", "3.11.2", [node("10.0.0.11", True), node("10.0.0.12", True), node("10.0.0.13", False)], "", "")
     result = ask({"head": inspected()}, table)
     assert result["msg"] == "head of cluster gb10: 2 nodes alive, 2 GPUs"
     assert result["executor"] == "ray"
@@ -65,7 +65,7 @@ def test_a_running_head(ask):
 
 
 def test_a_head_that_does_not_answer_is_unknown(ask):
-    result = ask({"head": inspected()}, ray_node.RayTable("2.60.0", "3.11.2", [], "Connection refused", "head"))
+    result = ask({"head": inspected()}, ray.RayTable("2.60.0", "3.11.2", [], "Connection refused", "head"))
     assert (result["verdict"], result["ray_error"], result["gpus_total"]) == ("unknown", "Connection refused", 0)
 
 
@@ -78,9 +78,9 @@ def test_a_container_without_ray_is_not_asked_for_it(ask):
 
 
 def test_of_two_roles_the_running_one_is_told(ask):
-    result = ask({"head": inspected("exited"), "worker": inspected()}, ray_node.RayTable("2.60.0", "3.11.2", [], "", ""))
+    result = ask({"head": inspected("exited"), "worker": inspected()}, ray.RayTable("2.60.0", "3.11.2", [], "", ""))
     assert result["role"] == "worker"
 
 
 def test_every_key_is_documented(ask):
-    assert yaml.safe_load(ray_cluster_info.RETURN).keys() == ray_cluster_info.NOTHING.keys()
+    assert yaml.safe_load(node_container_info.RETURN).keys() == node_container_info.NOTHING.keys()

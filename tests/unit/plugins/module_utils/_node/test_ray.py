@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray_node, ray_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, ray, ray_probe
 
 FIELDS = {
     "node_role": "head",
@@ -55,7 +55,7 @@ FIXED_PORTS = [
 
 
 def test_arguments_of_a_head():
-    assert ray_node.start_arguments(FIELDS) == [
+    assert ray.start_arguments(FIELDS) == [
         "start",
         "--block",
         "--disable-usage-stats",
@@ -72,7 +72,7 @@ def test_arguments_of_a_head():
 
 
 def test_arguments_of_a_worker():
-    assert ray_node.start_arguments(WORKER) == [
+    assert ray.start_arguments(WORKER) == [
         "start",
         "--block",
         "--disable-usage-stats",
@@ -86,7 +86,7 @@ def test_arguments_of_a_worker():
 
 
 def test_an_ipv6_head_gets_brackets():
-    assert "--address=[fd00::11]:6379" in ray_node.start_arguments({**WORKER, "head_address": "fd00::11"})
+    assert "--address=[fd00::11]:6379" in ray.start_arguments({**WORKER, "head_address": "fd00::11"})
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,22 @@ def test_an_ipv6_head_gets_brackets():
 )
 def test_port_ranges_that_cannot_work(text, message):
     with pytest.raises(ClusterError, match=message) as caught:
-        ray_node.parse_port_range(text, 6379)
+        ray.parse_port_range(text, 6379)
     assert caught.value.remedy
 
 
 def test_port_range_shares_no_port():
-    ports = ray_node.parse_port_range(" 20100 - 20149 ", 6379)
+    ports = ray.parse_port_range(" 20100 - 20149 ", 6379)
     first, last = ports.workers
     used = [*ports.services.values(), *range(first, last + 1)]
     assert len(used) == len(set(used))
     assert min(used) == 20100
     assert max(used) == 20149
+
+
+def wanted(**given):
+    params = {**{name: option.get("default") for name, option in fields.argument_spec("ray").items()}, **FIELDS, **given}
+    return ray.wanted(params, "sha256:aaa", None)
 
 
 def test_environment_is_the_same_on_both_ends():
@@ -124,38 +129,37 @@ def test_environment_is_the_same_on_both_ends():
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": "/run/secrets/gb10/ray_token",
     }
-    assert ray_node.ray_environment(FIELDS) == ray_node.ray_environment(WORKER) == expected
+    assert container.creation_payload(wanted())["environment"] == container.creation_payload(wanted(**WORKER))["environment"] == expected
 
 
 def test_no_token_no_authentication():
-    assert "RAY_AUTH_MODE" not in ray_node.ray_environment({**FIELDS, "secret_files": {"hf_token": "/x"}})
+    assert "RAY_AUTH_MODE" not in wanted(secret_files={"hf_token": "/x"}).environment
 
 
 def test_the_users_environment_wins():
-    assert ray_node.ray_environment({**FIELDS, "env": {"RAY_AUTH_MODE": "disabled"}})["RAY_AUTH_MODE"] == "disabled"
+    assert container.creation_payload(wanted(env={"RAY_AUTH_MODE": "disabled"}))["environment"]["RAY_AUTH_MODE"] == "disabled"
 
 
-def test_the_unit_mounts_state_secrets_and_what_the_user_names():
-    unit = ray_node.ray_unit("blue", FIELDS)
-    assert unit.name == "gb10-blue-head"
-    assert unit.entrypoint == ["ray"]
-    assert unit.mounts == [
-        {"source": "/var/lib/gb10/blue/launch", "target": "/opt/gb10/launch", "read_only": True},
-        {"source": "/var/lib/gb10/blue/run", "target": "/opt/gb10/run", "read_only": False},
-        {"source": "/var/log/gb10/blue", "target": "/var/log/gb10", "read_only": False},
-        {"source": "/etc/gb10/secrets/ray_token", "target": "/run/secrets/gb10/ray_token", "read_only": True},
-        {"source": "/srv/hub", "target": "/hub", "read_only": True},
+def test_the_container_mounts_state_secrets_and_what_the_user_names():
+    payload = container.creation_payload(wanted(cluster_name="blue"))
+    assert payload["name"] == "gb10-blue-head"
+    assert payload["entrypoint"] == ["ray"]
+    assert [(mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in payload["mounts"]] == [
+        ("/var/lib/gb10/blue/launch", "/opt/gb10/launch", True),
+        ("/var/lib/gb10/blue/run", "/opt/gb10/run", False),
+        ("/var/log/gb10/blue", "/var/log/gb10", False),
+        ("/etc/gb10/secrets/ray_token", "/run/secrets/gb10/ray_token", True),
+        ("/srv/hub", "/hub", True),
     ]
 
 
 def test_a_secret_is_in_no_argument_and_no_label():
-    unit = ray_node.ray_unit("gb10", FIELDS)
-    assert not [word for word in unit.command if "token" in word]
+    assert not [word for word in wanted().command if "token" in word]
 
 
 def test_ports_that_must_be_free():
-    assert ray_node.needed_ports(FIELDS) == [6379, *range(20100, 20109)]
-    assert ray_node.needed_ports(WORKER) == list(range(20100, 20106))
+    assert ray.needed_ports(FIELDS) == [6379, *range(20100, 20109)]
+    assert ray.needed_ports(WORKER) == list(range(20100, 20106))
 
 
 # -- the probe -------------------------------------------------------------------------------------------------------
@@ -180,13 +184,13 @@ def test_the_probe_stands_alone():
 
 
 def test_table_of_a_good_answer():
-    table = ray_node.parse_table(ExecResult(0, f"a warning of some library\n{answer()}\n", "noise"), 5)
+    table = ray.parse_table(ExecResult(0, f"a warning of some library\n{answer()}\n", "noise"), 5)
     assert (table.ray_version, table.python_version, table.error) == ("2.60.0", "3.11.2", "")
     assert table.nodes == [HEAD_NODE]
 
 
 def test_table_of_a_head_that_hangs():
-    table = ray_node.parse_table(ExecResult(142, "", ""), 5)
+    table = ray.parse_table(ExecResult(142, "", ""), 5)
     assert (table.kind, table.error) == ("time", "no answer within 5 s")
 
 
@@ -202,14 +206,14 @@ def test_table_of_a_head_that_hangs():
 )
 def test_what_cannot_be_read_is_unknown(result):
     with pytest.raises(UnknownState) as caught:
-        ray_node.parse_table(result, 5)
+        ray.parse_table(result, 5)
     assert caught.value.details["raw"] == f"{result.stdout}\n{result.stderr}".strip()
 
 
 def test_the_dead_of_a_living_address_are_left_out():
     nodes = [HEAD_NODE, worker_node("d6", False, 1), worker_node("37", False, 2), worker_node("87", True, 3)]
-    assert [node["node_id"] for node in ray_node.newest(nodes)] == ["3a", "87"]
-    assert [node["node_id"] for node in ray_node.newest(nodes[:3])] == ["3a", "37"]
+    assert [node["node_id"] for node in ray.newest(nodes)] == ["3a", "87"]
+    assert [node["node_id"] for node in ray.newest(nodes[:3])] == ["3a", "37"]
 
 
 @pytest.mark.parametrize(
@@ -226,12 +230,12 @@ def test_the_dead_of_a_living_address_are_left_out():
     ],
 )
 def test_registered(nodes, expected):
-    assert ray_node.registered(nodes, "10.0.0.12", 1000) is expected
+    assert ray.registered(nodes, "10.0.0.12", 1000) is expected
 
 
 def test_waiting_ends_when_it_is_in_vain():
     for kind, message in (("import", "has no Ray: No module"), ("token", "refuses the token of spark-2")):
-        table = ray_node.RayTable("", "", [], "No module named 'ray'", kind)
+        table = ray.RayTable("", "", [], "No module named 'ray'", kind)
         with pytest.raises(ClusterError, match=message):
-            ray_node.check_hope(table, "base:1", "10.0.0.11:6379", "spark-2")
-    ray_node.check_hope(ray_node.RayTable("", "", [], "Connection refused", "head"), "base:1", "10.0.0.11:6379", "spark-2")
+            ray.check_waiting_helps(table, "base:1", "10.0.0.11:6379", "spark-2")
+    ray.check_waiting_helps(ray.RayTable("", "", [], "Connection refused", "head"), "base:1", "10.0.0.11:6379", "spark-2")

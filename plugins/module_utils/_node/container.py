@@ -4,9 +4,9 @@
 
 """One node's container: what is wanted, what is there, and the way from one to the other. This module util is PRIVATE to the collection.
 
-Head and worker, with Ray or with a native engine, are all a :class:`Unit`. A unit knows two things: its ``fields``, which are
-what a user sees and sets, and everything derived from them (command, mounts). Only fields are compared, so that a new version
-of the collection, which may derive other things from the same fields, never restarts a container by itself.
+A wanted container knows two things: its ``fields``, which are what a user sees and sets, and what its executor derives from them (command,
+environment). Only fields are compared, so that a new version of the collection, which may derive other things from the same fields, never
+restarts a container by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
@@ -26,34 +25,26 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     LABEL_ROLE,
     LABEL_SPEC,
     OWNER,
+    find_node_container,
     node_container_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET, EnginePaths, boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import (
+    Changes,
+    Fields,
+    absent_means,
+    bind,
+    canonical,
+    compare,
+    digest,
+    flat,
+    payload,
+)
 
-#: Version of the way fields become a digest.
-DIGEST_VERSION = 1
-
-#: What a container made before a field existed has. A field that is new in some version of the collection gets its line
-#: here; without it, the upgrade would recreate every container.
-ABSENT_MEANS: dict[str, t.Any] = {
-    "executor": "ray",
-    "image": "",
-    "image_id": "",
-    "env": {},
-    "secret_files": {},
-    "devices": [],
-    "gpus": "none",
-    "capabilities": [],
-    "ulimits": {},
-    "shm_size": "",
-    "ipc_host": False,
-    "mounts": [],
-}
-
-#: Where a unit's secrets lie inside the container.
-SECRETS_TARGET = "/run/secrets/gb10"
+if t.TYPE_CHECKING:
+    from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 #: The container's own log is kept bounded: three files of at most 50 MB.
 LOG_CONFIG = {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}}
@@ -64,32 +55,32 @@ LONGEST_VALUE = 60
 #: How many logs of replaced containers are kept.
 KEPT_LOGS = 5
 
-Fields = dict[str, t.Any]
-
 
 @dataclasses.dataclass(frozen=True)
-class Unit:
-    """A wanted container. ``env`` and ``mounts`` are complete: what the fields say and what the unit needs itself.
-
-    ``absent_means`` is :data:`ABSENT_MEANS` with the fields added that this kind of unit has beyond the common ones.
-    """
+class WantedContainer:
+    """A wanted container. ``environment`` is what its executor needs; the user's own, a field, wins over it."""
 
     cluster: str
-    role: str
+    executor: str
     fields: Fields
-    absent_means: Fields
-    entrypoint: list[str]
     command: list[str]
-    env: dict[str, str]
-    mounts: list[dict[str, t.Any]]
+    environment: dict[str, str]
+
+    @property
+    def role(self) -> str:
+        return self.fields["node_role"]
 
     @property
     def name(self) -> str:
         return node_container_name(self.cluster, self.role)
 
     @property
+    def paths(self) -> EnginePaths:
+        return EnginePaths.of(self.fields["state_dir"], self.fields["log_dir"], self.cluster)
+
+    @property
     def digest(self) -> str:
-        return digest(self.fields, self.absent_means)
+        return digest(self.fields, absent_means(self.executor))
 
     @property
     def labels(self) -> dict[str, str]:
@@ -103,10 +94,10 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Current:
+class ExistingContainer:
     """A container that is there. ``status`` is Docker's word: created, running, paused, restarting, removing, exited, dead.
 
-    ``readable`` is false when its labels say that it is ours and do not say what it was made of: ``fields`` is empty then.
+    ``readable`` is false when its labels say that it is ours and not how it was created: ``fields`` is empty then.
     ``pid`` is the host's pid of its first process, 0 when none runs.
     """
 
@@ -146,42 +137,7 @@ class Action(t.NamedTuple):
         return f"{self.verb} {self.target} ({self.reason})" if self.reason else f"{self.verb} {self.target}"
 
 
-def canonical(value: t.Any) -> str:
-    """Return JSON that is the same text for the same value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-def digest(fields: Fields, absent_means: Fields) -> str:
-    """Return ``VERSION:SHA256`` of the fields. A field that has the value meant by its absence does not count."""
-    counted = {name: value for name, value in fields.items() if name not in absent_means or value != absent_means[name]}
-    return f"{DIGEST_VERSION}:{hashlib.sha256(canonical(counted).encode()).hexdigest()}"
-
-
-def flat(fields: Fields) -> Fields:
-    """Return the fields with every entry of a dictionary as a field of its own: ``env.NCCL_DEBUG``, ``ulimits.memlock``."""
-    result: Fields = {}
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            result.update({f"{name}.{key}": entry for key, entry in value.items()})
-        else:
-            result[name] = value
-    return result
-
-
-def compare(current: Fields, desired: Fields, absent_means: Fields) -> dict[str, tuple[t.Any, t.Any]]:
-    """Return the fields that differ as ``{name: (before, after)}``; entries of dictionaries are named one by one.
-
-    A field that one side lacks has its value of ``absent_means`` there. A field that this version of the collection does not
-    know (the container was made by a newer one) is left alone.
-    """
-    known = {name: value for name, value in current.items() if name in desired or name in absent_means}
-    before = flat({**{name: absent_means.get(name) for name in desired}, **known})
-    after = flat({**{name: absent_means.get(name) for name in known}, **desired})
-    names = sorted({**before, **after})
-    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
-
-
-def difference_text(changed: dict[str, tuple[t.Any, t.Any]]) -> str:
+def difference_text(changed: Changes) -> str:
     """Return the differing fields with what they were and what they are to be, in one line for a message."""
     return ", ".join(f"{name} {_short(before)} -> {_short(after)}" for name, (before, after) in sorted(changed.items()))
 
@@ -194,7 +150,7 @@ def _short(value: t.Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE - 3]}..."
 
 
-def current_of(inspected: dict[str, t.Any]) -> Current:
+def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
     """Return the container that the engine described."""
     state, labels = inspected["State"], inspected["Config"].get("Labels") or {}
     try:
@@ -202,7 +158,7 @@ def current_of(inspected: dict[str, t.Any]) -> Current:
     except ValueError:
         fields = None
     readable = isinstance(fields, dict)
-    return Current(
+    return ExistingContainer(
         id=inspected["Id"],
         name=inspected["Name"].lstrip("/"),
         status=state["Status"],
@@ -216,12 +172,12 @@ def current_of(inspected: dict[str, t.Any]) -> Current:
     )
 
 
-def changes(current: Current, desired: Unit) -> dict[str, tuple[t.Any, t.Any]]:
-    """Return the fields in which the container differs from the wanted unit, as :func:`compare` does."""
-    return {} if current.digest == desired.digest else compare(current.fields, desired.fields, desired.absent_means)
+def changes(current: ExistingContainer, wanted: WantedContainer) -> Changes:
+    """Return the fields in which the container differs from the wanted one."""
+    return {} if current.digest == wanted.digest else compare(current.fields, wanted.fields, absent_means(wanted.executor))
 
 
-def replacement_reason(current: Current, changed: t.Collection[str]) -> str:
+def replacement_reason(current: ExistingContainer, changed: t.Collection[str]) -> str:
     """Return why a container has to be replaced, empty when it can stay as it is."""
     if current.status == "created":
         return "container of ours was created but never started"
@@ -231,11 +187,11 @@ def replacement_reason(current: Current, changed: t.Collection[str]) -> str:
     if not current.running:
         return f"container of ours was {current.status}"
     if not current.readable:
-        return "container of ours has labels that do not tell what it was made of"
+        return "container of ours has labels that do not say how it was created"
     return f"changed: {', '.join(sorted(changed))}" if changed else ""
 
 
-def plan(state: str, name: str, current: Current | None, changed: t.Collection[str] = ()) -> list[Action]:
+def plan(state: str, name: str, current: ExistingContainer | None, changed: t.Collection[str] = ()) -> list[Action]:
     """Return what leads from ``current`` to ``state`` (started, stopped or absent); nothing when it is there already.
 
     ``changed`` names the fields in which a running container differs from what is wanted. A container is never started a second
@@ -253,7 +209,7 @@ def plan(state: str, name: str, current: Current | None, changed: t.Collection[s
     return [Action("stop", current.name, "state stopped")] if current.holds_processes else []
 
 
-def _removal(current: Current, reason: str) -> list[Action]:
+def _removal(current: ExistingContainer, reason: str) -> list[Action]:
     stop = [Action("stop", current.name, reason)] if current.holds_processes else []
     return [*stop, Action("remove", current.name, reason)]
 
@@ -268,96 +224,46 @@ def snapshot(status: str, fields: Fields) -> dict[str, t.Any]:
     return {"state": status, "fields": flat(fields)}
 
 
-# -- what the unit is made of ----------------------------------------------------------------------------------------
+def creation_payload(wanted: WantedContainer) -> dict[str, t.Any]:
+    """Return the keyword arguments of the Docker SDK's ``containers.create``.
 
-
-def environment(env: dict[str, t.Any]) -> dict[str, str]:
-    """Return the variables as text. Raises :class:`ClusterError` for values whose text is a guess (booleans, null, lists)."""
-    for name, value in env.items():
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise ClusterError(
-                f"env {name} is {value!r}, which has no one spelling as text", remedy=f"Quote the value of {name} as the program expects it.", reason="input"
-            )
-    return {name: str(value) for name, value in sorted(env.items())}
-
-
-def state_mounts(paths: EnginePaths) -> list[dict[str, t.Any]]:
-    """Return the mounts of the directories that a node's container shares with its host."""
-    return [
-        {"source": paths.launch, "target": LAUNCH_TARGET, "read_only": True},
-        {"source": paths.run, "target": RUN_TARGET, "read_only": False},
-        {"source": paths.log, "target": LOG_TARGET, "read_only": False},
-    ]
-
-
-def secret_mounts(secret_files: dict[str, str]) -> list[dict[str, t.Any]]:
-    """Return the read-only mounts of secret files, each under its name."""
-    return [{"source": path, "target": f"{SECRETS_TARGET}/{name}", "read_only": True} for name, path in sorted(secret_files.items())]
-
-
-def check_secret_file(name: str, path: str) -> None:
-    """Raise :class:`ClusterError` unless ``path`` is a file that only its owner can read."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        raise ClusterError(
-            f"secret {name}: {path} cannot be used: {error.strerror}", remedy=f"Write the secret to {path} with mode 0600.", reason="secret file"
-        ) from error
-    if not stat.S_ISREG(mode):
-        raise ClusterError(f"secret {name}: {path} is no file", remedy=f"Write the secret to {path} with mode 0600.", reason="secret file")
-    if mode & 0o077:
-        raise ClusterError(
-            f"secret {name}: {path} has mode {stat.S_IMODE(mode):04o}; expected 0600", remedy=f"chmod 0600 {path}", reason="secret file"
-        )
-
-
-def check_devices(devices: list[str]) -> None:
-    """Raise :class:`ClusterError` unless every device path exists on this node."""
-    for device in devices:
-        if not os.path.exists(device.partition(":")[0]):
-            raise ClusterError(
-                f"this node has no {device}, which its container is to get",
-                remedy="Load the driver that makes it (for /dev/infiniband: modprobe ib_uverbs mlx5_ib), or name other devices in gb10_container_devices.",
-                reason="device missing",
-                device=device,
-            )
-
-
-def device_requests(gpus: str | list[str]) -> list[dict[str, t.Any]]:
-    """Return the request to Docker's NVIDIA driver: ``all``, ``none`` or a list of GPU indexes or UUIDs."""
-    if gpus in ("none", []):
-        return []
-    wanted: dict[str, t.Any] = {"count": -1} if gpus == "all" else {"device_ids": [str(gpu) for gpu in gpus]}
-    return [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
-
-
-def create_arguments(unit: Unit) -> dict[str, t.Any]:
-    """Return the keyword arguments of the Docker SDK's ``containers.create`` for this unit.
-
-    Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed
-    by itself, since its log is wanted then.
+    Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed by
+    itself, since its log is wanted then.
     """
-    fields = unit.fields
-    memory = {"ipc_mode": "host"} if fields["ipc_host"] else {"shm_size": fields["shm_size"]}
-    return {
-        "image": fields["image"],
-        "name": unit.name,
-        "entrypoint": unit.entrypoint,
-        "command": unit.command,
-        "environment": unit.env,
-        "labels": unit.labels,
+    program, *arguments = wanted.command
+    own = {
+        "name": wanted.name,
+        "entrypoint": [program],
+        "command": arguments,
+        "labels": wanted.labels,
         "network_mode": "host",
         "init": True,
-        "devices": [device if ":" in device else f"{device}:{device}:rwm" for device in fields["devices"]],
-        "device_requests": device_requests(fields["gpus"]),
-        "cap_add": fields["capabilities"],
-        "ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in sorted(fields["ulimits"].items())],
-        "mounts": [
-            {"Type": "bind", "Source": mount["source"], "Target": mount["target"], "ReadOnly": mount["read_only"]} for mount in unit.mounts
-        ],
         "log_config": LOG_CONFIG,
-        **memory,
+        "environment": wanted.environment,
+        "mounts": [
+            bind(wanted.paths.launch, LAUNCH_TARGET, True),
+            bind(wanted.paths.run, RUN_TARGET, False),
+            bind(wanted.paths.log, LOG_TARGET, False),
+        ],
     }
+    return payload(wanted.fields, own)
+
+
+def running(docker: Docker, node: str, wanted: WantedContainer) -> ExistingContainer:
+    """Return our container as it is now. Raises :class:`ClusterError` with the end of its log when it does not run."""
+    inspected = find_node_container(docker, wanted.cluster, wanted.role)
+    if inspected is None:
+        raise ClusterError(f"container {wanted.name} on {node} was removed while it was waited for", remedy="Find out who did: docker events.")
+    current = existing(inspected)
+    if not current.running:
+        raise died(current, node, wanted.fields["image"], docker.logs(current.id))
+    return current
+
+
+def last_log(docker: Docker, wanted: WantedContainer) -> str:
+    """Return the last lines of our container's log, empty when it is gone."""
+    inspected = find_node_container(docker, wanted.cluster, wanted.role)
+    return docker.logs(inspected["Id"]) if inspected else ""
 
 
 # -- what went wrong -------------------------------------------------------------------------------------------------
@@ -392,12 +298,12 @@ _REFUSALS: list[tuple[str, str, str]] = [
 ]
 
 
-def refusal(doing: str, unit: Unit, error: ClusterError) -> ClusterError:
-    """Return what to tell when the engine refused to create or start the unit; Docker's own words stay in ``detail``."""
+def refusal(doing: str, image: str, error: ClusterError) -> ClusterError:
+    """Return the error for an engine that refused to create or start the container; Docker's own words stay in ``detail``."""
     detail = str(error.details.get("detail") or error)
     program = missing_program(detail)
     if program:
-        return no_program(program, unit.fields["image"], detail)
+        return no_program(program, image, detail)
     for pattern, message, remedy in _REFUSALS:
         if re.search(pattern, detail, re.IGNORECASE):
             return ClusterError(f"{doing}: {message}", remedy=remedy, reason="refused by Docker", detail=detail)
@@ -428,8 +334,8 @@ def no_program(program: str, image: str, detail: str) -> ClusterError:
     return ClusterError(f"image {image} holds no program {program}", remedy="Choose an image that has it.", reason="program missing", detail=detail)
 
 
-#: Lines of a container's last words that have one known cause: pattern, remedy.
-_LAST_WORDS: list[tuple[str, str]] = [
+#: Lines at the end of a container's log that have one known cause: pattern, remedy.
+_KNOWN_ENDS: list[tuple[str, str]] = [
     (r"Version mismatch: ", "Give every node the same image: run the play with --tags image."),
     (r"InvalidAuthToken|AuthenticationError", "Give every node the same Ray token file: run the play with --tags ray and gb10_allow_restart=true."),
     (r"[Ss]ession.name.*(?:assert|mismatch|does not match)|AssertionError.*session", "Another Ray head uses this address: find it with docker ps, stop it."),
@@ -438,17 +344,17 @@ _LAST_WORDS: list[tuple[str, str]] = [
 ]
 
 
-def died(current: Current, node: str, image: str, log: str) -> ClusterError:
+def died(current: ExistingContainer, node: str, image: str, log: str) -> ClusterError:
     """Return the error for a container that ended while it was waited for; ``log`` are its last lines."""
     program = missing_program(log) if current.exit_code in (126, 127) else ""
     if program:
         return no_program(program, image, log)
-    remedy = next((remedy for pattern, remedy in _LAST_WORDS if re.search(pattern, log)), f"Read its whole log: docker logs {current.name}")
+    remedy = next((remedy for pattern, remedy in _KNOWN_ENDS if re.search(pattern, log)), f"Read its whole log: docker logs {current.name}")
     memory = ", killed for lack of memory" if current.oom_killed else ""
-    words = last_words(log)
+    end = end_of_log(log)
     return ClusterError(
         f"container {current.name} on {node} ended with exit code {current.exit_code}{memory}; "
-        + (f"its log ends:\n{words}" if words else "its log is empty"),
+        + (f"its log ends:\n{end}" if end else "its log is empty"),
         remedy=remedy,
         reason="container exited",
         node=node,
@@ -459,7 +365,7 @@ def died(current: Current, node: str, image: str, log: str) -> ClusterError:
     )
 
 
-def last_words(log: str, lines: int = 8, length: int = 400) -> str:
+def end_of_log(log: str, lines: int = 8, length: int = 400) -> str:
     """Return the last lines of a log that say something: without the frames of Python's tracebacks, cut to ``length`` characters."""
     telling, in_frames = [], False
     for line in log.splitlines():

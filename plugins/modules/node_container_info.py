@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: ray_cluster_info
-short_description: Tell what runs in a node's Ray container and what Ray knows of the cluster
-version_added: 0.1.0
+module: node_container_info
+short_description: Return what a node's container is and what Ray knows of the cluster
+version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Looks for this node's container of a cluster (the head's, should it have both) and, when it runs, asks the cluster's head for its nodes from inside it.
+  - Looks for this node's container of a cluster (the head's, should it have both), whether M(gb10.cluster.ray_cluster) or
+    M(gb10.cluster.node_container) created it. When it runs Ray, the cluster's head is asked for its nodes from inside it.
   - Asking registers no driver with Ray and starts nothing there. It works with token authentication and without the dashboard.
-  - Fails only when the node's Docker engine cannot be asked. A head that does not answer is told in RV(ray_error), with the verdict V(unknown).
+  - Fails only when the node's Docker engine cannot be asked. A head that does not answer is in RV(ray_error), with the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -30,12 +31,13 @@ options:
     type: int
     default: 5
 seealso:
+  - module: gb10.cluster.node_container
   - module: gb10.cluster.ray_cluster
 """
 
 EXAMPLES = r"""
 - name: Ask Ray for its nodes
-  gb10.cluster.ray_cluster_info:
+  gb10.cluster.node_container_info:
   become: true
   register: ray
 
@@ -66,7 +68,6 @@ executor:
   description: What spreads the engine's ranks, V(ray) or V(native); empty without a container. A V(native) container holds no Ray that could be asked.
   returned: success
   type: str
-  version_added: 0.2.0
   sample: ray
 container:
   description: The container; empty without one.
@@ -177,7 +178,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._node import node_containers, ray_node
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, ray
 
 ROLES = ("head", "worker")
 
@@ -204,9 +205,9 @@ def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
 
 
 def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the keys of the result that tell of the container."""
-    current = node_containers.current_of(inspected)
-    executor = current.fields.get("executor", node_containers.ABSENT_MEANS["executor"])
+    """Return the keys of the result that describe the container."""
+    current = container.existing(inspected)
+    executor = current.fields.get("executor", ray.EXECUTOR)
     return {
         "exists": True,
         "running": current.running,
@@ -221,13 +222,13 @@ def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
             "state": current.status,
             "exit_code": None if current.holds_processes else current.exit_code,
         },
-        "session": node_containers.session(current.id, current.started_at) if current.running else "",
-        "address": ray_node.host_port(current.fields["head_address"], current.fields["port"]) if executor == "ray" and current.readable else "",
+        "session": container.session(current.id, current.started_at) if current.running else "",
+        "address": ray.host_port(current.fields["head_address"], current.fields["port"]) if executor == "ray" and current.readable else "",
     }
 
 
-def asked(table: ray_node.RayTable) -> dict[str, t.Any]:
-    """Return the keys of the result that tell of Ray."""
+def asked(table: ray.RayTable) -> dict[str, t.Any]:
+    """Return the keys of the result that describe Ray."""
     return {
         "ray_version": table.ray_version,
         "python_version": table.python_version,
@@ -249,7 +250,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         return {**result, "msg": f"container {name} is {result['container']['state']}"}
     if result["executor"] != "ray":
         return {**result, "msg": f"{result['role']} of cluster {params['cluster_name']}, without Ray"}
-    result.update(asked(ray_node.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
+    result.update(asked(ray.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
     if result["ray_error"]:
         return {**result, "verdict": "unknown", "msg": f"Ray's head at {result['address']} does not answer: {result['ray_error']}"}
     alive = sum(node["alive"] for node in result["nodes"])

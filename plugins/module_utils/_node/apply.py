@@ -1,0 +1,299 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a wanted node container to the running one: looks, refusals, acting, waiting. This module util is PRIVATE to the collection.
+
+What differs between a container with Ray and one with the engine's own executor is in ``ray.py`` and ``native.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import os
+import socket
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, node_container_name
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, native, obstacles, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
+from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
+from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: What check mode returns as the session of a container that would be started: unlike any real one.
+SESSION_TO_COME = "not-started-yet"
+
+#: The file with the functions of each executor.
+BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}
+
+
+class Work(t.NamedTuple):
+    """Live work in a container: ``how`` says what was seen, ``requests`` is None when the engine does not say."""
+
+    live: bool
+    how: str
+    requests: int | None
+    launched: bool
+
+
+NO_WORK = Work(False, "", None, False)
+
+
+# -- what is there ------------------------------------------------------------------------------------------------------
+
+
+def find_own(docker: Docker, cluster: str, role: str) -> ExistingContainer | None:
+    """Return our container of one cluster and role, None when there is none.
+
+    It is found by its labels, or by its name when that container's labels say that it is ours and nothing that contradicts.
+    """
+    found = find_node_container(docker, cluster, role) or obstacles.container_by_name(docker, node_container_name(cluster, role))
+    return container.existing(found) if found and obstacles.is_ours(found, cluster, role) else None
+
+
+def wanted_image_id(docker: Docker, params: Params, current: ExistingContainer | None) -> str:
+    """Return the id that the image's reference has now; that of the container when the reference is gone, empty without one."""
+    image = docker.image(params["image"])
+    if image:
+        return image["Id"]
+    return current.fields.get("image_id", "") if current and current.fields.get("image") == params["image"] else ""
+
+
+def live_work(docker: Docker, current: ExistingContainer | None, params: Params) -> Work:
+    """Return the live work in our container: the engine that the launcher noted, or any process that looks like a rank."""
+    if current is None or not current.holds_processes:
+        return NO_WORK
+    places = {**params, **current.fields}
+    paths = engine_state.EnginePaths.of(places["state_dir"], places["log_dir"], params["cluster_name"])
+    try:
+        engine, broken = engine_state.engine_state(paths), False
+    except UnknownState:
+        # The launcher finds what it started without its note too, and stops it.
+        engine, broken = engine_state.engine_state(paths, lenient=True), True
+    seen = at_work.among(docker.top(current.id))
+    if not engine["live"] and not seen:
+        return NO_WORK
+    requests = None
+    if engine["live"] and engine["api_address"] and engine["api_port"]:
+        url = engine_state.base_url(engine["api_address"], engine["api_port"])
+        requests = engine_state.requests_running(url, params["connect_timeout"])
+    how = f"run {engine['run_id']}" if engine["live"] else seen[0]
+    return Work(True, how, requests, engine["live"] or broken)
+
+
+def guard(params: Params, node: str, current: ExistingContainer | None, changed: Changes, work: Work) -> None:
+    """Raise :class:`ClusterError` when live work would be lost that nobody said may be."""
+    if current is None or not work.live:
+        return
+    if params["allow_restart"]:
+        engine_state.check_busy(work.requests, params["interrupt_requests"], f"container {current.name} on {node} would be recreated")
+        return
+    why = container.difference_text(changed) if current.running and current.readable else container.replacement_reason(current, changed)
+    unpause = f"Let it go on: docker unpause {current.name}. Or repeat" if current.status == "paused" else "Repeat"
+    requests = "an unknown number of requests runs" if work.requests is None else f"{work.requests} requests run"
+    raise ClusterError(
+        f"container {current.name} on {node} would be recreated ({why}), but it holds live work ({work.how}; {requests})",
+        remedy=f"{unpause} with -e gb10_allow_restart=true to stop the engine and start it again, which takes as long as a first start.",
+        reason="engine live",
+        node=node,
+        container=current.name,
+    )
+
+
+# -- acting ----------------------------------------------------------------------------------------------------------
+
+
+class Actor:
+    """Carries a plan out with the Docker SDK."""
+
+    def __init__(self, docker: Docker, params: Params, wanted: WantedContainer | None, work: Work) -> None:
+        self.docker = docker
+        self.params = params
+        self.wanted = wanted
+        self.work = work
+        self.paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+        #: What was done beside the plan, or could not be done and is no reason to fail.
+        self.notes: list[str] = []
+
+    def remove(self, container_id: str) -> None:
+        """Remove a container, or wait until somebody else's removal of it is done. Raises :class:`ClusterError` when it stays."""
+        try:
+            self.docker.remove(container_id)
+            return
+        except NotFound:
+            return
+        except ClusterError as error:
+            if not container.under_removal(error):
+                raise
+        for _elapsed in clock(self.params["docker_timeout"], self.params["wait_sleep"]):
+            try:
+                self.docker.inspect(container_id)
+            except NotFound:
+                return
+        raise ClusterError(
+            f"removing container {container_id[:12]}: Docker began that and has not done it within {self.params['docker_timeout']} s",
+            remedy="See what holds it: journalctl -u docker --since -10min",
+            reason="container remains",
+        )
+
+    def keep_log(self, current: ExistingContainer) -> None:
+        """Write the log of a container that is about to go below the log directory, and delete the oldest such logs.
+
+        A log that Docker cannot read any more, or a full disk, keeps no container: the log is left out, and a note says so.
+        """
+        folder = os.path.join(self.params["log_dir"], self.params["cluster_name"], "containers")
+        path = os.path.join(folder, f"{current.name}-{current.id[:12]}.log")
+        with local_files():
+            os.makedirs(folder, mode=0o750, exist_ok=True)
+            try:
+                with open(f"{path}.new", "wb") as handle:
+                    for part in self.docker.whole_log(current.id):
+                        handle.write(part)
+                os.replace(f"{path}.new", path)
+            except ClusterError as error:
+                self.notes.append(f"left the log of {current.name} out: {error}")
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self.notes.append(f"left the log of {current.name} out: {folder}: {error.strerror}")
+            finally:
+                with contextlib.suppress(OSError):
+                    os.remove(f"{path}.new")
+            # The one just written stays even when a clock that was set back makes it the oldest.
+            others = [name for name in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(current.name)}-*.log")) if name != path]
+            for name in container.surplus_logs([(os.path.getmtime(name), name) for name in others], container.KEPT_LOGS - 1):
+                os.remove(name)
+
+    def create(self, wanted: WantedContainer) -> str:
+        with local_files():
+            for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.log, 0o750)):
+                os.makedirs(folder, mode=mode, exist_ok=True)
+            # A container whose first process is the launcher needs it from its start.
+            launch.ship(wanted.paths)
+        with refusals(f"creating container {wanted.name}", wanted):
+            return self.docker.create(container.creation_payload(wanted))
+
+    def start(self, wanted: WantedContainer, container_id: str) -> None:
+        with refusals(f"starting container {wanted.name}", wanted):
+            self.docker.start(container_id)
+
+    def carry_out(self, steps: list[Action], current: ExistingContainer | None, stale: list[StaleHead]) -> None:
+        """Do what the plan says; stale containers go first."""
+        for entry in stale:
+            self.docker.stop(entry.id, self.params["stop_timeout"])
+            self.remove(entry.id)
+        created = ""
+        for step in steps:
+            if step.verb == "stop" and current:
+                if current.status == "paused":
+                    self.docker.unpause(current.id)
+                if self.work.launched:
+                    launch.stop_engine(self.docker, current.id, self.paths, self.params["stop_timeout"], "the node's container")
+                self.docker.stop(current.id, self.params["stop_timeout"])
+            elif step.verb == "remove" and current:
+                if current.status != "created":
+                    self.keep_log(current)
+                self.remove(current.id)
+            elif step.verb == "create" and self.wanted:
+                created = self.create(self.wanted)
+            elif step.verb == "start" and self.wanted:
+                self.start(self.wanted, created)
+
+
+@contextlib.contextmanager
+def refusals(doing: str, wanted: WantedContainer) -> t.Iterator[None]:
+    """Turn Docker's refusal of the container into words with a remedy."""
+    try:
+        yield
+    except ClusterError as error:
+        raise container.refusal(doing, wanted.fields["image"], error) from error
+
+
+@contextlib.contextmanager
+def local_files() -> t.Iterator[None]:
+    """Turn trouble with files and directories of the node into the collection's error."""
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(
+            f"{error.filename}: {error.strerror}", remedy="Run the task with become: true, or choose other directories (state_dir, log_dir)."
+        ) from error
+
+
+# -- the whole ----------------------------------------------------------------------------------------------------------
+
+
+def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
+    """Bring this node's container for one executor to the wanted state, and return the module's result."""
+    params, node, kind = module.params, socket.gethostname(), BY_EXECUTOR[executor]
+    docker = Docker(params["docker_socket"], params["docker_timeout"])
+    current = find_own(docker, params["cluster_name"], params["node_role"])
+    wanted = None
+    if params["state"] == "started":
+        wanted = kind.wanted(params, wanted_image_id(docker, params, current), current)
+        obstacles.check_secrets(params["secret_files"], module.check_mode)
+
+    changed = container.changes(current, wanted) if current and wanted else {}
+    steps = container.plan(params["state"], node_container_name(params["cluster_name"], params["node_role"]), current, changed)
+    work = live_work(docker, current, params)
+    common = {
+        "changed_fields": sorted(changed) if current and current.running else [],
+        "engine_live": work.live,
+        "engine_requests_running": work.requests,
+        "diff": {"before": before(current), "after": after(params["state"], current, wanted)},
+    }
+    stale: list[StaleHead] = []
+    try:
+        if wanted and steps:
+            if not kind.engine_is_gone(changed):
+                guard(params, node, current, changed, work)
+            obstacles.check_node(docker, params, node, module.check_mode)
+            stale = kind.to_remove_first(docker, params, node, wanted, current, module.check_mode)
+        actions = [f"{verb} {entry.name} (stale head)" for entry in stale for verb in ("stop", "remove")] + [str(step) for step in steps]
+        common.update(actions=actions, changed=bool(actions))
+        if actions and not module.check_mode:
+            actor = Actor(docker, params, wanted, work)
+            actor.carry_out(steps, current, stale)
+            actions += actor.notes
+        waited = kind.wait(docker, params, node, wanted) if wanted and params["wait"] and not (actions and module.check_mode) else {}
+    except ClusterError as error:
+        error.details = {**common, **error.details}
+        raise
+    return {**common, **outcome(docker, params, wanted, steps, module.check_mode), **waited}
+
+
+def before(current: ExistingContainer | None) -> dict[str, t.Any]:
+    return container.snapshot(current.status, current.fields) if current else container.snapshot("absent", {})
+
+
+def after(state: str, current: ExistingContainer | None, wanted: WantedContainer | None) -> dict[str, t.Any]:
+    if wanted:
+        return container.snapshot("running", wanted.fields)
+    if current is None or state == "absent":
+        return container.snapshot("absent", {})
+    return container.snapshot("exited" if current.holds_processes else current.status, current.fields)
+
+
+def outcome(docker: Docker, params: Params, wanted: WantedContainer | None, steps: list[Action], check_mode: bool) -> dict[str, t.Any]:
+    """Return the keys that describe the container as the module leaves it, or would leave it in check mode."""
+    reason = steps[0].reason if steps else "as wanted"
+    what = f"{params['node_role']} of cluster {params['cluster_name']}"
+    if steps and check_mode:
+        return {"msg": f"{what} would be {params['state']}", "reason": reason, "container_id": "", "session": SESSION_TO_COME if wanted else ""}
+    inspected = find_node_container(docker, params["cluster_name"], params["node_role"])
+    running = bool(inspected and inspected["State"]["Running"])
+    return {
+        "msg": f"{what} is {params['state']}",
+        "reason": reason,
+        "container_id": inspected["Id"] if inspected else "",
+        "session": container.session(inspected["Id"], inspected["State"]["StartedAt"]) if inspected and running else "",
+    }

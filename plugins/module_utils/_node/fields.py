@@ -1,0 +1,243 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fields of a node's container and the options of its modules, in one table. This module util is PRIVATE to the collection.
+
+The modules' argument specifications, the digest that decides whether a container stays, the diff and what Docker gets to create
+the container all follow from :data:`FIELDS`. The documentation of the options is static text; a test holds it equal to the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
+#: What may spread an engine's ranks over the nodes: Ray, or the engine's own executor.
+EXECUTORS = ("ray", "native")
+
+#: Version of the fields, the first part of every digest. Fields of several changes are added in one step, under the next version: a
+#: container is recreated at most once then, by consent.
+DIGEST_VERSION = 1
+
+#: Where a container's secrets lie inside it.
+SECRETS_TARGET = "/run/secrets/gb10"
+
+#: For ``absent``: every container has had this field since the first version.
+NEVER_ABSENT = object()
+
+Fields = dict[str, t.Any]
+Params = dict[str, t.Any]
+Changes = dict[str, tuple[t.Any, t.Any]]
+
+
+# -- from an option to its field, and from a field to Docker's payload ---------------------------------------------------
+
+
+def environment(env: dict[str, t.Any]) -> dict[str, str]:
+    """Return the variables as text. Raises :class:`ClusterError` for values whose text is a guess (booleans, null, lists)."""
+    for name, value in env.items():
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise ClusterError(
+                f"env {name} is {value!r}, which can be spelled in more than one way",
+                remedy=f"Quote the value of {name} as the program expects it.",
+                reason="input",
+            )
+    return {name: str(value) for name, value in sorted(env.items())}
+
+
+def checked_gpus(gpus: t.Any) -> t.Any:
+    """Return the value as it is. Raises :class:`ClusterError` when it has none of the three forms."""
+    if gpus not in ("all", "none") and not (isinstance(gpus, list) and all(isinstance(gpu, (str, int)) for gpu in gpus)):
+        raise ClusterError(f"gpus is {gpus!r}", remedy="Give all, none, or a list of GPU indexes or UUIDs.", reason="input")
+    return gpus
+
+
+def checked_limits(limits: dict[str, t.Any]) -> dict[str, int]:
+    """Return the limits as they are. Raises :class:`ClusterError` when one is not a number."""
+    for name, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise ClusterError(f"ulimits.{name} is {limit!r}, which is not a number", remedy="Give a number; -1 means unlimited.", reason="input")
+    return limits
+
+
+def device_requests(gpus: str | list[str]) -> list[dict[str, t.Any]]:
+    """Return the request to Docker's NVIDIA driver."""
+    if gpus in ("none", []):
+        return []
+    wanted: dict[str, t.Any] = {"count": -1} if gpus == "all" else {"device_ids": [str(gpu) for gpu in gpus]}
+    return [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
+
+
+def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
+    """Return a mount of the node's file or directory as Docker takes it."""
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+# -- the table ----------------------------------------------------------------------------------------------------------
+
+
+class Field(t.NamedTuple):
+    """One row.
+
+    ``option`` is its entry in an argument specification, None for what no user sets. A field that counts (``counts``) is part of the
+    digest and of the diff; the other options only say how the module works. ``absent`` is the value of a container that was created
+    before the field existed: the upgrade would recreate every container without it. ``convert`` returns the field's value for the
+    option's, or raises for a wrong form; ``payload`` returns what the value adds to Docker's payload.
+    """
+
+    name: str
+    option: dict[str, t.Any] | None
+    counts: bool = False
+    absent: t.Any = NEVER_ABSENT
+    convert: t.Callable[[t.Any], t.Any] = lambda value: value
+    payload: t.Callable[[t.Any], dict[str, t.Any]] = lambda value: {}
+    executors: tuple[str, ...] = EXECUTORS
+
+
+_MOUNT = {"source": {"type": "path", "required": True}, "target": {"type": "str", "required": True}, "read_only": {"type": "bool", "default": False}}
+
+FIELDS = (
+    Field("state", {"type": "str", "choices": ["started", "stopped", "absent"], "default": "started"}),
+    Field("node_role", {"type": "str", "choices": ["head", "worker"], "required": True}, counts=True),
+    Field("cluster_name", {"type": "str", "default": "gb10"}),
+    Field("executor", None, absent="ray"),
+    Field("image", {"type": "str"}, counts=True, absent="", payload=lambda image: {"image": image}),
+    Field("image_id", None, absent=""),
+    Field("node_address", {"type": "str"}, counts=True),
+    Field("env", {"type": "dict", "default": {}}, counts=True, absent={}, convert=environment, payload=lambda env: {"environment": env}),
+    Field(
+        "secret_files",
+        {"type": "dict", "default": {}, "no_log": False},
+        counts=True,
+        absent={},
+        payload=lambda files: {"mounts": [bind(path, f"{SECRETS_TARGET}/{name}", True) for name, path in sorted(files.items())]},
+    ),
+    Field(
+        "devices",
+        {"type": "list", "elements": "str", "default": ["/dev/infiniband"]},
+        counts=True,
+        absent=[],
+        payload=lambda devices: {"devices": [device if ":" in device else f"{device}:{device}:rwm" for device in devices]},
+    ),
+    Field(
+        "gpus",
+        {"type": "raw", "default": "all"},
+        counts=True,
+        absent="none",
+        convert=checked_gpus,
+        payload=lambda gpus: {"device_requests": device_requests(gpus)},
+    ),
+    Field(
+        "capabilities",
+        {"type": "list", "elements": "str", "default": ["IPC_LOCK"]},
+        counts=True,
+        absent=[],
+        payload=lambda capabilities: {"cap_add": capabilities},
+    ),
+    Field(
+        "ulimits",
+        {"type": "dict", "default": {"memlock": -1, "stack": 67108864}},
+        counts=True,
+        absent={},
+        convert=checked_limits,
+        payload=lambda limits: {"ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in sorted(limits.items())]},
+    ),
+    Field("shm_size", {"type": "str", "default": "10g"}, counts=True, absent="", payload=lambda size: {"shm_size": size} if size else {}),
+    Field("ipc_host", {"type": "bool", "default": False}, counts=True, absent=False, payload=lambda shared: {"ipc_mode": "host"} if shared else {}),
+    Field(
+        "mounts",
+        {"type": "list", "elements": "dict", "default": [], "options": _MOUNT},
+        counts=True,
+        absent=[],
+        payload=lambda mounts: {"mounts": [bind(mount["source"], mount["target"], mount["read_only"]) for mount in mounts]},
+    ),
+    Field("state_dir", {"type": "path", "default": "/var/lib/gb10"}, counts=True),
+    Field("log_dir", {"type": "path", "default": "/var/log/gb10"}, counts=True),
+    Field("allow_restart", {"type": "bool", "default": False}),
+    Field("interrupt_requests", {"type": "bool", "default": True}),
+    Field("stop_timeout", {"type": "int", "default": 120}),
+    Field("connect_timeout", {"type": "int", "default": 5}),
+    Field("wait", {"type": "bool", "default": True}),
+    Field("wait_timeout", {"type": "int", "default": 180}),
+    Field("wait_sleep", {"type": "int", "default": 2}),
+    Field("docker_socket", {"type": "path", "default": "/var/run/docker.sock"}),
+    Field("docker_timeout", {"type": "int", "default": 60}),
+    Field("head_address", {"type": "str"}, counts=True, executors=("ray",)),
+    Field("head_session", {"type": "str"}, counts=True, absent="", executors=("ray",)),
+    Field("port", {"type": "int", "default": 6379}, counts=True, executors=("ray",)),
+    Field("port_range", {"type": "str", "default": "20100-20299"}, counts=True, executors=("ray",)),
+    Field("ray_gpus", {"type": "int", "default": 1}, counts=True, absent=1, executors=("ray",)),
+    Field("object_store_memory", {"type": "int"}, counts=True, absent=None, executors=("ray",)),
+    Field("ray_arguments", {"type": "list", "elements": "str", "default": []}, counts=True, absent=[], executors=("ray",)),
+    Field("replace_stale", {"type": "bool", "default": False}, executors=("ray",)),
+    Field("ports", {"type": "list", "elements": "int", "default": []}, executors=("native",)),
+)
+
+
+# -- what follows from it -----------------------------------------------------------------------------------------------
+
+
+def of(executor: str) -> list[Field]:
+    """Return the rows that containers of this executor have."""
+    return [field for field in FIELDS if executor in field.executors]
+
+
+def argument_spec(executor: str) -> dict[str, t.Any]:
+    """Return the options of the module that runs containers of this executor."""
+    return {field.name: field.option for field in of(executor) if field.option}
+
+
+def wanted(params: Params, executor: str, image_id: str) -> Fields:
+    """Return the fields that the options ask for. Raises :class:`ClusterError` for a value of the wrong form."""
+    fields = {field.name: field.convert(params[field.name]) for field in of(executor) if field.option and field.counts}
+    return {**fields, "image_id": image_id, "shm_size": "" if fields["ipc_host"] else fields["shm_size"]}
+
+
+def absent_means(executor: str) -> Fields:
+    """Return the values of the fields that a container of this executor may lack."""
+    return {field.name: field.absent for field in of(executor) if field.absent is not NEVER_ABSENT}
+
+
+def payload(fields: Fields, own: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the fields add to ``own`` payload: lists are appended, dictionaries and other values win."""
+    result = dict(own)
+    for field in FIELDS:
+        for name, value in field.payload(fields[field.name]).items() if field.name in fields else ():
+            before = result.get(name)
+            result[name] = before + value if isinstance(before, list) else {**before, **value} if isinstance(before, dict) else value
+    return result
+
+
+def canonical(value: t.Any) -> str:
+    """Return JSON that is the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(fields: Fields, absent: Fields) -> str:
+    """Return ``VERSION:SHA256`` of the fields. A field that has the value meant by its absence does not count."""
+    counted = {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
+    return f"{DIGEST_VERSION}:{hashlib.sha256(canonical(counted).encode()).hexdigest()}"
+
+
+def flat(fields: Fields) -> Fields:
+    """Return the fields with every entry of a dictionary as a field of its own: ``env.NCCL_DEBUG``, ``ulimits.memlock``."""
+    result: Fields = {}
+    for name, value in fields.items():
+        result.update({f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value})
+    return result
+
+
+def compare(current: Fields, desired: Fields, absent: Fields) -> Changes:
+    """Return the fields that differ as ``{name: (before, after)}``; entries of dictionaries are named one by one.
+
+    A field that one side lacks has its value of ``absent`` there. A field that this version of the collection does not know (a newer
+    one created the container) is left alone.
+    """
+    known = {name: value for name, value in current.items() if name in desired or name in absent}
+    before = flat({**{name: absent.get(name) for name in desired}, **known})
+    after = flat({**{name: absent.get(name) for name in known}, **desired})
+    return {name: (before.get(name), after.get(name)) for name in sorted({**before, **after}) if before.get(name) != after.get(name)}

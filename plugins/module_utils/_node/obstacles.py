@@ -1,0 +1,163 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What keeps a node's container from being created: files, devices, names, ports of somebody else. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
+    LABEL_OWNER,
+    OWNER,
+    NotFound,
+    cluster_and_role,
+    node_container_name,
+)
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer
+from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Params
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
+
+
+class StaleHead(t.NamedTuple):
+    """A container with a Ray head of another run or of somebody else, which has to go before ours can be created."""
+
+    id: str
+    name: str
+    description: str
+
+
+def check_node_address(address: str, node: str) -> None:
+    """Raise :class:`ClusterError` unless the address is one of this node's own that others can reach (Ray replaces a loopback address)."""
+    own = [entry for entry in net_devices.ipv4_addresses() + net_devices.ipv6_addresses() if entry["scope"] != "host"]
+    if address not in (entry["address"] for entry in own):
+        known = ", ".join(f"{entry['address']} ({entry['interface']})" for entry in own if entry["scope"] == "global") or "none"
+        raise ClusterError(
+            f"others do not reach {node} at {address}; its addresses are {known}",
+            remedy="Correct node_address (gb10_fabric_address).",
+            reason="node address",
+        )
+
+
+def check_secrets(secret_files: dict[str, str], check_mode: bool) -> None:
+    """Check every secret file; in check mode one that does not exist yet is expected to come."""
+    for name, path in secret_files.items():
+        if not check_mode or os.path.exists(path):
+            check_secret_file(name, path)
+
+
+def check_secret_file(name: str, path: str) -> None:
+    """Raise :class:`ClusterError` unless ``path`` is a file that only its owner can read."""
+    write = f"Write the secret to {path} with mode 0600."
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise ClusterError(f"secret {name}: {path} cannot be used: {error.strerror}", remedy=write, reason="secret file") from error
+    if not stat.S_ISREG(mode):
+        raise ClusterError(f"secret {name}: {path} is not a file", remedy=write, reason="secret file")
+    if mode & 0o077:
+        raise ClusterError(f"secret {name}: {path} has mode {stat.S_IMODE(mode):04o}; expected 0600", remedy=f"chmod 0600 {path}", reason="secret file")
+
+
+def check_devices(devices: list[str]) -> None:
+    """Raise :class:`ClusterError` unless every device path exists on this node."""
+    for device in devices:
+        if not os.path.exists(device.partition(":")[0]):
+            raise ClusterError(
+                f"this node has no {device}, which its container needs",
+                remedy="Load the driver that makes it (for /dev/infiniband: modprobe ib_uverbs mlx5_ib), or name other devices in gb10_container_devices.",
+                reason="device missing",
+                device=device,
+            )
+
+
+def check_image(docker: Docker, image: str, node: str) -> None:
+    """Raise :class:`ClusterError` unless the node has the image."""
+    if not docker.image(image):
+        raise ClusterError(f"image {image} is not on {node}", remedy="Bring it there: run the play with --tags image.", reason="image missing")
+
+
+def container_by_name(docker: Docker, name: str) -> dict[str, t.Any] | None:
+    """Return what Docker knows about the container of this name, None when there is none."""
+    try:
+        return docker.inspect(name)
+    except NotFound:
+        return None
+
+
+def is_ours(inspected: dict[str, t.Any], cluster: str, role: str) -> bool:
+    """Say whether a container is ours, of this cluster and this role."""
+    labels = inspected["Config"].get("Labels") or {}
+    return labels.get(LABEL_OWNER) == OWNER and cluster_and_role(inspected["Name"].lstrip("/"), labels) == (cluster, role)
+
+
+def check_name(docker: Docker, cluster: str, role: str) -> None:
+    """Raise :class:`ClusterError` when a container that is not ours has the name that ours needs."""
+    name = node_container_name(cluster, role)
+    holder = container_by_name(docker, name)
+    if holder and not is_ours(holder, cluster, role):
+        raise ClusterError(
+            f"a container that is not ours has the name of ours: {container_text(holder)}",
+            remedy=f"Rename it (docker rename {name} OTHER) or choose another gb10_cluster_name.",
+            reason="name taken",
+        )
+
+
+def container_text(inspected: dict[str, t.Any]) -> str:
+    """Return a container in words, with its times to the second, for a message."""
+    created, started = inspected["Created"][:19], inspected["State"]["StartedAt"][:19]
+    return f"container {inspected['Name'].lstrip('/')} (image {inspected['Config']['Image']}, created {created}Z, started {started}Z)"
+
+
+def check_node(docker: Docker, params: Params, node: str, check_mode: bool) -> None:
+    """Check what every new container needs, with Ray or without. In check mode the image may still be to come."""
+    if not check_mode:
+        check_image(docker, params["image"], node)
+    check_node_address(params["node_address"], node)
+    check_devices(params["devices"])
+    check_name(docker, params["cluster_name"], params["node_role"])
+
+
+# -- ports --------------------------------------------------------------------------------------------------------------
+
+
+def foreign_listeners(found: list[dict[str, t.Any]], names: dict[str, str], own_id: str) -> list[dict[str, t.Any]]:
+    """Return the listeners that are not of our own container; ``names`` maps this engine's container ids to names.
+
+    A container that this engine does not know is the one that the whole node runs in: its processes count as the host's.
+    """
+    known = [{**entry, "container": entry["container"] if entry["container"] in names else ""} for entry in found]
+    return [{**entry, "container_name": names.get(entry["container"], "")} for entry in known if not own_id or entry["container"] != own_id]
+
+
+def foreign_on(docker: Docker, ports: list[int], current: ExistingContainer | None) -> list[dict[str, t.Any]]:
+    """Return who listens on these ports of the node, without our own container."""
+    found = listeners.listeners(ports) if ports else []
+    names = {entry["Id"]: entry["Names"][0].lstrip("/") for entry in docker.containers({})} if found else {}
+    return foreign_listeners(found, names, current.id if current else "")
+
+
+def listener_text(listener: dict[str, t.Any]) -> str:
+    """Return who listens in words, for a message."""
+    if listener["pid"] is None:
+        return f"port {listener['port']} on {listener['address']}: a process that only root can see"
+    where = f" in container {listener['container_name']}" if listener["container"] else ""
+    return f"port {listener['port']} on {listener['address']}: {listener['process']} (pid {listener['pid']}){where} since {listener['since']}"
+
+
+def ports_taken(whose: str, node: str, taken: list[dict[str, t.Any]], variables: str) -> ClusterError:
+    """Return the refusal to share ports; ``whose`` says who needs them, ``variables`` which settings choose others."""
+    return ClusterError(
+        f"ports that {whose} needs are taken on {node}: {'; '.join(map(listener_text, taken))}",
+        remedy=f"Stop what listens there, or choose another {variables}.",
+        reason="port taken",
+        node=node,
+        listeners=taken,
+    )

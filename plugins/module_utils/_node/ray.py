@@ -1,0 +1,348 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node's container with Ray: its command, what it needs, and what Ray says of the cluster. This module util is PRIVATE to the collection.
+
+The functions that :func:`apply.apply` uses have the names of those in ``native.py``.
+"""
+
+from __future__ import annotations
+
+import calendar
+import inspect
+import json
+import re
+import signal
+import time
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, obstacles, ray_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._node import fields as field_table
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer, WantedContainer
+from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Fields, Params
+from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
+
+#: Value of the field ``executor``, which containers with Ray leave out.
+EXECUTOR = "ray"
+
+#: The secret of this name is Ray's token.
+TOKEN_SECRET = "ray_token"
+
+#: Ray's services on one node, in the order in which they take the first ports of the range. The last two have no option of
+#: ``ray start``: their ports are set in the environment.
+SERVICE_OPTIONS = (
+    "node-manager-port",
+    "object-manager-port",
+    "runtime-env-agent-port",
+    "dashboard-agent-grpc-port",
+    "dashboard-agent-listen-port",
+    "metrics-export-port",
+)
+CLIENT_SERVER_OPTION = "ray-client-server-port"
+SERVICE_VARIABLES = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
+
+#: The first ports of the range are the services'; Ray's worker processes get the rest, and each needs one.
+SERVICE_PORTS = 10
+FEWEST_WORKER_PORTS = 40
+
+#: Seconds after which a head lists no node any more that it cannot reach: its first look comes after 5 s, five in a row that
+#: each take up to 3 and 10 s must fail.
+FORGET_SECONDS = 90.0
+
+#: Signals a program in a container was ended by: the shell's convention.
+_SIGNALLED = 128
+
+
+class PortRange(t.NamedTuple):
+    """The ports of one node that Ray may use beside the head's own, both ends included."""
+
+    first: int
+    last: int
+
+    @property
+    def services(self) -> dict[str, int]:
+        """Option or variable → port."""
+        return {name: self.first + at for at, name in enumerate((*SERVICE_OPTIONS, CLIENT_SERVER_OPTION, *SERVICE_VARIABLES))}
+
+    @property
+    def workers(self) -> tuple[int, int]:
+        return self.first + SERVICE_PORTS, self.last
+
+
+def parse_port_range(text: str, port: int) -> PortRange:
+    """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it cannot hold what Ray needs."""
+    match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
+    if not match:
+        raise ClusterError(f"is {text!r}", where="port_range", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
+    found = PortRange(int(match[1]), int(match[2]))
+    size, needed = found.last - found.first + 1, SERVICE_PORTS + FEWEST_WORKER_PORTS
+    if found.first < 1024 or found.last > 65535 or size < needed:
+        raise ClusterError(
+            f"{text} has {max(size, 0)} ports",
+            where="port_range",
+            expected=f"{needed} or more between 1024 and 65535",
+            remedy="Give a longer range, for example 20100-20299.",
+            reason="input",
+        )
+    if found.first <= port <= found.last:
+        raise ClusterError(f"port {port} lies inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
+    return found
+
+
+def host_port(address: str, port: int) -> str:
+    """Return ``HOST:PORT``, an IPv6 address in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def start_arguments(fields: Fields) -> list[str]:
+    """Return the arguments of ``ray`` for a container's fields: ``start --block`` and all that follows."""
+    ports = parse_port_range(fields["port_range"], fields["port"])
+    first, last = ports.workers
+    arguments = ["start", "--block", "--disable-usage-stats", "--log-color=false", f"--node-ip-address={fields['node_address']}"]
+    if fields["node_role"] == "head":
+        client = f"--{CLIENT_SERVER_OPTION}={ports.services[CLIENT_SERVER_OPTION]}"
+        arguments += ["--head", f"--port={fields['port']}", "--include-dashboard=false", client]
+    else:
+        arguments += [f"--address={host_port(fields['head_address'], fields['port'])}"]
+    arguments += [f"--num-gpus={fields['ray_gpus']}"]
+    arguments += [f"--{option}={ports.services[option]}" for option in SERVICE_OPTIONS]
+    arguments += [f"--min-worker-port={first}", f"--max-worker-port={last}"]
+    if fields["object_store_memory"] is not None:
+        arguments += [f"--object-store-memory={fields['object_store_memory']}"]
+    return arguments + fields["ray_arguments"]
+
+
+def ray_environment(fields: Fields) -> dict[str, str]:
+    """Return the variables that Ray needs beyond the user's own. They are the same on head and workers."""
+    services = parse_port_range(fields["port_range"], fields["port"]).services
+    own = {name: str(services[name]) for name in SERVICE_VARIABLES}
+    if TOKEN_SECRET in fields["secret_files"]:
+        own.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=f"{field_table.SECRETS_TARGET}/{TOKEN_SECRET}")
+    return own
+
+
+def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> WantedContainer:
+    """Return the wanted container. Raises :class:`ClusterError` for options that do not fit together.
+
+    What was not asked of a worker (the head's session) stays as it is.
+    """
+    head = params["node_role"] == "head"
+    if not head and not params["head_address"]:
+        raise ClusterError("a worker needs head_address", remedy="Set head_address to the address of the head's node.", reason="input")
+    kept_session = current.fields.get("head_session", "") if current else ""
+    fields = {
+        **field_table.wanted(params, EXECUTOR, image_id),
+        "head_address": params["node_address"] if head else params["head_address"],
+        "head_session": "" if head else params["head_session"] or kept_session,
+    }
+    return WantedContainer(params["cluster_name"], EXECUTOR, fields, ["ray", *start_arguments(fields)], ray_environment(fields))
+
+
+def needed_ports(fields: Fields) -> list[int]:
+    """Return the ports of the node that nobody else may listen on: Ray's services', and on the head its own port."""
+    services = parse_port_range(fields["port_range"], fields["port"]).services
+    head = fields["node_role"] == "head"
+    return [fields["port"], *services.values()] if head else [services[option] for option in SERVICE_OPTIONS]
+
+
+# -- asking Ray ------------------------------------------------------------------------------------------------------
+
+
+class RayTable(t.NamedTuple):
+    """What the head answered: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time."""
+
+    ray_version: str
+    python_version: str
+    nodes: list[dict[str, t.Any]]
+    error: str
+    kind: str
+
+
+def ask(api: EngineApi | Docker, container_id: str, address: str, timeout: float) -> RayTable:
+    """Ask the head at ``address`` (HOST:PORT) for its nodes from inside a container, within about ``timeout`` seconds."""
+    argv = ["python3", "-c", inspect.getsource(ray_probe), address, f"{timeout:g}"]
+    # The probe ends itself one second after its time; two more are for starting it.
+    return parse_table(api.exec(container_id, argv, timeout=timeout + 3), timeout)
+
+
+def parse_table(result: ExecResult, timeout: float) -> RayTable:
+    """Return what the probe printed. Raises :class:`UnknownState` with its raw output when that cannot be read."""
+    if result.rc == _SIGNALLED + signal.SIGALRM:
+        return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
+    try:
+        answer = json.loads(result.stdout.strip().splitlines()[-1])
+        return RayTable(answer["ray_version"], answer["python_version"], newest(answer["nodes"]), answer["error"], answer["kind"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise UnknownState(
+            f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",
+            remedy="Is there a python3 with the package ray in the image?",
+            raw=f"{result.stdout}\n{result.stderr}".strip()[-4000:],
+        ) from None
+
+
+def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return every living node, and of the dead ones those whose address has neither a living nor a later entry."""
+    latest = {node["address"]: node["node_id"] for node in nodes if not node["alive"]}
+    latest.update({node["address"]: "" for node in nodes if node["alive"]})
+    return [node for node in nodes if node["alive"] or latest[node["address"]] == node["node_id"]]
+
+
+def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptime: float = 0.0) -> bool:
+    """Say whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
+
+    The head goes on listing a container that was killed for some seconds. Such an entry must not count for its successor, and
+    while it is there, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
+    running by a clock that nobody can set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
+    a wall clock says that was set back meanwhile.
+    """
+    alive = [node for node in nodes if node["alive"] and node["address"] == address]
+    return len(alive) == 1 and (alive[0]["started_ms"] >= since_ms or uptime >= FORGET_SECONDS)
+
+
+def check_waiting_helps(table: RayTable, image: str, address: str, node: str) -> None:
+    """Raise :class:`ClusterError` when what the head answered will not change by waiting."""
+    if table.kind == "import":
+        raise ClusterError(
+            f"the python3 of image {image} has no Ray: {table.error}",
+            remedy="Install Ray for the python3 that comes first on the image's PATH.",
+            reason="program missing",
+        )
+    if table.kind == "token":
+        raise ClusterError(
+            f"the Ray head at {address} refuses the token of {node}",
+            remedy="Give every node the same Ray token file, then recreate the containers: --tags ray -e gb10_allow_restart=true.",
+            reason="token refused",
+            detail=table.error,
+        )
+
+
+def engine_is_gone(changed: Changes) -> bool:
+    """Say whether a worker's ranks are what is left of an engine that ended with its head: that head began another session, or runs Ray by now."""
+    joined, now = changed.get("head_session", ("", ""))
+    was, _wanted = changed.get("executor", ("", ""))
+    return bool(joined) or (was == "native" and bool(now))
+
+
+# -- what stands in the way --------------------------------------------------------------------------------------------
+
+
+def check_head(params: Params, node: str) -> None:
+    """Raise :class:`ClusterError` unless somebody answers where the head should be."""
+    address = host_port(params["head_address"], params["port"])
+    why = listeners.answers(params["head_address"], params["port"], params["connect_timeout"])
+    if why:
+        raise ClusterError(
+            f"no Ray head answers at {address} from {node} ({why})",
+            remedy="Start the head first (--tags ray), or correct head_address and port; a firewall on the way shows as a time-out.",
+            reason="no head",
+        )
+
+
+def is_ray_head(inspected: dict[str, t.Any], listener: dict[str, t.Any]) -> bool:
+    """Say whether a container runs a Ray head: by its command, or because the listening process is Ray's GCS."""
+    return classify.is_gcs(listener["process"]) or classify.starts_ray_head([inspected["Path"], *inspected["Args"]])
+
+
+def stale_heads(docker: Docker, foreign: list[dict[str, t.Any]]) -> list[StaleHead]:
+    """Return the containers among the foreign listeners that run a Ray head."""
+    stale = {}
+    for listener in foreign:
+        if not listener["container"]:
+            continue
+        inspected = docker.inspect(listener["container"])
+        if is_ray_head(inspected, listener):
+            stale[listener["container"]] = StaleHead(listener["container"], listener["container_name"], obstacles.container_text(inspected))
+    return list(stale.values())
+
+
+def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
+    """Raise :class:`ClusterError` when an engine or one of Ray's workers is at work in a container that would be removed: it may be answering somebody.
+
+    How many requests it works on is not asked: nobody here knows where it listens, and who may.
+    """
+    if params["interrupt_requests"]:
+        return
+    found = at_work.within({entry.id for entry in stale})
+    if found:
+        raise ClusterError(
+            f"the Ray head of another run on {node} would be removed, but it is at work: {'; '.join(found)}",
+            remedy="End that work first, or have it cut off with -e gb10_interrupt_requests=true.",
+            reason="stale head in use",
+            node=node,
+        )
+
+
+def check_ports(docker: Docker, params: Params, node: str, fields: dict[str, t.Any], current: ExistingContainer | None) -> list[StaleHead]:
+    """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else holds a port of ours."""
+    foreign = obstacles.foreign_on(docker, needed_ports(fields), current)
+    stale = stale_heads(docker, foreign)
+    others = [listener for listener in foreign if listener["container"] not in [entry.id for entry in stale]]
+    if stale and not params["replace_stale"]:
+        raise ClusterError(
+            f"a Ray head of another run is on {node}: {'; '.join(entry.description for entry in stale)}",
+            remedy="When that run is over, repeat with -e gb10_replace_stale=true to have it stopped and removed. "
+            "To keep it, choose another gb10_ray_port and gb10_ray_port_range.",
+            reason="stale head",
+            node=node,
+        )
+    if others:
+        raise obstacles.ports_taken("Ray", node, others, "gb10_ray_port or gb10_ray_port_range")
+    if stale:
+        check_unused(params, node, stale)
+    return stale
+
+
+def to_remove_first(
+    docker: Docker, params: Params, node: str, wanted: WantedContainer, current: ExistingContainer | None, check_mode: bool
+) -> list[StaleHead]:
+    """Return the stale heads that have to go first. Raises :class:`ClusterError` for a taken port or a missing head; in check mode it may still come."""
+    stale = check_ports(docker, params, node, wanted.fields, current)
+    if params["node_role"] == "worker" and not check_mode:
+        check_head(params, node)
+    return stale
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def milliseconds(timestamp: str) -> int:
+    """Return Docker's ``2026-11-21T01:57:53.754100254Z`` in milliseconds since 1970, cut to the second."""
+    return calendar.timegm(time.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S")) * 1000
+
+
+def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
+    """Wait until Ray knows this node, and return its table of nodes for the result.
+
+    Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
+    """
+    address = host_port(wanted.fields["head_address"], wanted.fields["port"])
+    last = "nothing was asked yet"
+    for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
+        current = container.running(docker, node, wanted)
+        try:
+            table = ask(docker, current.id, address, params["connect_timeout"])
+        except ClusterError as error:
+            # The container may have ended between the look at it and the question: the next look tells how.
+            last = f"{error} {error.details.get('raw', '')}".strip()
+            continue
+        check_waiting_helps(table, wanted.fields["image"], address, node)
+        if not table.error and registered(table.nodes, wanted.fields["node_address"], milliseconds(current.started_at), current.uptime()):
+            return {"ray_nodes": table.nodes}
+        last = table.error or f"the head knows {', '.join(entry['address'] for entry in table.nodes if entry['alive']) or 'no node'}"
+    what = "the head" if wanted.role == "head" else f"the worker {wanted.fields['node_address']}"
+    raise WaitTimeout(
+        f"{what} was not ready at {address} within {params['wait_timeout']} s; last seen on {node}: {last}",
+        remedy=f"Read the container's log: docker logs {wanted.name}. A slow node needs a longer wait_timeout.",
+        reason="not ready in time",
+        node=node,
+        log=container.last_log(docker, wanted),
+    )
