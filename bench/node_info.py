@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How much faster one look at a node is than the same checks as ordinary tasks, and what it costs beside a ping.
+"""How much faster one call of node_info is than the same checks as ordinary tasks, and what it costs compared to a ping.
 
     .venv/bin/python bench/node_info.py -i inventories/lab [--hosts gb10_cluster] [--repeat 3] [--no-become]
 
@@ -12,11 +12,11 @@ Three ratios are printed, what they are made of, and the tasks of the preflight 
   well), from the start of the first task to the end of the last. At least 10 is what is wanted.
 - the whole play of that look against a whole play of one ping (bench/tasks/ping.yml), from the start of ansible-playbook to its end. At most 2 is what
   is wanted.
-- the whole of playbooks/preflight.yml against the same ping: beside the look, it finds the cluster, judges all inputs and all nodes, and leaves a record.
+- the whole of playbooks/preflight.yml against the same ping: it also finds the cluster, judges all inputs and all nodes, and leaves a record.
 
 The runs take turns, so that a machine that is busy for a while is so for both; the medians count. Any inventory will do whose hosts can be reached
 and do the modules' bidding, two names with ansible_connection=local included, which measure no network. A preflight that ends with a verdict that stops
-it is measured all the same; one that the inputs of its inventory stop has looked at no node, and there is no third ratio.
+it is measured anyway; one that the inputs of its inventory stop has read no node, and there is no third ratio.
 """
 
 from __future__ import annotations

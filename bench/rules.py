@@ -33,7 +33,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 HEALTHY = ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json"
 #: What the issue allows: CPU seconds for 64 nodes, and CPU milliseconds for one more rule on one node.
 SECONDS_64, MS_PER_RULE = 1.0, 1.0
-#: Copies of all rules that are judged beside them to see what one costs.
+#: Copies of all rules that are judged in addition, to see what one costs.
 COPIES = 4
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image_contract_info
-short_description: Tell what an image really contains
+short_description: Show what an image really contains
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Asks an image's own Python for its version, its packages and the programs that a cluster needs. A tag tells nothing reliable about them.
+  - Asks an image's own Python for its version, its packages and the programs that a cluster needs. A tag says nothing reliable about them.
   - For that, it starts a labeled throw-away container without network once for each image, and removes it. The answer is kept below
     O(state_dir) by the image's id.
-  - Images that were built on every node have different ids. They hold the same when RV(contract.packages_digest), RV(contract.python) and RV(base) are equal.
+  - Images that were built on every node have different ids. They contain the same when RV(contract.packages_digest), RV(contract.python) and
+    RV(base) are equal.
   - It does all this in check mode, too, since a check that does not know the image can predict nothing. It never reports a change.
   - An absent image is a result and not a failure. An image that does not answer is the verdict V(unknown).
 extends_documentation_fragment:
@@ -34,17 +35,17 @@ options:
     required: true
   base_image:
     description:
-      - The image that it is, or shall be, built on. Only its id is looked up; nothing is started for it.
+      - The image that it is, or will be, built on. Only its id is looked up; nothing is started for it.
     type: str
     version_added: 0.2.0
   state_dir:
     description:
-      - The directory that holds the state of clusters on the node. Answers lie in C(image-contracts) below it.
+      - The directory that holds the state of clusters on the node. Answers are kept in C(image-contracts) below it.
     type: path
     default: /var/lib/gb10
   tool_timeout:
     description:
-      - Seconds that the image gets to answer. The first look into a large image is a slow one.
+      - Seconds that the image gets to answer. The first run of a large image is slow.
     type: int
     default: 300
 """
@@ -172,7 +173,7 @@ def parse_answer(stdout: str) -> dict[str, t.Any]:
         raise ValueError("no answer in its output")
     contract = json.loads(line[len(image_probe.MARK):])
     if not isinstance(contract, dict) or not CONTRACT_KEYS <= contract.keys():
-        raise ValueError("an answer that lacks what it must have")
+        raise ValueError("an answer that lacks required keys")
     return contract
 
 

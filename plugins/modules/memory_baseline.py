@@ -11,12 +11,12 @@ short_description: Record what a node's memory looks like right after its boot
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Writes down how much memory is used that neither the kernel nor a GPU process explains, while nothing runs yet. M(gb10.cluster.cuda_zombie_check)
-    takes that off later, in the same boot, so that what is left was lost since.
+  - Records how much memory is used that neither the kernel nor a GPU process explains, while nothing runs yet. M(gb10.cluster.cuda_zombie_check)
+    subtracts that later, in the same boot, so that what is left was lost since.
   - Waits until two samples of the available memory agree first.
   - Refuses when a container of this collection or an engine runs, and when the boot was more than O(max_uptime) ago. What was leaked until then
-    would count as normal. O(force=true) records all the same, and RV(baseline.doubts) says what spoke against it.
-  - A baseline of this boot that is there already stays as it is.
+    would count as normal. O(force=true) records anyway, and RV(baseline.doubts) lists the reasons against it.
+  - An existing baseline of this boot stays as it is.
   - RV(baseline) names no machine and no user, and holds no address and no serial number. It may be sent to the authors of this collection, who need
     such figures to calibrate the formula.
 extends_documentation_fragment:
@@ -136,7 +136,7 @@ baseline:
       type: dict
       sample: {"total_mb": 124610, "available_mb": 119000}
     meminfo:
-      description: The whole of meminfo, in KiB.
+      description: All of meminfo, in KiB.
       type: dict
       sample: {"MemTotal": 127600640, "MemAvailable": 121856000}
     samples_mb:
@@ -145,7 +145,7 @@ baseline:
       elements: int
       sample: [118996, 119000]
     doubts:
-      description: What spoke against recording it.
+      description: The reasons against recording it.
       type: list
       elements: str
       sample: []
@@ -178,7 +178,7 @@ def running_containers(params: Params) -> list[str]:
     return sorted((entry.get("Names") or [entry.get("Id", "")])[0].lstrip("/") for entry in entries)
 
 
-def objections(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> list[str]:
+def reasons_against(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> list[str]:
     """Return what speaks against a baseline now."""
     found = []
     if uptime > params["max_uptime"]:
@@ -218,11 +218,11 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
     """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not report what it needs."""
     gpus = driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"])
     uptime = accounting.uptime(params["roots"]["proc_root"])
-    doubts = objections(params, uptime, gpus)
+    doubts = reasons_against(params, uptime, gpus)
     if doubts and not params["force"]:
         raise ClusterError(
             f"no baseline: {'; '.join(doubts)}",
-            remedy="Reboot the node when nobody uses it and record the baseline right after, or record it all the same with force: true.",
+            remedy="Reboot the node when nobody uses it and record the baseline right after, or record it anyway with force: true.",
             reason="not at rest",
         )
     meminfo, samples = watch(params)
@@ -254,15 +254,15 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
     }
 
 
-def told(content: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
+def for_diff(content: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
     """Return what the diff shows of a baseline."""
     return {} if content is None else {key: content[key] for key in ("boot_id", "recorded_at", "unexplained_mb")}
 
 
 def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t.Any]]:
-    """Return (the baseline of this boot, None when there is none, what the diff shows of any that is there).
+    """Return (the baseline of this boot, None when there is none, what the diff shows of any existing one).
 
-    One that cannot be read as such counts as none: it is only good for being rewritten. One that may not be read stops.
+    A file that is not a baseline counts as none and is replaced. One that may not be read stops the module.
     """
     try:
         found = accounting.read_baseline(path)
@@ -270,7 +270,7 @@ def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t
         if error.reason != "baseline broken":
             raise
         return None, {"broken": str(error)}
-    return (found if found and found["boot_id"] == boot else None), told(found)
+    return (found if found and found["boot_id"] == boot else None), for_diff(found)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -292,7 +292,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     taken = take(params, boot)
     if not module.check_mode:
         accounting.write_baseline(path, taken)
-    doubts = f"; against it speaks: {'; '.join(taken['doubts'])}" if taken["doubts"] else ""
+    doubts = f"; reasons against it: {'; '.join(taken['doubts'])}" if taken["doubts"] else ""
     return {
         "changed": True,
         "actions": [f"write {os.path.basename(path)}"],
@@ -302,7 +302,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "path": path,
         "recorded": True,
         "baseline": taken,
-        "diff": {"before": before, "after": told(taken)},
+        "diff": {"before": before, "after": for_diff(taken)},
     }
 
 

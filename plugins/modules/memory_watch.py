@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: memory_watch
-short_description: Note a node's available memory before a start, and wait after the end until it is back
+short_description: Record a node's available memory before a start, and wait after the end until it is back
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - With O(state=noted) writes down how much memory the node has available, before anything of a cluster is started.
+  - With O(state=noted) records how much memory the node has available, before anything of a cluster is started.
   - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it rose and stopped rising. On unified memory what a
     GPU process held may come back a minute or more after the process is gone, and sometimes only a reboot returns it.
-  - Memory that does not come back is told with the verdict V(warn), not with a failure. Nothing is ended and nothing is rebooted.
-  - A note of another boot, or none, is no measure. Then it is waited for the end of the rise alone.
+  - Memory that does not come back is reported with the verdict V(warn), not as a failure. Nothing is stopped and nothing is rebooted.
+  - Without a note of this boot, the module only waits until memory stops rising.
 notes:
-  - What is noted is a record and no state of the node, so RV(ignore:changed) stays false.
+  - A note is a record and not state of the node, so RV(ignore:changed) stays false.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
@@ -35,7 +35,7 @@ options:
     default: gb10
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. The note lies below it.
+      - Directory on the node that holds the state of the collection's clusters. The note is below it.
     type: path
     default: /var/lib/gb10
   tolerance_mb:
@@ -135,19 +135,19 @@ def available_mb(proc_root: str) -> int:
 
 
 def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
-    """Return what a note of this boot says, None when there is none."""
+    """Return the MiB in a note of this boot, None when there is none."""
     if note is None or note.get("boot_id") != boot:
         return None
     return int(note["available_mb"])
 
 
-def enough(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
+def is_back(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
     """Return whether as much is available as was noted, less the tolerance."""
     return noted is not None and samples[-1] >= noted - tolerance_mb
 
 
-def over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
-    """Return whether the rise is over. Memory of which more is owed may come late: as long as it only lies still, nothing is over."""
+def rise_is_over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
+    """Return whether the rise is over. While memory is still missing, a pause does not count as the end: the rest may come late."""
     rose = samples[-1] - samples[0] >= settle_mb
     return accounting.settled(samples, settle_mb) and (rose or noted is None)
 
@@ -157,7 +157,7 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
     now = samples[-1]
     if noted is None:
         return _module.finding("memory.back", node, "pass", f"{now} MiB available; nothing was noted before the start of this boot", measured=now)
-    if enough(samples, noted, tolerance_mb):
+    if is_back(samples, noted, tolerance_mb):
         return _module.finding("memory.back", node, "pass", f"{now} MiB available, {noted} before the start", measured=now, needed=noted - tolerance_mb)
     return _module.finding(
         "memory.back",
@@ -166,17 +166,17 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
         f"{noted - now} MiB have not come back: {now} MiB available, {noted} before the start",
         measured=now,
         needed=noted - tolerance_mb,
-        remedy="See what holds it: run the playbook preflight. Memory that no process holds comes back with a reboot alone.",
+        remedy="See what holds it: run the playbook preflight. Memory that no process holds comes back only with a reboot.",
     )
 
 
 def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[list[int], float]:
-    """Take samples until the memory is back or has settled; returns them and the seconds that took."""
+    """Take samples until the memory is back or has settled; return them and the seconds that took."""
     samples: list[int] = []
     seconds = 0.0
     for seconds in clock(0 if once else params["wait_timeout"], params["wait_sleep"]):
         samples.append(available_mb(params["roots"]["proc_root"]))
-        if enough(samples, noted, params["tolerance_mb"]) or over(samples, noted, params["settle_mb"]):
+        if is_back(samples, noted, params["tolerance_mb"]) or rise_is_over(samples, noted, params["settle_mb"]):
             break
     return samples, round(seconds, 1)
 
@@ -186,7 +186,7 @@ def write_note(path: str, available: int, boot: str) -> None:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         launcher.write_json(path, {"available_mb": available, "boot_id": boot, "noted_at": time.time()})
     except OSError as error:
-        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or make room there.") from error
+        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or free space there.") from error
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: model_info
-short_description: Tell whether a model lies complete on a node
+short_description: Show whether a model on a node is complete
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Looks at a model in a hub cache, or in a plain directory, without reading its weights.
   - C(config.json) must parse. Each file that C(model.safetensors.index.json) names must be there, and as long as its own safetensors
-    header says, so a copy that was cut off is found in milliseconds. A single C(model.safetensors) is fine, too.
+    header says, so a truncated copy is found in milliseconds. A single C(model.safetensors) is fine, too.
   - There must be a tokenizer, and every one of O(side_files).
   - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
-  - An absent or incomplete model is a result and not a failure. A file that is there and may not be read is the verdict V(unknown).
+  - An absent or incomplete model is a result and not a failure. An existing file that may not be read is the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
 options:
   repo:
     description:
-      - The model's repository, as C(organisation/name).
+      - The model's repository, as C(organization/name).
       - Mutually exclusive with O(path), and one of the two is required.
     type: str
   revision:

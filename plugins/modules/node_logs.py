@@ -11,11 +11,11 @@ short_description: Bring the logs of a node's containers and engine to the contr
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Collects what tells why a cluster failed and writes it below O(dest) on the controller, in a directory named after the host. These are
-    the end of the engine's log, how its last run began and ended, the logs and the description of the cluster's containers, Ray's own logs
+  - Collects what shows why a cluster failed and writes it below O(dest) on the controller, in a directory named after the host. These are
+    the end of the engine's log, how its last run started and ended, the logs and the description of the cluster's containers, Ray's own logs
     out of them, the kernel's log and the node's memory.
   - Works on containers that have ended too. Nothing on the node is changed.
-  - Values of the files in O(secrets_dir) are taken out of every text on the node, before it leaves it, and so is what looks like a token.
+  - Values of the files in O(secrets_dir) are removed from every text on the node, before it leaves the node, and so is what looks like a token.
   - A source that cannot be read is listed in RV(errors) and does not hide the others.
 notes:
   - The files are written by an action plugin of the same name, with mode 0600 in directories of mode 0700.
@@ -25,7 +25,7 @@ extends_documentation_fragment:
 options:
   dest:
     description:
-      - Directory on the controller. It is made when it does not exist; files of the same name in it are rewritten.
+      - Directory on the controller. It is created when it does not exist; files of the same name in it are overwritten.
     type: path
     required: true
   cluster_name:
@@ -35,7 +35,7 @@ options:
     default: gb10
   max_bytes:
     description:
-      - Most bytes of one file, from 4096 to 16777216. The end of a longer one is taken.
+      - Maximum bytes of one file, from 4096 to 16777216. Of a longer one the end is kept.
     type: int
     default: 262144
   state_dir:
@@ -138,7 +138,7 @@ CONTAINER_LOG_LINES = 2000
 KERNEL_LOG = ("journalctl", "--dmesg", "--lines=500", "--no-pager", "--output=short-iso")
 TOOL_TIMEOUT = 10
 
-#: What of a container's description tells why it ended; the rest repeats what the collection asked for.
+#: The keys of a container's description that show why it ended; the rest repeats what the collection asked for.
 CONTAINER_KEYS = ("Id", "Name", "Created", "Path", "Args", "Image", "State", "RestartCount", "Mounts")
 
 LEAST_BYTES = 4096

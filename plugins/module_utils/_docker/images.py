@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 
 
 def summary(name: str, answer: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the engine's answer about an image in our words; sizes are bytes. Raises :class:`UnknownState` when it lacks what it must have."""
+    """Return the facts of the engine's answer about an image; sizes are bytes. Raises :class:`UnknownState` when required keys are missing."""
     try:
         return {
             "id": answer["Id"],

@@ -233,7 +233,7 @@ def is_ours(entry: dict[str, t.Any]) -> bool:
 
 
 def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return this collection's containers of the engine's list, in our words and by name."""
+    """Return this collection's containers of the engine's list, by name."""
     found = []
     for entry in filter(is_ours, entries):
         name, labels = name_of(entry), entry["Labels"]
