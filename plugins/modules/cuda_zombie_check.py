@@ -50,7 +50,7 @@ options:
   pid_namespace:
     description:
       - The driver counts processes in the machine's own pid namespace, so the check means nothing in any other.
-      - With V(auto), the namespace is recognised by its inode, and any other than the machine's own is the verdict V(unknown).
+      - With V(auto), the namespace is recognized by its inode, and any other than the machine's own is the verdict V(unknown).
       - With V(host), you assert that the numbers agree. RV(pid_namespace.asserted) and RV(ignore:msg) say so.
     type: str
     choices: [auto, host]

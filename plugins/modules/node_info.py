@@ -94,7 +94,7 @@ options:
     version_added: 0.2.0
   pid_namespace:
     description:
-      - For RV(zombies), where the driver's process numbers are counted. V(auto) recognises the machine's own pid namespace, V(host) asserts it.
+      - For RV(zombies), where the driver's process numbers are counted. V(auto) recognizes the machine's own pid namespace, V(host) asserts it.
     type: str
     choices: [auto, host]
     default: auto

@@ -26,8 +26,8 @@ description:
     what the launcher started, whatever session it is in.
   - Starts and stops that meet leave one engine or none. A second start is refused while one works. A stop also ends an engine that is just being
     started, and who waits for it is told at once who stopped it. A start that comes upon an engine that somebody asked to stop lets that end,
-    and starts anew without O(allow_restart).
-  - An engine that is gone is started anew, and RV(last_end) says how it ended. Nothing is started without room for its log and notes.
+    and restarts without O(allow_restart).
+  - An engine that is gone is restarted, and RV(last_end) says how it ended. Nothing is started without room for its log and notes.
   - Secrets are read from files inside the container and become environment of the engine alone. They are in no command line, in no
     container's configuration, and on the list of names that vLLM does not copy to other ranks.
 notes:

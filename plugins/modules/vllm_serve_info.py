@@ -239,7 +239,7 @@ container:
       type: int
       sample: 137
     oom_killed:
-      description: Whether the kernel ended it for want of memory.
+      description: Whether the kernel killed it because memory ran out.
       returned: always
       type: bool
       sample: false
@@ -265,7 +265,7 @@ fabric:
       type: bool
       sample: true
 log_lines:
-  description: New complete lines of the log, without colours, at most 256 KiB at once.
+  description: New complete lines of the log, without colors, at most 256 KiB at once.
   returned: success
   type: list
   elements: str

@@ -5,7 +5,7 @@
 """Run ansible-test sanity of the environment this Python belongs to, on a copy of the tree; arguments go to ansible-test.
 
 ansible-test wants the collection to lie in ansible_collections/NAMESPACE/NAME for real, and to be a git repository. The
-copy is made anew under .cache/sanity/ each time.
+copy is recreated under .cache/sanity/ each time.
 """
 
 from __future__ import annotations

@@ -355,7 +355,7 @@ def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.
     if len(found) > 1:
         names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in found))
         raise ClusterError(
-            f"this node has {len(found)} containers labelled as the {role} of cluster {cluster}: {names}",
+            f"this node has {len(found)} containers labeled as the {role} of cluster {cluster}: {names}",
             remedy="Remove all but one: docker rm CONTAINER",
         )
     try:

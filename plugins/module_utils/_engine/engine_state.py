@@ -258,7 +258,7 @@ def end_text(engine: dict[str, t.Any]) -> str:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a log without colours, cut to a bearable length. A progress bar's returns end a line too."""
+    """Return the lines of a log without colors, cut to a bearable length. A progress bar's returns end a line too."""
     return [line[:LINE_LENGTH].rstrip() for line in LINE_END.split(ANSI.sub("", text)) if line.strip()]
 
 
@@ -381,7 +381,7 @@ def metric(text: str, name: str) -> float | None:
             try:
                 values.append(float(match["value"]))
             except ValueError:
-                raise UnknownState(f"the value of {name} is no number", raw=line[:LINE_LENGTH]) from None
+                raise UnknownState(f"the value of {name} is not a number", raw=line[:LINE_LENGTH]) from None
     return sum(values) if values else None
 
 

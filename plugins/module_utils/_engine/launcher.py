@@ -402,7 +402,7 @@ def open_log(path: str) -> int:
 
 
 def bound_log(path: str, limit: int) -> bool:
-    """When the log has ``limit`` bytes or more, move its content to ``.1`` and start it anew; True when that was done.
+    """When the log has ``limit`` bytes or more, move its content to ``.1`` and empty it; True when that was done.
 
     What is written between the copy and the cut is lost. The engine holds the file open, so there is no other way.
 

@@ -345,7 +345,7 @@ class Readers(t.NamedTuple):
 
 
 def asking(params: Params) -> Readers:
-    """Return readers that ask anew each time."""
+    """Return readers that ask again each time."""
     return Readers(
         lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"]),
         lambda: process_table.scan(params["roots"]["proc_root"]),

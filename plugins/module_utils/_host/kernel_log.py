@@ -79,7 +79,7 @@ _HARMLESS = re.compile(
 _TROUBLE = re.compile(r"\berr(?:or)?s?\b|fail|timeout|timed out|unplugged|fatal|syndrome|health|reset|\blost\b|\bbad\b|\bhigh temp", re.IGNORECASE)
 _MLX5_LINK = re.compile(r"\bmlx5_core \S+ (?P<netdev>[^\s:]+): Link (?P<way>up|down)$")
 
-#: A card that was taken off for want of a cable comes back when one is put in.
+#: A card that was removed because no cable is plugged in comes back with the cable.
 _CABLE_IN = re.compile(r"\bcx7-pcie-hotplug \S+: Cable plug")
 
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")

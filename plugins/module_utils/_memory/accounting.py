@@ -204,7 +204,7 @@ def parse_baseline(text: str) -> dict[str, t.Any]:
 
 
 def read_baseline(path: str) -> dict[str, t.Any] | None:
-    """Return the baseline in a file, None when there is no file. Raises :class:`UnknownState` when it is not a baseline or may not be read."""
+    """Return the baseline in a file, None when it does not exist. Raises :class:`UnknownState` when it is not a baseline or may not be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as handle:
             return parse_baseline(handle.read(_BASELINE_LIMIT))

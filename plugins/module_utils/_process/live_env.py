@@ -35,7 +35,7 @@ TOTAL_LIMIT = 8 * 1024 * 1024
 TABLE_LIMIT = 64 * 1024 * 1024
 
 POINTER = 8
-#: How often a walk is begun anew when the process moved its environment meanwhile.
+#: How often a walk is repeated when the process moved its environment during it.
 ATTEMPTS = 3
 
 _MAP = re.compile(r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) \S+ (?P<offset>[0-9a-f]+) \S+ \d+ *(?P<path>.*)$")

@@ -29,7 +29,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: CUDA opens it as soon as it is initialised, before there is a context (seen on an H100 with driver 580); programs that only ask or draw do not.
+#: CUDA opens it as soon as it is initialized, before there is a context (seen on an H100 with driver 580); programs that only ask or draw do not.
 CUDA_DEVICE = "/dev/nvidia-uvm"
 
 #: Maps are read this far when a process's open files cannot be listed.

@@ -119,7 +119,7 @@ def with_ray():
     return ray.wanted(given, "sha256:aaa", None)
 
 
-def test_a_container_with_ray_is_made_anew_for_that_alone(play):
+def test_a_container_with_ray_is_recreated_for_that_alone(play):
     result = play(Engine(container(with_ray())), check_mode=True)
     assert result["changed_fields"] == ["executor"]
     assert [action.split()[0] for action in result["actions"]] == ["stop", "remove", "create", "start"]

@@ -262,7 +262,7 @@ def without_ray(**given):
     return container(labels=unit.labels, name=unit.name, path="python3")
 
 
-def test_a_container_without_ray_is_made_anew(node):
+def test_a_container_without_ray_is_recreated(node):
     node(Engine([without_ray(node_role="head")]))
     changed = ray_cluster.work(Module(check_mode=True))["changed_fields"]
     assert {"executor", "port", "head_address"} <= {*changed}

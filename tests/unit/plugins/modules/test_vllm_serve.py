@@ -260,7 +260,7 @@ def test_an_order_that_nobody_carried_out_keeps_no_start_away(node):
 
 
 @pytest.mark.parametrize("desired", [SAME, OTHER])
-def test_a_start_during_a_stop_joins_it_and_starts_anew(node, desired):
+def test_a_start_during_a_stop_joins_it_and_starts_again(node, desired):
     node.note(desired)
     (node.run / "stop.json").write_text(json.dumps({"run_ids": ["20260101T000000Z-0001"], "by": "user bob with vllm_serve", "at": 1.0}))
     api = Api(status={**LIVE, "stopping": True}, stop=STOPPED)

@@ -223,7 +223,7 @@ def test_a_throwaway_container_is_removed_even_when_it_hangs(tmp_path):
 def test_two_containers_of_one_role_are_refused(tmp_path):
     entries = [{"Id": f"{letter * 64}", "Names": [f"/{letter}"], "State": "exited"} for letter in "ab"]
     with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/json": ok(entries)}) as (api, _seen):
-        with pytest.raises(ClusterError, match="has 2 containers labelled as the head of cluster gb10"):
+        with pytest.raises(ClusterError, match="has 2 containers labeled as the head of cluster gb10"):
             engine_api.find_node_container(api, "gb10", "head")
 
 

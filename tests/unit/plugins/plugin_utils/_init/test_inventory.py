@@ -338,7 +338,7 @@ def test_three_nodes_on_a_switch(tmp_path):
     assert judged(plan) == []
 
 
-def test_a_ring_of_three_is_recognised():
+def test_a_ring_of_three_is_recognized():
     links = [
         {FIRST: "10.1.0.1/24", THIRD: "10.3.0.1/24"},
         {FIRST: "10.2.0.2/24", THIRD: "10.1.0.2/24"},
