@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import pathlib
 import re
 import typing as t
@@ -75,6 +76,7 @@ class Signature:
     example: str
     any_level: bool = False
     after: re.Pattern[str] | None = None
+    weak: bool = False
 
     def told_by(self, line: str, quiet: bool, earlier: t.Iterable[str]) -> bool:
         """Say whether a line bears this failure; ``quiet`` is one of a level that is no failure, ``earlier`` are those just before it."""
@@ -166,12 +168,14 @@ class Diagnosis:
     def fatal(self) -> Match | None:
         """The line that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones stand last.
 
-        A cause that is told by its context alone gives way to one whose line names it.
+        A weak cause gives way to one whose line names it, and to an echo before it.
         """
-        causes = [match for match in self._matches.values() if match.signature.verdict == "block" and match.signature.rank_scope == "cause"]
-        causes.sort(key=lambda match: match.signature.after is not None)
-        echoes = (self._matches[row.id] for row in self._signatures if row.id in self._matches and row.verdict == "block")
-        return next(iter(causes), None) or next(echoes, None)
+        blocking = [match for match in self._matches.values() if match.signature.verdict == "block"]
+        causes = [match for match in blocking if match.signature.rank_scope == "cause"]
+        weak = next((match for match in causes if match.signature.weak), None)
+        echoes = {match.signature.id: match for match in itertools.takewhile(lambda match: match is not weak, blocking) if match not in causes}
+        named = next((match for match in causes if not match.signature.weak), None)
+        return named or next((echoes[row.id] for row in self._signatures if row.id in echoes), weak)
 
     @property
     def warnings(self) -> list[Match]:
@@ -189,6 +193,6 @@ class Diagnosis:
         An echo says less than the exception that stands above it.
         """
         fatal = self.fatal
-        if fatal and fatal.signature.rank_scope == "cause" and not fatal.signature.after:
+        if fatal and fatal.signature.rank_scope == "cause" and not fatal.signature.weak:
             return fatal.line.strip()
         return (self.first_error or (fatal.line if fatal else "")).strip()

@@ -241,10 +241,14 @@ DEAD = "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] EngineCore enco
         ([DEAD, SHM], None),
         ([SHM, DEAD], "rank-hangs"),
         ([SHM, *["serving"] * failures.TAIL_LINES, DEAD], None),
+        (["Fatal Python error: Aborted"], "rank-aborted"),
+        (["Fatal Python error: Aborted", "torch.distributed.DistBackendError: NCCL error in: x"], "rank-aborted"),
+        (["torch.distributed.DistBackendError: NCCL error in: x", "Fatal Python error: Aborted"], None),
+        (["Fatal Python error: Aborted", "torch.OutOfMemoryError: CUDA out of memory."], "memory-out"),
         ([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] TimeoutError: RPC call to sample_tokens timed out."], "rank-call-timeout"),
     ],
 )
-def test_a_cause_told_by_its_context_gives_way_to_one_that_is_named(lines, id):
+def test_a_weak_cause_gives_way_to_one_that_is_named_and_to_an_earlier_echo(lines, id):
     assert named(diagnosis(lines)) == id
 
 
