@@ -21,7 +21,7 @@ description:
   - C(unknown) is there but may not be looked at.
   - Looks at memory beside the processes. With C(slow_reclaim) it is still coming back after something ended; the module waits for it until two
     samples agree. With C(leak) memory is missing that nothing explains. With C(suspect) the driver logged in this boot that it got no memory,
-    which a busy node does a thousand times a day: that warns beside a leak, and where no account of the memory can be made.
+    which a busy node does a thousand times a day. That warns beside a leak, and where no account of the memory can be made.
   - The account behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, since nobody has yet compared it with a known leak on a
     GB10, and it errs towards finding none. A leak blocks only when no container of this collection and no compute process runs, two samples agree,
     and the playbook C(gb10.cluster.baseline) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
