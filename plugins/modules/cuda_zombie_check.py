@@ -22,7 +22,7 @@ description:
   - Looks at memory beside the processes. With C(slow_reclaim) it is still coming back after something ended; the module waits for it until two
     samples agree. With C(leak) memory is missing that nothing explains. With C(suspect) the driver logged in this boot that it got no memory,
     which a busy node does a thousand times a day. That warns beside a leak, and where no account of the memory can be made.
-  - The account behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, since nobody has yet compared it with a known leak on a
+  - The account behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, since it has not been compared with a known leak on a
     GB10, and it errs towards finding none. A leak blocks only when no container of this collection and no compute process runs, two samples agree,
     and the playbook C(gb10.cluster.baseline) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
   - A process that has ended only counts after it stayed for O(wait_timeout), since the driver takes a moment to clear up after it.
@@ -171,7 +171,7 @@ RETURN = r"""
 verdict:
   description:
     - V(pass) when all GPU processes are live or there are none and nothing is missing. V(warn) with a defunct one, with memory that is still coming
-      back, with a suspicion. V(block) with a ghost, an orphan, or a proven leak. V(unknown) when nobody can tell.
+      back, with a suspicion. V(block) with a ghost, an orphan, or a proven leak. V(unknown) when that cannot be determined.
   returned: always
   type: str
   sample: block

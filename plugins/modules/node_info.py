@@ -1125,7 +1125,7 @@ def require_seen(found: t.Iterable[dict[str, t.Any]]) -> None:
     """Raise :class:`UnknownState` when a listener's process may not be seen: it could be anybody's."""
     hidden = sorted({entry["port"] for entry in found if entry["pid"] is None})
     if hidden:
-        raise UnknownState(f"nobody tells whose process listens on port {', '.join(map(str, hidden))}", remedy=BECOME)
+        raise UnknownState(f"it is unknown whose process listens on port {', '.join(map(str, hidden))}", remedy=BECOME)
 
 
 class Look:

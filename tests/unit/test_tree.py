@@ -44,7 +44,7 @@ def test_the_two_lists_of_dependencies_agree() -> None:
 
 
 @pytest.mark.parametrize("path", [*files(OWN_CODE, ".py", ".sh"), ROOT / ".ci" / "run", ROOT / "Makefile"], ids=name_of)
-def test_licence_header(path: Path) -> None:
+def test_license_header(path: Path) -> None:
     head = "\n".join(path.read_text(encoding="utf-8").splitlines()[:6])
     assert "gb10.cluster contributors" in head
     assert "SPDX-License-Identifier: GPL-3.0-or-later" in head

@@ -142,7 +142,7 @@ def container_filters(labels: dict[str, str], statuses: t.Sequence[str]) -> dict
 
 
 def is_not_running(error: ClusterError) -> bool:
-    """Say whether the engine refused a question since the container does not run."""
+    """Return whether the engine refused a question since the container does not run."""
     return error.details.get("status") == 409 or "is not running" in error.details.get("raw", "")
 
 

@@ -55,7 +55,7 @@ class _Received:
 
 
 def _whole(content: bytes | bytearray) -> bool:
-    """Say whether an answer that tells its length has all of it: a server may keep the connection open."""
+    """Return whether an answer that tells its length has all of it: a server may keep the connection open."""
     head, end, body = content.partition(b"\r\n\r\n")
     length = re.search(rb"^content-length:\s*(\d{1,12})\s*$", head, re.IGNORECASE | re.MULTILINE)
     return bool(end and length and len(body) >= int(length[1]))

@@ -300,7 +300,7 @@ def boot_id() -> str:
 
 
 def is_here(run: Run | None) -> bool:
-    """Say whether a noted run belongs to this boot of the machine and this start of the container."""
+    """Return whether a noted run belongs to this boot of the machine and this start of the container."""
     return bool(run) and run["boot_id"] == boot_id() and run["container_start"] == container_start()
 
 

@@ -58,7 +58,7 @@ MINIMUM = {
 
 
 def has_engine(params: dict[str, t.Any]) -> bool:
-    """Say whether this node has a process of the engine that is started here: the head always, a worker when Ray does not start it."""
+    """Return whether this node has a process of the engine that is started here: the head always, a worker when Ray does not start it."""
     return params["node_role"] == "head" or params["executor"] == "native"
 
 

@@ -42,7 +42,7 @@ MESSAGE_OF_CLASS = {
     "defunct": "GPU process {pid} ({name}) has ended and waits for its parent; the driver still counts {memory} as its own",
     "ghost": "GPU process {pid} ({name}) is gone, and the driver still counts {memory} as its own",
     "orphan": "engine process {pid} ({name}) lost its server and still holds {memory}: {why}",
-    "unknown": "GPU process {pid} ({name}) may not be looked at, so nobody can tell whether it lives",
+    "unknown": "GPU process {pid} ({name}) may not be looked at, so it is unknown whether it lives",
 }
 
 MESSAGE_OF_END = {
@@ -147,18 +147,18 @@ def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.
 
 
 def leaks(table: t.Mapping[str, t.Any] | None) -> bool:
-    """Say whether memory is missing that nothing explains."""
+    """Return whether memory is missing that nothing explains."""
     return bool(table) and table["leak"] in ("proven", "suspected")
 
 
 def judge_log(log: t.Mapping[str, t.Any], table: t.Mapping[str, t.Any] | None, node: str) -> list[dict[str, t.Any]]:
-    """Return a finding when the driver got no memory in this boot, or when nobody can tell.
+    """Return a finding when the driver got no memory in this boot, or when that is unknown.
 
     A busy node that is well logs a thousand of these a day, and one that freezes logs the same text: it takes memory that is missing, or an account
     that cannot be made, to warn of them.
     """
     if log["error"]:
-        message = f"the kernel's log cannot be read, so nobody can tell whether the driver got no memory in this boot: {log['error']}"
+        message = f"the kernel's log cannot be read, so it is unknown whether the driver got no memory in this boot: {log['error']}"
         return [finding("cuda_zombie.kernel_log", node, "warn", message, remedy="Run the task with become: true.", source="kernel log")]
     if not log["failures"]:
         return []
@@ -287,7 +287,7 @@ def not_known(error: UnknownState, node: str) -> dict[str, t.Any]:
 
 
 def tells_environment(one: launcher.Process, proc_root: str) -> bool:
-    """Say whether a process that carries no mark of ours could be asked for it."""
+    """Return whether a process that carries no mark of ours could be asked for it."""
     if one.state in "DZX":
         return False
     try:
@@ -316,7 +316,7 @@ class Containers:
         return self._entries
 
     def running(self) -> int | None:
-        """Return how many run, None when nobody tells."""
+        """Return how many run, None when that is unknown."""
         entries = self.entries()
         return None if entries is None else sum(entry.get("State") == "running" for entry in entries)
 
@@ -359,7 +359,7 @@ def look(params: Params, readers: Readers | None = None) -> zombies.Look:
 
 
 def again(params: Params) -> bool:
-    """Say whether an earlier call looked already, and this one goes on with waiting for memory."""
+    """Return whether an earlier call looked already, and this one goes on with waiting for memory."""
     return "samples_mb" in params["earlier"]
 
 
@@ -401,7 +401,7 @@ def sample(params: Params) -> dict[str, int]:
 
 
 def stopped_lately(params: Params, available: int) -> bool:
-    """Say whether an engine of ours ended a short time ago and memory is not back to what was noted before its start."""
+    """Return whether an engine of ours ended a short time ago and memory is not back to what was noted before its start."""
     seconds, noted = accounting.last_stop(params["state_dir"])
     if seconds is None or seconds > params["settle_timeout"]:
         return False

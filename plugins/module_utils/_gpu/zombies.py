@@ -59,7 +59,7 @@ def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
 
 
 def unified(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> bool | None:
-    """Say whether the GPUs use the machine's memory: those have none of their own to count. None without a GPU."""
+    """Return whether the GPUs use the machine's memory: those have none of their own to count. None without a GPU."""
     return all(gpu["memory_total_mb"] is None for gpu in gpus) if gpus else None
 
 
@@ -140,7 +140,7 @@ def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.A
 
 
 def own_processes(proc_root: str) -> bool:
-    """Say whether the numbers below ``proc_root`` are those of this very process's pid namespace, so that a signal reaches who was looked at."""
+    """Return whether the numbers below ``proc_root`` are those of this very process's pid namespace, so that a signal reaches who was looked at."""
     try:
         return os.readlink(os.path.join(proc_root, "self")) == str(os.getpid())
     except OSError:
@@ -166,7 +166,7 @@ class _Target:
             self.outcome = "remains" if self.is_judged() else "another"
 
     def is_judged(self) -> bool:
-        """Say whether the process still has the start time that was judged, and has not ended."""
+        """Return whether the process still has the start time that was judged, and has not ended."""
         now = launcher.process(self.pid, self._proc_root)
         return now is not None and self.start_ticks is not None and now.start_ticks == self.start_ticks and now.state not in "ZX"
 

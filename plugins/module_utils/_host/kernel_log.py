@@ -4,7 +4,7 @@
 
 """What the kernel logged about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
 
-Lines are told apart by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
+Lines are distinguished by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
 ``journalctl -k`` and ``journalctl -k -o json``. Only what the kernel itself said counts: a record of another facility was written into
 the log by a program.
 """

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: Bits of ``timex.status``, and the clock state that means "not synchronised" (the kernel's ``include/uapi/linux/timex.h``).
+#: Bits of ``timex.status``, and the clock state that means "not synchronized" (the kernel's ``include/uapi/linux/timex.h``).
 STA_UNSYNC = 0x0040
 STA_NANO = 0x2000
 TIME_ERROR = 5

@@ -311,7 +311,7 @@ def refusal(doing: str, image: str, error: ClusterError) -> ClusterError:
 
 
 def under_removal(error: ClusterError) -> bool:
-    """Say whether Docker refused to remove a container since somebody else's removal of it goes on."""
+    """Return whether Docker refused to remove a container since somebody else's removal of it goes on."""
     return bool(re.search(r"removal of container .* is already in progress", str(error.details.get("detail") or error)))
 
 

@@ -93,7 +93,7 @@ def container_by_name(docker: Docker, name: str) -> dict[str, t.Any] | None:
 
 
 def is_ours(inspected: dict[str, t.Any], cluster: str, role: str) -> bool:
-    """Say whether a container is ours, of this cluster and this role."""
+    """Return whether a container is ours, of this cluster and this role."""
     labels = inspected["Config"].get("Labels") or {}
     return labels.get(LABEL_OWNER) == OWNER and cluster_and_role(inspected["Name"].lstrip("/"), labels) == (cluster, role)
 

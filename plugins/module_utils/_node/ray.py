@@ -197,7 +197,7 @@ def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
 
 
 def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptime: float = 0.0) -> bool:
-    """Say whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
+    """Return whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
 
     The head goes on listing a container that was killed for some seconds. Such an entry must not count for its successor, and
     while it is there, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
@@ -226,7 +226,7 @@ def check_waiting_helps(table: RayTable, image: str, address: str, node: str) ->
 
 
 def engine_is_gone(changed: Changes) -> bool:
-    """Say whether a worker's ranks are what is left of an engine that ended with its head: that head began another session, or runs Ray by now."""
+    """Return whether a worker's ranks are what is left of an engine that ended with its head: that head began another session, or runs Ray by now."""
     joined, now = changed.get("head_session", ("", ""))
     was, _wanted = changed.get("executor", ("", ""))
     return bool(joined) or (was == "native" and bool(now))
@@ -248,7 +248,7 @@ def check_head(params: Params, node: str) -> None:
 
 
 def is_ray_head(inspected: dict[str, t.Any], listener: dict[str, t.Any]) -> bool:
-    """Say whether a container runs a Ray head: by its command, or because the listening process is Ray's GCS."""
+    """Return whether a container runs a Ray head: by its command, or because the listening process is Ray's GCS."""
     return classify.is_gcs(listener["process"]) or classify.starts_ray_head([inspected["Path"], *inspected["Args"]])
 
 

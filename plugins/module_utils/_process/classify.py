@@ -66,7 +66,7 @@ TABLE = (
     (RUNS, "ray/_private/log_monitor.py", RAY_AGENT, "ray"),
     (RUNS, "ray/autoscaler/_private/monitor.py", RAY_AGENT, "ray"),
     (RUNS, "ray.util.client.server", RAY_CLIENT, "ray"),
-    # A worker that has not given itself a title yet: whether it has work, nobody can tell.
+    # A worker that has not given itself a title yet: whether it has work is unknown.
     (RUNS, "ray/_private/workers/default_worker.py", RAY_WORKER, "ray"),
     (TITLE, "sglang::scheduler", RANK, "sglang"),
     (TITLE, "sglang::", HELPER, "sglang"),
@@ -161,7 +161,7 @@ def judge(argv: t.Sequence[str], directory: str = "") -> tuple[str, str] | None:
 
 
 def runs(words: t.Sequence[str], what: str) -> bool:
-    """Say whether a command line, without its interpreter, is that of a row of the table. A title may follow a program's name and a colon."""
+    """Return whether a command line, without its interpreter, is that of a row of the table. A title may follow a program's name and a colon."""
     program, *following = what.split()
     return bool(words) and f"/{words[0].rstrip(':')}".endswith(f"/{program}") and list(words[1:1 + len(following)]) == following
 
@@ -199,28 +199,28 @@ def at_work(found: t.Iterable[Part]) -> list[Part]:
 
 
 def is_ray_rank(part: Part) -> bool:
-    """Say whether a process is a rank that Ray placed: it has the title of Ray's workers."""
+    """Return whether a process is a rank that Ray placed: it has the title of Ray's workers."""
     return part.kind == RANK and part.process.command.startswith("ray::")
 
 
 def is_gcs(program: str) -> bool:
-    """Say whether a program is the one of Ray that holds the head's port."""
+    """Return whether a program is the one of Ray that holds the head's port."""
     return judge((program,)) == (GCS_SERVER, "ray")
 
 
 def starts_ray_head(command: t.Iterable[str]) -> bool:
-    """Say whether a container's command starts a Ray head, also where a shell or an init program is asked to."""
+    """Return whether a container's command starts a Ray head, also where a shell or an init program is asked to."""
     words = " ".join(command).split()
     return "--head" in words and any(judge(words[at:at + 2]) == (RAY_START, "ray") for at in range(len(words)))
 
 
 def is_python_helper(process: Process) -> bool:
-    """Say whether this is a process of Python's that starts others for somebody, or cleans up after them."""
+    """Return whether this is a process of Python's that starts others for somebody, or cleans up after them."""
     return any(how == BELOW and kind == HELPER and what in process.command for how, what, kind, _engine in TABLE)
 
 
 def holds_open(process: Process) -> bool:
-    """Say whether a program only holds a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
+    """Return whether a program only holds a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
     words = [os.path.basename(word) for word in process.argv]
     own = "launcher.py" in words and "hold" in words
     return own or process.program in _HOLDERS or judge(process.argv) == (RAY_START, "ray")

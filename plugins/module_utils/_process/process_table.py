@@ -205,7 +205,7 @@ def require_all_seen(seen: Scan, missed: str = "an engine") -> Scan:
 
 
 def hides_processes(mounts: str, root: str) -> bool:
-    """Tell whether a ``/proc/self/mounts`` text mounts ``root`` so that other users' processes are missing in it."""
+    """Return whether a ``/proc/self/mounts`` text mounts ``root`` so that other users' processes are missing in it."""
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) >= 4 and fields[1] == root and fields[2] == "proc":
@@ -214,7 +214,7 @@ def hides_processes(mounts: str, root: str) -> bool:
 
 
 def _hides(root: str) -> bool:
-    """Tell whether other users' processes are missing in ``root`` altogether (``hidepid``)."""
+    """Return whether other users' processes are missing in ``root`` altogether (``hidepid``)."""
     if os.geteuid() == 0:
         return False
     try:

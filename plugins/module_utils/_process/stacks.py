@@ -46,7 +46,7 @@ def ray_address(part: Part) -> str | None:
 
 
 def first_of_namespace(pid: int, proc_root: str) -> bool:
-    """Say whether a process is number 1 in its innermost pid namespace."""
+    """Return whether a process is number 1 in its innermost pid namespace."""
     try:
         return namespace_pid(pid, proc_root) == 1
     except PermissionError:
@@ -112,12 +112,12 @@ class Stacks:
     # -- whose child a process is ----------------------------------------------------------------------------------------------------------
 
     def is_child(self, process: Process) -> bool:
-        """Say whether a process is an engine's core, rank or helper by what it shows itself, and so belongs to a server."""
+        """Return whether a process is an engine's core, rank or helper by what it shows itself, and so belongs to a server."""
         part = self.parts.get(process.pid)
         return part is not None and part.kind in classify.CHILDREN and not classify.is_python_helper(process)
 
     def is_owner(self, process: Process) -> bool:
-        """Say whether a process is one that cores and ranks belong to: a server, or Ray's own on every node."""
+        """Return whether a process is one that cores and ranks belong to: a server, or Ray's own on every node."""
         part = self.parts.get(process.pid)
         return part is not None and part.kind in (*classify.SERVERS, classify.RAYLET)
 

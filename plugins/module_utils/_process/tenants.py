@@ -39,7 +39,7 @@ MAPS_LIMIT = 4 * 1024 * 1024
 NAMED = 5
 
 def holds_cuda(pid: int, root: str) -> bool | None:
-    """Tell whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
+    """Return whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
 
     Raises FileNotFoundError or ProcessLookupError when it is gone.
     """

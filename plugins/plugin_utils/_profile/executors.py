@@ -24,7 +24,7 @@ FIRST_NATIVE = "0.11.2"
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:
-    """Say whether the image has to be asked: the profile leaves the choice open, and adds no Ray to it."""
+    """Return whether the image has to be asked: the profile leaves the choice open, and adds no Ray to it."""
     return profile["executor"] == "auto" and "ray" not in profile["image"]["layers"]
 
 
@@ -63,7 +63,7 @@ def _refused(what: str, remedy: str) -> ProfileError:
 
 
 def spreads_ranks(version: str) -> bool:
-    """Say whether this version of vLLM has --nnodes. Raises :class:`ProfileError` when the version cannot be read."""
+    """Return whether this version of vLLM has --nnodes. Raises :class:`ProfileError` when the version cannot be read."""
     if not HAS_PACKAGING:
         raise _refused("the Python package packaging is missing on the controller", "pip install packaging")
     try:

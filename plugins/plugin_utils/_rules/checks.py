@@ -84,7 +84,7 @@ def operand(value: t.Any, node: Node, limits: Arguments) -> t.Any:
 
 
 def holds(entry: Entry, where: t.Iterable[list[t.Any]], node: Node, limits: Arguments, name: str) -> bool:
-    """Say whether all conditions hold for an entry. Raises :class:`Unseen` when none fails, but one can't be told for a null."""
+    """Return whether all conditions hold for an entry. Raises :class:`Unseen` when none fails, but one can't be told for a null."""
     missing: Unseen | None = None
     for field, relation, wanted in where:
         try:
@@ -110,7 +110,7 @@ def listed(values: t.Mapping[str, t.Any], unit: str = "") -> str:
 
 
 def named_like(name: str, patterns: t.Iterable[str]) -> bool:
-    """Say whether a name matches one of the patterns."""
+    """Return whether a name matches one of the patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -317,7 +317,7 @@ def _revisions(node: Node) -> list[Entry]:
 
 
 def _wanted(node: Node, entry: Entry) -> bool:
-    """Say whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
+    """Return whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
     pinned = node.needs["model"]["revision"]
     return entry["revision"] == pinned if pinned else "main" in entry["refs"] or entry["revision"] is None
 

@@ -98,7 +98,7 @@ class Node:
         return [container for container in self.get("containers") if container["cluster"] == self.needs["cluster"]]
 
     def serves(self) -> bool:
-        """Say whether a container of this very cluster listens on the API's port."""
+        """Return whether a container of this very cluster listens on the API's port."""
         ours = {container["name"] for container in self._tree.get("containers") or [] if container["cluster"] == self.needs["cluster"]}
         port = self.needs["ports"].get("gb10_api_port")
         return any(listener["port"] == port and listener["container"] in ours for listener in self._tree.get("listeners") or [])

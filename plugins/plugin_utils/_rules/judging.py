@@ -217,7 +217,7 @@ def tuning_problems(tuning: t.Any, where: str, id: str, rules: t.Sequence[Rule] 
 
 
 def _alike(value: t.Any, default: t.Any) -> bool:
-    """Say whether a value may take the place of a limit's default."""
+    """Return whether a value may take the place of a limit's default."""
     if isinstance(default, (int, float)):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if not isinstance(default, list):

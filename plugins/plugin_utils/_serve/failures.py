@@ -79,7 +79,7 @@ class Signature:
     weak: bool = False
 
     def told_by(self, line: str, quiet: bool, earlier: t.Iterable[str]) -> bool:
-        """Say whether a line bears this failure; ``quiet`` is one of a level that is no failure, ``earlier`` are those just before it."""
+        """Return whether a line bears this failure; ``quiet`` is one of a level that is no failure, ``earlier`` are those just before it."""
         if quiet and self.verdict == "block" and not self.any_level:
             return False
         return bool(self.pattern.search(line)) and (self.after is None or any(self.after.search(one) for one in earlier))
@@ -119,7 +119,7 @@ class Report:
         self._of_a_kernel = False
 
     def holds(self, line: str) -> bool:
-        """Say whether a line begins such a report, or goes on with one."""
+        """Return whether a line begins such a report, or goes on with one."""
         named = SOURCE.search(line)
         writer, source = WRITER.match(line)[0], named[1] if named else ""
         if REPORT.search(line):

@@ -384,7 +384,7 @@ def test_null_evidence_is_unknown_and_says_what_is_missing(rule):
 
 
 def test_a_part_that_could_not_be_read_is_no_pass_but_a_fault_in_the_rest_counts():
-    hidden = {"section": "listeners", "verdict": "unknown", "error": "nobody tells whose process listens on port 8000", "remedy": "become"}
+    hidden = {"section": "listeners", "verdict": "unknown", "error": "it is unknown whose process listens on port 8000", "remedy": "become"}
     record = judged(asked(node(listeners=[listener(pid=None, port=8000)], errors=[hidden])))
     assert {(found["id"], found["verdict"]) for found in record["findings"]} == {("port.free", "unknown"), ("port.stale_head", "unknown")}
     record = judged(asked(node(listeners=[listener(), listener(pid=None, port=8000)], errors=[hidden])))

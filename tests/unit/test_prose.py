@@ -1,0 +1,90 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Names, docstrings, comments, messages and pages are plain American English: phrases that must not come back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: What ships, and the pages around it.
+SCANNED = ("plugins", "roles", "playbooks", "meta", "docs", "awx", "inventories", "bench", "changelogs/fragments", "README.md", "SECURITY.md", "CONTRIBUTING.md")
+SUFFIXES = {".py", ".yml", ".md", ".j2", ".json"}
+
+#: Each phrase with what to write instead.
+PHRASES = {
+    r"\b(?:anew|ANEW)\b": "again; restarted, recreated, rebuilt",
+    r"\bfor want of\b": "out of",
+    r"\btakes? not\b": "does not accept",
+    r", needed (?:is|are)\b|; needed (?:is|are)\b": "expected",
+    r"\bis no (?:number|list|mapping|name|path|port|file)\b": "is not a …",
+    r"\bof its own accord\b": "by itself",
+    r"\bhas no hope\b": "cannot work",
+    r"\bby halves\b": "incomplete",
+    r"\bnobody (?:tells?|can say|can tell|has yet)\b": "it is unknown",
+    r'"""(?:Say|Tell) whether\b': "Return whether",
+    r"\btold apart\b": "distinguished",
+    r"\b[Mm]eeting\.(?:heed|tell|told)\b": "RunBoard",
+    r"\bseed (?:S|0)?\d": "who reported it",
+    r"[Bb]ehaviour": "behavior",
+    r"[Cc]olour": "color",
+    r"\b[Ll]icences?\b": "license",
+    r"[a-z]*cognis(?:e|es|ed|ing)\b": "recognize",
+    r"[Nn]eighbour": "neighbor",
+    r"\b(?:[Ss]erial|[Oo]rgan|[Ii]nitial|[Nn]ormal|[Ss]ummar|[Mm]inim|[Mm]axim|[Oo]ptim)is(?:e|es|ed|ing|ation)\b": "-ize",
+    r"\b[Ss]ynchronis(?:e|es|ed|ing|ation)\b": "synchronize",
+    r"\b[Aa]nalys(?:e|ed|ing)\b": "analyze",
+    r"\b(?:[Ff]av|[Hh]on)our": "-or",
+    r"\b[Cc]entre\b": "center",
+    r"\b[Ll]abelled\b": "labeled",
+    r"\bXid catalogue\b": "catalog",
+}
+
+#: Words of other programs, which stay as they are.
+FOREIGN = ("Not synchronised",)
+
+#: Files that are not clean yet. This list must shrink to nothing.
+LEFT: frozenset[str] = frozenset()
+
+
+def files() -> list[str]:
+    """Return the paths of the scanned files, seen from the repository's root."""
+    paths = [path for name in SCANNED for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])]
+    return sorted(str(path.relative_to(ROOT)) for path in paths if path.suffix in SUFFIXES and path.is_file())
+
+
+def problems(text: str) -> list[str]:
+    """Return each phrase that must not come back, with its line and the replacement."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        for words in FOREIGN:
+            line = line.replace(words, "")
+        found += [f"line {number}: {match[0]!r}, write {instead!r}" for phrase, instead in PHRASES.items() if (match := re.search(phrase, line))]
+    return found
+
+
+@pytest.mark.parametrize("name", files())
+def test_prose_is_plain(name: str) -> None:
+    found = problems((ROOT / name).read_text(encoding="utf-8"))
+    assert bool(found) is (name in LEFT), f"{name}: {'; '.join(found) or 'is clean, take it out of LEFT'}"
+
+
+def test_left_names_files() -> None:
+    assert LEFT <= set(files())
+
+
+@pytest.mark.parametrize(
+    "text", ["it is started anew", "/var takes not the log", "x is no number", "killed for want of memory", "behaviour", "a neighbour", "recognised", "labelled"]
+)
+def test_a_phrase_is_found(text: str) -> None:
+    assert problems(text)
+
+
+def test_words_of_other_programs_stay() -> None:
+    assert problems('fields[13] != "Not synchronised"') == []
