@@ -142,6 +142,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
+from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
@@ -156,13 +157,10 @@ CAPABILITIES = (
     "PERFMON", "BPF", "CHECKPOINT_RESTORE",
 )  # fmt: skip
 
-UNLIMITED = -1
-
 #: Characters of a title that are returned; a command line can be a whole program.
 TITLE_LIMIT = 200
 
 _CAPABILITIES = re.compile(r"^CapEff:\s*(?P<bits>[0-9a-f]+)$", re.MULTILINE)
-_MEMLOCK = re.compile(r"^Max locked memory\s+(?P<soft>unlimited|\d+)\s", re.MULTILINE)
 
 #: What is in force in a container that does not run, or is not there.
 NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": []}
@@ -177,14 +175,6 @@ def capabilities(status: str) -> list[str]:
     return [name for bit, name in enumerate(CAPABILITIES) if bits >> bit & 1]
 
 
-def memlock_bytes(limits: str) -> int:
-    """Return the limit of locked memory in force of a ``/proc/PID/limits`` text in bytes, :data:`UNLIMITED` for none."""
-    match = _MEMLOCK.search(limits)
-    if not match:
-        raise UnknownState("the kernel does not tell a process's limit of locked memory", raw=limits[:2000])
-    return UNLIMITED if match["soft"] == "unlimited" else int(match["soft"])
-
-
 def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t.Any]:
     """Return what a process effectively may do and see. Raises :class:`UnknownState` when that cannot be read."""
     base = os.path.join(proc_root, str(pid))
@@ -192,7 +182,7 @@ def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t
         with open(os.path.join(base, "status"), encoding="utf-8", errors="replace") as stream:
             allowed = capabilities(stream.read())
         with open(os.path.join(base, "limits"), encoding="ascii", errors="replace") as stream:
-            limit = memlock_bytes(stream.read())
+            limit = parse_memlock(stream.read())
         seen = [path for path in devices if has_device(path, os.path.join(base, "root"))]
     except OSError as error:
         raise UnknownState(

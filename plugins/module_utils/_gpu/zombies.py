@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks, stacks
+from ansible_collections.gb10.cluster.plugins.module_utils._process.tenants import gpu_memory
 
 #: Classes of a GPU process. ``unknown``: it is there and may not be looked at.
 CLASSES = ("live", "defunct", "ghost", "orphan", "unknown")
@@ -39,22 +40,18 @@ def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     memory is the sum. ``used_mib`` is None where the driver tells it for none of them. Raises :class:`UnknownState` when the processes of
     a GPU are not known.
     """
-    found: dict[int, dict[str, t.Any]] = {}
-    figures: dict[int, dict[int, int]] = {}
+    entries: list[dict[str, t.Any]] = []
     for number, gpu in enumerate(gpus):
         if gpu["processes"] is None:
             raise UnknownState(f"nvidia-smi does not tell the processes of GPU {gpu.get('index', number)}", remedy=driver.BY_HAND, reason="output not understood")
-        for entry in gpu["processes"]:
-            pid, used = entry["pid"], entry["used_mib"]
-            known = found.setdefault(pid, {"pid": pid, "name": entry["name"], "type": entry["type"], "used_mib": None})
-            known["name"] = known["name"] or entry["name"]
-            types = {kind for text in (known["type"], entry["type"]) for kind in (text or "").split("+") if kind}
-            known["type"] = "+".join(sorted(types)) or None
-            if used is not None:
-                on_gpu = figures.setdefault(pid, {})
-                on_gpu[number] = max(on_gpu.get(number, 0), used)
-    for pid, entry in found.items():
-        entry["used_mib"] = sum(figures[pid].values()) if pid in figures else None
+        entries += ({**entry, "gpu": number} for entry in gpu["processes"])
+    used = gpu_memory(entries)
+    found: dict[int, dict[str, t.Any]] = {}
+    for entry in entries:
+        pid = entry["pid"]
+        known = found.setdefault(pid, {"pid": pid, "name": entry["name"], "type": entry["type"], "used_mib": used[pid]})
+        types = {kind for text in (known["type"], entry["type"]) for kind in (text or "").split("+") if kind}
+        known.update(name=known["name"] or entry["name"], type="+".join(sorted(types)) or None)
     return [found[pid] for pid in sorted(found)]
 
 

@@ -82,20 +82,8 @@ class Scan(t.NamedTuple):
     hidden: int | None
 
 
-class Stat(t.NamedTuple):
-    """What a ``/proc/PID/stat`` text says; ``pages`` are those in memory."""
-
-    name: str
-    ppid: int
-    state: str
-    pages: int
-    session: int
-    cpu_ticks: int
-    start_ticks: int
-
-
-def parse_stat(text: str) -> Stat:
-    """Read a ``/proc/PID/stat`` text. Raises :class:`UnknownState` for another shape."""
+def parse_stat(text: str) -> dict[str, t.Any]:
+    """Return the fields of a process that a ``/proc/PID/stat`` text tells. Raises :class:`UnknownState` for another shape."""
     # The name stands in parentheses and may hold any character: the last one closes it.
     head, _close, tail = text.rpartition(")")
     fields = tail.split()
@@ -103,9 +91,10 @@ def parse_stat(text: str) -> Stat:
         ppid, pages, session, utime, stime, start = (int(fields[at]) for at in (_PPID, _RSS, _SESSION, _UTIME, _STIME, _START))
         if min(utime, stime, start) < 0:
             raise ValueError("a time before the boot")
-        return Stat(head.split("(", 1)[1], ppid, fields[_STATE], pages, session, utime + stime, start)
+        found = {"ppid": ppid, "state": fields[_STATE], "name": head.split("(", 1)[1], "rss_kib": pages * mmap.PAGESIZE // 1024}
     except (IndexError, ValueError):
         raise UnknownState(f"the kernel describes a process in a shape that cannot be read: {text[:200]!r}", raw=text[:2000]) from None
+    return {**found, "session": session, "cpu_ticks": utime + stime, "start_ticks": start}
 
 
 def parse_cmdline(raw: bytes) -> tuple[str, ...]:
@@ -151,19 +140,7 @@ def read_process(pid: int, root: str) -> Process:
         container = container_id(read_bytes(f"{base}/cgroup").decode("utf-8", "replace"))
     except FileNotFoundError:
         container = ""  # a kernel without control groups has no containers; a process that is gone shows below
-    return Process(
-        pid=pid,
-        ppid=stat.ppid,
-        state=stat.state,
-        name=stat.name,
-        argv=parse_cmdline(read_bytes(f"{base}/cmdline")),
-        container=container,
-        uid=os.stat(base).st_uid,
-        rss_kib=stat.pages * mmap.PAGESIZE // 1024,
-        session=stat.session,
-        cpu_ticks=stat.cpu_ticks,
-        start_ticks=stat.start_ticks,
-    )
+    return Process(pid=pid, argv=parse_cmdline(read_bytes(f"{base}/cmdline")), container=container, uid=os.stat(base).st_uid, **stat)
 
 
 def own_container(root: str) -> str:

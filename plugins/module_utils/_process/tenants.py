@@ -38,6 +38,7 @@ MAPS_LIMIT = 4 * 1024 * 1024
 #: Processes that are told by name when they may not be asked.
 NAMED = 5
 
+
 def holds_cuda(pid: int, root: str) -> bool | None:
     """Return whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
 

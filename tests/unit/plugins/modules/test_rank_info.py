@@ -19,7 +19,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 from ansible_collections.gb10.cluster.plugins.modules import rank_info
 
 STATUS = "Name:\tray\nCapEff:\t{}\nSeccomp:\t2\n"
-LIMITS = "Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         {}           {}           bytes     \n"
 
 
 def test_capabilities():
@@ -29,16 +28,9 @@ def test_capabilities():
     assert len(everything) == 41 and everything[40] == "CHECKPOINT_RESTORE"
 
 
-def test_memlock():
-    assert rank_info.memlock_bytes(LIMITS.format("unlimited", "unlimited")) == -1
-    assert rank_info.memlock_bytes(LIMITS.format("8388608", "unlimited")) == 8388608
-
-
 def test_what_the_kernel_does_not_tell_is_unknown():
     with pytest.raises(UnknownState):
         rank_info.capabilities("Name: x\n")
-    with pytest.raises(UnknownState):
-        rank_info.memlock_bytes("garble")
 
 
 def test_only_asked_values_are_returned_and_secrets_only_by_name():

@@ -117,7 +117,8 @@ def test_every_class():
 )
 def test_what_a_real_gpu_showed(tmp_path, situation, parent, kind):
     folder = RECORDED / situation
-    name, ppid = process_table.parse_stat((folder / "stat").read_text())[:2]
+    stat = process_table.parse_stat((folder / "stat").read_text())
+    name, ppid = stat["name"], stat["ppid"]
     pid = int((folder / "stat").read_text().split()[0])
     (tmp_path / str(pid)).mkdir()
     for file in ("stat", "status", "cmdline"):
@@ -133,7 +134,7 @@ def test_what_a_real_gpu_showed(tmp_path, situation, parent, kind):
 
 def test_a_zombie_is_no_longer_listed_after_a_while():
     assert zombies.listed(driver_xml.parse_gpus((RECORDED / "defunct" / "smi.xml").read_text())) == []
-    assert process_table.parse_stat((RECORDED / "defunct" / "stat").read_text())[2] == "Z"
+    assert process_table.parse_stat((RECORDED / "defunct" / "stat").read_text())["state"] == "Z"
 
 
 # -- real processes --------------------------------------------------------------------------------------------------
