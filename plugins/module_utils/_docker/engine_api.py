@@ -136,31 +136,99 @@ def engine_message(body: bytes) -> str:
         return body.decode(errors="replace").strip()[:2000]
 
 
-def container_filters(labels: dict[str, str], statuses: t.Sequence[str]) -> dict[str, list[str]]:
-    """Return what the engine filters its list of containers by."""
-    return {"label": [f"{key}={value}" for key, value in labels.items()], **({"status": list(statuses)} if statuses else {})}
+def accepted(method: str, path: str, status: int, content: bytes, too_old: t.Callable[[re.Match[str]], str]) -> bytes:
+    """Return the body of a good answer; ``too_old`` returns the remedy for an engine that has given up the API version spoken."""
+    if status < 400:
+        return content
+    words = engine_message(content)
+    if status == 404:
+        raise NotFound(words, reason="not found")
+    refusal = TOO_OLD.search(words)
+    raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=too_old(refusal) if refusal else "", status=status, raw=words)
 
 
-def is_not_running(error: ClusterError) -> bool:
-    """Return whether the engine refused a question since the container does not run."""
-    return error.details.get("status") == 409 or "is not running" in error.details.get("raw", "")
-
-
-def process_ids(table: dict[str, t.Any]) -> list[int]:
-    """Return the process ids of the engine's list of a container's processes, sorted. Raises :class:`UnknownState` when it has none."""
-    try:
-        column = table["Titles"].index("PID")
-        return sorted(int(row[column]) for row in table["Processes"])
-    except (KeyError, TypeError, ValueError, IndexError):
-        raise UnknownState("the Docker engine's list of a container's processes has no process ids", raw=str(table)[:2000]) from None
-
-
-class EngineApi:
-    """A Docker engine's HTTP API over its Unix socket, with nothing but Python's standard library.
+class Reader:
+    """What is read of a Docker engine, by whichever client: a class below says how one call reaches the engine.
 
     ``timeout`` is in seconds and holds for one answer. Calls raise :class:`NotFound` on 404, :class:`UnknownState` when the
     engine hangs or answers what cannot be parsed, and :class:`ClusterError` on everything else it refuses.
     """
+
+    def _call(self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None) -> bytes:
+        """Return the body of the engine's good answer; ``path`` has no version."""
+        raise NotImplementedError
+
+    def get(self, path: str, **query: t.Any) -> t.Any:
+        """Return the parsed JSON answer to ``GET path``; keyword arguments become the query, dicts and lists as JSON."""
+        coded = {key: json.dumps(value) if isinstance(value, (dict, list)) else value for key, value in query.items()}
+        return _parsed(self._call("GET", path, coded))
+
+    def containers(self, labels: dict[str, str], statuses: t.Sequence[str] = (), size: bool = False) -> list[dict[str, t.Any]]:
+        """Return the engine's list of containers that carry all ``labels`` and have one of the ``statuses``, with their sizes if wanted."""
+        filters = {"label": [f"{key}={value}" for key, value in labels.items()], **({"status": list(statuses)} if statuses else {})}
+        return self.get("/containers/json", all=1, size=int(size), filters=filters)
+
+    def inspect(self, container_id: str) -> dict[str, t.Any]:
+        """Return everything the engine knows about one container."""
+        return self.get(f"/containers/{_quoted(container_id)}/json")
+
+    def logs(self, container_id: str, tail: int = 50) -> str:
+        """Return the last ``tail`` lines of a container's log, both streams in the order they were written."""
+        raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail})
+        return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
+
+    def top(self, container_id: str) -> list[int]:
+        """Return the host's process ids of a container's processes, sorted; empty when it does not run."""
+        try:
+            table = self.get(f"/containers/{_quoted(container_id)}/top", ps_args="-eo pid,comm")
+        except ClusterError as error:
+            if error.details.get("status") == 409 or "is not running" in error.details.get("raw", ""):
+                return []
+            raise
+        try:
+            column = table["Titles"].index("PID")
+            return sorted(int(row[column]) for row in table["Processes"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise UnknownState("the Docker engine's list of a container's processes has no process ids", raw=str(table)[:2000]) from None
+
+    def exec(self, container_id: str, argv: list[str], *, timeout: float) -> ExecResult:
+        """Run ``argv`` inside a running container and return what it left behind.
+
+        ``timeout`` (seconds) bounds the whole call and raises :class:`UnknownState`. The engine has no way to stop the
+        program then, so a program that might hang should carry a limit of its own.
+        """
+        deadline = time.monotonic() + timeout
+        request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
+        exec_id = _parsed(self._call("POST", f"/containers/{_quoted(container_id)}/exec", body=request))["Id"]
+        raw = self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout)
+        stdout, stderr = demultiplex(raw)
+        while True:
+            state = self.get(f"/exec/{exec_id}/json")
+            if not state["Running"] and state["ExitCode"] is not None:
+                return ExecResult(state["ExitCode"], stdout, stderr)
+            if time.monotonic() > deadline:
+                raise UnknownState(f"{argv[0]} in container {container_id[:12]} closed its output but did not end within {timeout:g} s")
+            # The engine notes the exit code shortly after the output has ended.
+            time.sleep(EXIT_CODE_SLEEP)
+
+    def images(self, labels: t.Sequence[str] = ()) -> list[dict[str, t.Any]]:
+        """Return the engine's list of images, parts of others included, that have all ``labels``."""
+        return self.get("/images/json", all=int(not labels), filters={"label": list(labels)})
+
+    def history(self, image_id: str) -> list[dict[str, t.Any]]:
+        """Return the layers of an image."""
+        return self.get(f"/images/{_quoted(image_id)}/history")
+
+    def image(self, reference: str) -> dict[str, t.Any] | None:
+        """Return everything the engine knows about an image, None when it has no such image."""
+        try:
+            return self.get(f"/images/{_quoted(reference)}/json")
+        except NotFound:
+            return None
+
+
+class EngineApi(Reader):
+    """A Docker engine's HTTP API over its Unix socket, with nothing but Python's standard library."""
 
     def __init__(self, socket_path: str = "/var/run/docker.sock", timeout: float = 60) -> None:
         self.socket_path = socket_path
@@ -203,14 +271,8 @@ class EngineApi:
             raise UnknownState(f"the Docker engine at {self.socket_path} broke off {method} {path}: {error!r}") from error
         finally:
             connection.close()
-        if answer.status == 404:
-            raise NotFound(engine_message(content), reason="not found")
-        if answer.status >= 400:
-            words = engine_message(content)
-            # The version was agreed on with this engine, or with the one that was here before it.
-            remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if TOO_OLD.search(words) else ""
-            raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=answer.status, raw=words)
-        return content
+        # The version was agreed on with this engine, or with the one that was here before it.
+        return accepted(method, path, answer.status, content, lambda _refusal: "The Docker engine was replaced by a newer one meanwhile: run this again.")
 
     def _call(
         self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None, limit: int | None = None
@@ -224,61 +286,12 @@ class EngineApi:
             self._version = negotiated_version(_parsed(self._request("GET", "/version", {})))
         return self._version
 
-    def get(self, path: str, **query: t.Any) -> t.Any:
-        """Return the parsed JSON answer to ``GET path``; keyword arguments become the query, dicts and lists as JSON."""
-        coded = {key: json.dumps(value) if isinstance(value, (dict, list)) else value for key, value in query.items()}
-        return _parsed(self._call("GET", path, coded))
-
-    # -- containers --------------------------------------------------------------------------------------------------
-
-    def containers(self, labels: dict[str, str], statuses: t.Sequence[str] = (), size: bool = False) -> list[dict[str, t.Any]]:
-        """Return the engine's list of containers that carry all ``labels`` and have one of the ``statuses``, with their sizes if wanted."""
-        return self.get("/containers/json", all=1, size=int(size), filters=container_filters(labels, statuses))
-
-    def inspect(self, container_id: str) -> dict[str, t.Any]:
-        """Return everything the engine knows about one container."""
-        return self.get(f"/containers/{_quoted(container_id)}/json")
-
-    def logs(self, container_id: str, tail: int = 50) -> str:
-        """Return the last ``tail`` lines of a container's log, both streams in the order they were written."""
-        raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail})
-        return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
-
     def archive(self, container_id: str, path: str, limit: int) -> bytes:
         """Return a directory of a container, running or not, as a tar stream that ends after about ``limit`` bytes, complete or not.
 
         Raises :class:`NotFound` when the container has no such path.
         """
         return self._call("GET", f"/containers/{_quoted(container_id)}/archive", {"path": path}, limit=limit)
-
-    def top(self, container_id: str) -> list[int]:
-        """Return the host's process ids of a container's processes, sorted; empty when it does not run."""
-        try:
-            return process_ids(self.get(f"/containers/{_quoted(container_id)}/top", ps_args="-eo pid,comm"))
-        except ClusterError as error:
-            if is_not_running(error):
-                return []
-            raise
-
-    def exec(self, container_id: str, argv: list[str], *, timeout: float) -> ExecResult:
-        """Run ``argv`` inside a running container and return what it left behind.
-
-        ``timeout`` (seconds) bounds the whole call and raises :class:`UnknownState`. The engine has no way to stop the
-        program then, so a program that might hang should carry a limit of its own.
-        """
-        deadline = time.monotonic() + timeout
-        request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
-        exec_id = _parsed(self._call("POST", f"/containers/{_quoted(container_id)}/exec", body=request))["Id"]
-        raw = self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout)
-        stdout, stderr = demultiplex(raw)
-        while True:
-            state = self.get(f"/exec/{exec_id}/json")
-            if not state["Running"] and state["ExitCode"] is not None:
-                return ExecResult(state["ExitCode"], stdout, stderr)
-            if time.monotonic() > deadline:
-                raise UnknownState(f"{argv[0]} in container {container_id[:12]} closed its output but did not end within {timeout:g} s")
-            # The engine notes the exit code shortly after the output has ended.
-            time.sleep(EXIT_CODE_SLEEP)
 
     def run_throwaway(self, image: str, argv: list[str], *, labels: dict[str, str], timeout: float) -> ExecResult:
         """Run ``argv`` in a new container of ``image`` without network, remove the container, return what it left behind.
@@ -301,24 +314,6 @@ class EngineApi:
         finally:
             self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
         return ExecResult(code, *demultiplex(raw))
-
-    # -- images ------------------------------------------------------------------------------------------------------
-
-    def images(self, labels: t.Sequence[str] = ()) -> list[dict[str, t.Any]]:
-        """Return the engine's list of images, parts of others included, that have all ``labels``."""
-        return self.get("/images/json", all=int(not labels), filters={"label": list(labels)})
-
-    def history(self, image_id: str) -> list[dict[str, t.Any]]:
-        """Return the layers of an image."""
-        return self.get(f"/images/{_quoted(image_id)}/history")
-
-    def image(self, reference: str) -> dict[str, t.Any] | None:
-        """Return everything the engine knows about an image, None when it has no such image."""
-        try:
-            return self.get(f"/images/{_quoted(reference)}/json")
-        except NotFound:
-            return None
-
 
 def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float, limit: int | None) -> bytes:
     """Return the body, all of it or at least ``limit`` bytes; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""

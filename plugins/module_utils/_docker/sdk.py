@@ -10,22 +10,12 @@ and speaks the engine's newest.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import threading
+import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
-    EXIT_CODE_SLEEP,
-    TOO_OLD,
-    ExecResult,
-    NotFound,
-    container_filters,
-    is_not_running,
-    process_ids,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import TOO_OLD, NotFound, Reader, accepted
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 try:
     import docker
@@ -37,12 +27,8 @@ else:
     SDK_MISSING = None
 
 
-class Docker:
-    """A node's Docker engine, for modules that act. What it reads has the names and the shapes of :class:`engine_api.EngineApi`.
-
-    ``timeout`` is in seconds and holds for one answer. Calls raise :class:`NotFound`, :class:`UnknownState` when the engine hangs, and
-    :class:`ClusterError` on everything else it refuses.
-    """
+class Docker(Reader):
+    """A node's Docker engine, for modules that act: all that :class:`Reader` reads, and what changes something."""
 
     def __init__(self, socket_path: str, timeout: float) -> None:
         if SDK_MISSING is not None:
@@ -55,54 +41,16 @@ class Docker:
             self._client = docker.DockerClient(base_url=f"unix://{socket_path}", version="auto", timeout=timeout)
             self._api = self._client.api
 
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def containers(self, labels: dict[str, str], statuses: t.Sequence[str] = (), size: bool = False) -> list[dict[str, t.Any]]:
-        """Return the engine's list of containers that carry all ``labels`` and have one of the ``statuses``, with their sizes if wanted."""
-        with sdk_errors("listing containers"):
-            return self._api.containers(all=True, size=size, filters=container_filters(labels, statuses))
-
-    def inspect(self, container_id: str) -> dict[str, t.Any]:
-        """Return everything the engine knows about one container."""
-        with sdk_errors(f"asking about container {container_id[:64]}"):
-            return self._api.inspect_container(container_id)
-
-    def image(self, reference: str) -> dict[str, t.Any] | None:
-        """Return everything the engine knows about an image, None when it has no such image."""
-        with contextlib.suppress(NotFound), sdk_errors(f"asking about image {reference}"):
-            return self._api.inspect_image(reference)
-        return None
-
-    def images(self, labels: t.Sequence[str] = ()) -> list[dict[str, t.Any]]:
-        """Return the engine's list of images, parts of others included, that have all ``labels``."""
-        with sdk_errors("listing images"):
-            return self._api.images(all=not labels, filters={"label": list(labels)})
-
-    def history(self, image_id: str) -> list[dict[str, t.Any]]:
-        """Return the layers of an image."""
-        with sdk_errors(f"asking about image {image_id}"):
-            return self._api.history(image_id)
-
-    def logs(self, container_id: str, tail: int = 50) -> str:
-        """Return the last ``tail`` lines of a container's log."""
-        with sdk_errors(f"reading the log of container {container_id[:12]}"):
-            return self._api.logs(container_id, tail=tail).decode(errors="replace")
+    def _call(self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None) -> bytes:
+        url = f"{self._api.base_url}/v{self._api.api_version}{path}"
+        with sdk_errors(f"{method} {path}"):
+            answer = self._api.request(method, url, params=query, json=body, timeout=timeout or self.timeout)
+        return accepted(method, path, answer.status_code, answer.content, _upgrade)
 
     def whole_log(self, container_id: str) -> t.Iterator[bytes]:
         """Yield a container's log, each line with its time."""
         with sdk_errors(f"reading the log of container {container_id[:12]}"):
             yield from self._api.logs(container_id, stream=True, follow=False, timestamps=True)
-
-    def top(self, container_id: str) -> list[int]:
-        """Return the host's process ids of a container's processes, sorted; empty when it does not run."""
-        try:
-            with sdk_errors(f"listing the processes of container {container_id[:12]}"):
-                table = self._api.top(container_id, ps_args="-eo pid,comm")
-        except ClusterError as error:
-            if is_not_running(error):
-                return []
-            raise
-        return process_ids(table)
 
     # -- acting ------------------------------------------------------------------------------------------------------
 
@@ -149,40 +97,6 @@ class Docker:
             state = self._api.exec_inspect(program)
         return None if state["Running"] else state["ExitCode"]
 
-    def exec(self, container_id: str, argv: list[str], *, timeout: float) -> ExecResult:
-        """Run ``argv`` inside a running container and return what it left behind.
-
-        ``timeout`` (seconds) bounds the whole call and raises :class:`UnknownState`. The engine has no way to stop the program then, so
-        a program that might hang should carry a limit of its own.
-        """
-        doing = f"running {argv[0]} in container {container_id[:12]}"
-        with sdk_errors(doing):
-            program = self._api.exec_create(container_id, argv)["Id"]
-        stdout, stderr = _within(timeout, lambda: self._api.exec_start(program, demux=True), doing)
-        for _elapsed in clock(timeout, EXIT_CODE_SLEEP):
-            code = self.exit_code(program)
-            if code is not None:
-                return ExecResult(code, (stdout or b"").decode(errors="replace"), (stderr or b"").decode(errors="replace"))
-        raise UnknownState(f"{doing}: it closed its output but did not end within {timeout:g} s")
-
-
-def _within(seconds: float, call: t.Callable[[], t.Any], doing: str) -> t.Any:
-    """Return what ``call`` returns. The SDK waits for a program's output without a limit, so it waits in a thread that dies with this module."""
-    answer: concurrent.futures.Future[t.Any] = concurrent.futures.Future()
-
-    def ask() -> None:
-        try:
-            with sdk_errors(doing):
-                answer.set_result(call())
-        except (ClusterError, OSError) as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        return answer.result(seconds)
-    except concurrent.futures.TimeoutError:
-        raise UnknownState(f"{doing}: it did not end within {seconds:g} s") from None
-
 
 @contextlib.contextmanager
 def sdk_errors(doing: str) -> t.Iterator[None]:
@@ -199,16 +113,14 @@ def sdk_errors(doing: str) -> t.Iterator[None]:
         ) from error
     except docker.errors.APIError as error:
         words = str(error.explanation or error)
-        raise ClusterError(f"{doing}: {words}", remedy=_version_remedy(words), detail=words, status=error.status_code) from error
+        refusal = TOO_OLD.search(words)
+        raise ClusterError(f"{doing}: {words}", remedy=_upgrade(refusal) if refusal else "", detail=words, status=error.status_code) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise ClusterError(f"{doing}: {error}", remedy=_sdk_remedy(str(error)), detail=str(error)) from error
 
 
-def _version_remedy(words: str) -> str:
-    """Return what to upgrade when an engine refuses the SDK for its age, nothing for other refusals."""
-    refusal = TOO_OLD.search(words)
-    if refusal is None:
-        return ""
+def _upgrade(refusal: re.Match[str]) -> str:
+    """Return what to upgrade when an engine refuses the SDK for its age."""
     return (
         f"This node's Docker SDK {docker.__version__} spoke API {refusal['spoken']}, its engine wants {refusal['minimum']} or newer: "
         "upgrade the distribution's python3-docker, or install docker 7.1 or newer with pip."

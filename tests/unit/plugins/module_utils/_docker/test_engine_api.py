@@ -310,45 +310,20 @@ def test_both_clients_read_alike(tmp_path):
             assert (client.images(["x"]), client.history("i")) == ([{"Id": "i"}], [{"CreatedBy": "x"}])
 
 
-class Executing:
-    """The SDK's low-level client, for one program."""
-
-    def __init__(self, start):
-        self.states = [{"Running": True, "ExitCode": None}, {"Running": False, "ExitCode": 3}]
-        self.start = start
-
-    def exec_create(self, container_id, argv):
-        return {"Id": "e"}
-
-    def exec_start(self, exec_id, demux):
-        return self.start()
-
-    def exec_inspect(self, exec_id):
-        return self.states.pop(0)
-
-
-def executing(start):
-    client = object.__new__(sdk.Docker)
-    client.timeout, client._api = 5, Executing(start)
-    return client
-
-
-def test_a_program_of_the_sdk_is_waited_for_to_its_exit_code():
-    assert executing(lambda: (b"out\n", None)).exec("c", ["sh"], timeout=5) == ExecResult(3, "out\n", "")
-
-
-def test_a_program_of_the_sdk_that_hangs_is_unknown():
-    hanging = threading.Event()
-    with pytest.raises(UnknownState, match="running sh in container c: it did not end within 0.1 s"):
-        executing(lambda: hanging.wait(5)).exec("c", ["sh"], timeout=0.1)
-    hanging.set()
-
-
-def test_what_the_sdk_refuses_in_its_thread_is_told():
-    errors = pytest.importorskip("docker.errors")
-
-    def refuse():
-        raise errors.APIError("409 Client Error", explanation="Container c is not running")
-
-    with pytest.raises(ClusterError, match="is not running"):
-        executing(refuse).exec("c", ["sh"], timeout=5)
+def test_the_sdk_runs_programs_as_the_reading_client_does(tmp_path):
+    pytest.importorskip("docker")
+    answers = {
+        "GET /version": ok(VERSION),
+        "POST /v1.41/containers/c/exec": ok({"Id": "e"}),
+        "POST /v1.41/exec/e/start": (200, STREAM),
+        "GET /v1.41/exec/e/json": [ok({"Running": True, "ExitCode": None}), ok({"Running": False, "ExitCode": 3})],
+        "POST /v1.41/containers/ended/exec": (409, b'{"message":"Container ended is not running"}'),
+        "POST /v1.41/containers/hangs/exec": ok({"Id": "hangs"}),
+    }
+    with engine(tmp_path, answers) as (api, _seen):
+        client = sdk.Docker(api.socket_path, 5)
+        assert client.exec("c", ["sh"], timeout=5) == ExecResult(3, "out\ndone\n", "problem\n")
+        with pytest.raises(ClusterError, match="is not running"):
+            client.exec("ended", ["sh"], timeout=5)
+        with pytest.raises(UnknownState, match="POST /exec/hangs/start: the Docker engine did not answer in time"):
+            client.exec("hangs", ["sh"], timeout=0.2)
