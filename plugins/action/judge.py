@@ -105,7 +105,7 @@ def show(outcome, arguments, written):
     msg = f"{outcome.title}: {counts}" if outcome.findings is not None else outcome.title
     if stops:
         where = ", or ".join(["see the table above", *written])
-        msg = outcome.failure or f"{outcome.title}: {table.summary(numbers, ('block', 'unknown', 'warn'))}; {where}"
+        msg = outcome.failure or f"{outcome.title}: {table.summary({**numbers, 'lowered': 0}, ('block', 'unknown', 'warn'))}; {where}"
     failed = stops and arguments["fail"]
     return {
         "changed": False,

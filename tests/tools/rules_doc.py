@@ -65,31 +65,31 @@ What is tuned or silenced is still judged, listed and counted, with the verdict 
 
 ## The verdict
 
-The play prints a table of the rules that did not pass everywhere (`.` is a pass, `-` not judged), then every finding with its remedy. The same is
-written as JSON to `gb10_preflight_path` on the controller and passed on as `gb10_preflight` (`set_stats`). Its schema is
+The play prints a table of the rules that did not pass everywhere (`.` is a pass, `-` not judged), then every finding with its remedy, once: an entry
+names all nodes that share it. The same is written as JSON to `gb10_preflight_path` on the controller and passed on as `gb10_preflight` (`set_stats`). Its schema is
 `plugins/plugin_utils/_rules/preflight.schema.json`; it carries a version, `schema: 1`.
 
 This is what two lab nodes said that were made sick for it; the driver's tool, the process and the RDMA device are simulated. What the lab silences is left out.
 
 ```
-Preflight (as JSON in ~/.cache/gb10/gb10-preflight.json): 3 block, 2 warn, 6 silenced, 144 pass, 13 not judged (6 of them lowered by hand)
+Preflight (as JSON in ~/.cache/gb10/gb10-preflight.json): 3 block, 3 warn, 6 silenced, 157 pass, 13 not judged (6 of them lowered by hand)
                       spark-1   spark-2   cluster
   gpu.driver_same     .         .         block
   fabric.mtu          .         warn
   fabric.mtu_same     .         .         block
   cuda_zombie.ghost   .         block
-  env.left            .         warn
+  env.left            warn      warn
 
-  block     cuda_zombie.ghost   spark-2  GPU process 4194000 (VLLM::EngineCore) is gone, and the driver still counts 70000 MiB as its own.
-                                         → Reboot this node when nobody uses it: nothing else gives this memory back.
-  block     fabric.mtu_same     cluster  the MTU differs between nodes: spark-1 9000, spark-2 1500; large transfers hang.
-                                         → ip link set NAME mtu 9000 for every link of every node, and make it last (netplan)
-  block     gpu.driver_same     cluster  the NVIDIA driver differs between nodes: spark-1 580.159.03, spark-2 580.95.05.
-                                         → install the same driver on every node and reboot the ones that change
-  warn      env.left            spark-2  /etc/environment sets NCCL_IB_DISABLE=1; whatever is started on this node by hand gets them, on this node alone.
-                                         → take them out of /etc/environment; for the containers they belong into the profile's env or into gb10_env
-  warn      fabric.mtu          spark-2  eth1 has an MTU of 1500; 9000 carries about 1 % more.
-                                         → ip link set eth1 mtu 9000, on all nodes, and make it last (netplan)
+  block     cuda_zombie.ghost   spark-2           GPU process 4194000 (VLLM::EngineCore) is gone, and the driver still counts 70000 MiB as its own.
+                                                  → Reboot this node when nobody uses it: nothing else gives this memory back.
+  block     fabric.mtu_same     cluster           the MTU differs between nodes: spark-1 9000, spark-2 1500; large transfers hang.
+                                                  → ip link set NAME mtu 9000 for every link of every node, and make it last (netplan)
+  block     gpu.driver_same     cluster           the NVIDIA driver differs between nodes: spark-1 580.159.03, spark-2 580.95.05.
+                                                  → install the same driver on every node and reboot the ones that change
+  warn      env.left            spark-1, spark-2  /etc/environment sets NCCL_IB_DISABLE=1; whatever is started on this node by hand gets them, on this node alone.
+                                                  → take them out of /etc/environment; for the containers they belong into the profile's env or into gb10_env
+  warn      fabric.mtu          spark-2           eth1 has an MTU of 1500; 9000 carries about 1 % more.
+                                                  → ip link set eth1 mtu 9000, on all nodes, and make it last (netplan)
 ```
 
 """

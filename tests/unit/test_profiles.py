@@ -53,14 +53,14 @@ def test_a_file_that_is_no_profile_hides_nothing_and_fails_the_play(own):
     code, output, text = ansible("playbook", str(ROOT / "playbooks" / "profiles.yml"), cwd=own.parent, gb10_profile_dirs=["mine"])
     assert code != 0
     assert "registry.example/vllm:1, as it is" in text, output
-    assert "parallel.tensr: is no field of a profile (did you mean 'tensor'?)" in text, output
-    assert f"Remedy: correct {own}/typo.yml" in text, output
+    assert "parallel.tensr: is not a field of a profile (did you mean 'tensor'?)" in text, output
+    assert f"→ correct {own}/typo.yml" in text, output
 
 
 def test_one_profile_is_shown_whole(own):
     code, output, text = ansible("playbook", str(ROOT / "playbooks" / "profiles.yml"), cwd=own.parent, gb10_profile="./mine/small.yml")
     assert code == 0, output
-    assert "served_names: []" in text
+    assert "served_names: - org/small" in text
     assert "Profiles: " in text
 
 

@@ -18,22 +18,41 @@ DIGEST_VERSION = 1
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$", re.IGNORECASE)
 
-#: Arguments that have an option of their own, or that must not stand in a command line.
-RESERVED = {
-    "model": "Give it as the option model.",
-    "host": "Give it as the option api_address.",
-    "port": "Give it as the option api_port.",
-    "api_key": "A command line shows it to everyone: put VLLM_API_KEY into secret_env.",
-    "hf_token": "A command line shows it to everyone: put HF_TOKEN into secret_env.",
-}
 
-#: Arguments that say where a rank is. An engine that spreads its ranks by itself gets them from the module's own options.
-RESERVED_NATIVE = {
-    "nnodes": "It follows from the option node_count.",
-    "node_rank": "Give it as the option node_rank.",
-    "master_addr": "Give it as the option master_address.",
-    "master_port": "Give it as the option master_port.",
-    "headless": "It follows from the option node_rank.",
+class Reserved(t.NamedTuple):
+    """Where an argument comes from that the collection sets itself: two places for one value would drift apart."""
+
+    #: What of a profile or an inventory it is set from; empty where the module alone refuses it.
+    setting: str
+    #: Why the module refuses it among the arguments, and what to do; empty where the roles give it there.
+    remedy: str = ""
+    #: Refused only of an engine that spreads its ranks by itself: there it says where a rank is.
+    native: bool = False
+
+
+_SHOWN = "A command line shows it to everyone: put {} into secret_env."
+
+#: By name, with underscores. Profiles and inventories may give none that has a setting; the module refuses those that have an option of their own.
+RESERVED = {
+    "model": Reserved("model.repo", "Give it as the option model."),
+    "host": Reserved("gb10_api_address", "Give it as the option api_address."),
+    "port": Reserved("gb10_api_port", "Give it as the option api_port."),
+    "api_key": Reserved("gb10_api_key (the key travels as a file, never as an argument)", _SHOWN.format("VLLM_API_KEY")),
+    "hf_token": Reserved("", _SHOWN.format("HF_TOKEN")),
+    "served_model_name": Reserved("model.served_names"),
+    "revision": Reserved("model.revision"),
+    "code_revision": Reserved("model.revision (remote code of another commit than the weights is code that nobody pinned)"),
+    "tokenizer_revision": Reserved("model.revision"),
+    "tensor_parallel_size": Reserved("parallel.tensor"),
+    "pipeline_parallel_size": Reserved("parallel.pipeline"),
+    "data_parallel_size": Reserved("parallel.data"),
+    "enable_expert_parallel": Reserved("parallel.expert"),
+    "distributed_executor_backend": Reserved("executor"),
+    "nnodes": Reserved("executor", "It follows from the option node_count.", native=True),
+    "node_rank": Reserved("executor", "Give it as the option node_rank.", native=True),
+    "master_addr": Reserved("executor", "Give it as the option master_address.", native=True),
+    "master_port": Reserved("executor", "Give it as the option master_port.", native=True),
+    "headless": Reserved("executor", "It follows from the option node_rank.", native=True),
 }
 
 #: Arguments that vLLM refuses on a rank without API.
@@ -111,13 +130,13 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
     Arguments are sorted by name, so that the order in which a profile lists them is no difference between engines.
     Raises :class:`ClusterError` for arguments that belong elsewhere and for names that are none.
     """
-    reserved = RESERVED if place is None else {**RESERVED, **RESERVED_NATIVE}
+    refused = {name: row.remedy for name, row in RESERVED.items() if row.remedy and (place is not None or not row.native)}
     place = place or ALONE
     words = [*command, model, *place_words(place)] if place.rank else [*command, model, "--host", address, "--port", str(port), *place_words(place)]
     for name in sorted(arguments):
         plain = name.replace("-", "_")
-        if plain in reserved:
-            raise ClusterError(f"serve argument {name} is not accepted among the arguments", remedy=reserved[plain])
+        if plain in refused:
+            raise ClusterError(f"serve argument {name} is not accepted among the arguments", remedy=refused[plain])
         if not (place.rank and plain in API_ONLY):
             words += option(name, arguments[name])
     return words

@@ -14,6 +14,7 @@ import hashlib
 import json
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 #: What may spread an engine's ranks over the nodes: Ray, or the engine's own executor.
@@ -38,15 +39,8 @@ Changes = dict[str, tuple[t.Any, t.Any]]
 
 
 def environment(env: dict[str, t.Any]) -> dict[str, str]:
-    """Return the variables as text. Raises :class:`ClusterError` for values whose text is a guess (booleans, null, lists)."""
-    for name, value in env.items():
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise ClusterError(
-                f"env {name} is {value!r}, which can be spelled in more than one way",
-                remedy=f"Quote the value of {name} as the program expects it.",
-                reason="input",
-            )
-    return {name: str(value) for name, value in sorted(env.items())}
+    """Return the variables as text, sorted. Raises :class:`ClusterError` for values that can be spelled in more than one way."""
+    return {name: env_text(name, value) for name, value in sorted(env.items())}
 
 
 def checked_gpus(gpus: t.Any) -> t.Any:

@@ -19,6 +19,8 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
@@ -30,28 +32,6 @@ SHIPPED = Path(__file__).resolve().parents[3] / "playbooks" / "profiles"
 
 #: Where a node's hub cache appears inside its container (the default of every image the profiles name).
 CONTAINER_HF_HOME = "/root/.cache/huggingface"
-
-#: Serve arguments that the collection sets itself: two places for one value would drift apart.
-RESERVED_SERVE = {
-    "host": "gb10_api_address",
-    "port": "gb10_api_port",
-    "api_key": "gb10_api_key (the key travels as a file, never as an argument)",
-    "model": "model.repo",
-    "served_model_name": "model.served_names",
-    "revision": "model.revision",
-    "code_revision": "model.revision (remote code of another commit than the weights is code that nobody pinned)",
-    "tokenizer_revision": "model.revision",
-    "tensor_parallel_size": "parallel.tensor",
-    "pipeline_parallel_size": "parallel.pipeline",
-    "data_parallel_size": "parallel.data",
-    "enable_expert_parallel": "parallel.expert",
-    "distributed_executor_backend": "executor",
-    "nnodes": "executor",
-    "node_rank": "executor",
-    "master_addr": "executor",
-    "master_port": "executor",
-    "headless": "executor",
-}
 
 #: How ranks on several nodes find each other: a profile's executor, and what the engine calls it. ``auto`` has to be resolved
 #: before there is a command line.
@@ -292,6 +272,7 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
     if problems:
         return raw, problems
     problems = _judge(profile, expected_id)
+    profile["model"]["served_names"] = profile["model"]["served_names"] or [profile["model"]["repo"]]
     if profile["image"]["tag"] is None:
         profile["image"]["tag"] = profile["image"]["base"]
     for part in (profile, *profile["switches"].values()):
@@ -417,8 +398,8 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
             wrong(name, "is given twice, with dashes and with underscores", "one of the two")
         if not _ARGUMENT.match(name):
             wrong(name, "is not the name of an argument", "a name such as max_model_len")
-        if name in RESERVED_SERVE:
-            wrong(name, f"is set by the collection from {RESERVED_SERVE[name]}", own_remedy=f"remove it from {where}")
+        if name in RESERVED and RESERVED[name].setting:
+            wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
         if name == "trust_remote_code" and value and not pinned:
             wrong(name, "runs code from the model repository", own_remedy="pin model.revision to a commit first")
         if isinstance(value, str) and value.startswith(_SIDE_FILE):
@@ -452,7 +433,7 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
     parallel, model = profile["parallel"], profile["model"]
     arguments: dict[str, t.Any] = {
         "revision": model["revision"],
-        "served_model_name": model["served_names"] or [model["repo"]],
+        "served_model_name": model["served_names"],
         "tensor_parallel_size": parallel["tensor"],
         "pipeline_parallel_size": parallel["pipeline"],
         "data_parallel_size": parallel["data"] if parallel["data"] > 1 else None,
@@ -494,16 +475,9 @@ def node_env(
         if facts.get(fact):
             env[name] = facts[fact]
     env.update(host or {})
-    return {name: _text(value) for name, value in sorted(env.items())}
+    return {name: env_text(name, value) for name, value in sorted(env.items())}
 
 
 def per_host_names(profile: dict[str, t.Any], host: t.Iterable[str] = ()) -> list[str]:
     """Names whose values differ from node to node: left out of the env comparison, and never copied by the engine."""
     return sorted({*PER_HOST_ENV, *profile["env"]["per_host"], *host})
-
-
-def _text(value: t.Any) -> str:
-    """An environment variable's value; booleans as 1 and 0, the way every variable of these engines is read."""
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    return str(value)
