@@ -83,8 +83,8 @@ findings:
     - id: input.port
       node: spark-1
       verdict: block
-      message: "gb10_api_port: 80 is out of range; expected 1024 to 65535."
-      remedy: set gb10_api_port
+      message: "gb10_api_port: is 80; expected 1024 to 65535."
+      remedy: set gb10_api_port to 1024 to 65535
 verdict:
   description: The gravest verdict among the findings.
   returned: always
