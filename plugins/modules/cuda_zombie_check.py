@@ -202,7 +202,7 @@ processes:
       type: str
       sample: orphan
     owner:
-      description: C(ours) when it runs in a container of this collection or was started by it, C(foreign) when not, null when that cannot be told.
+      description: C(ours) when it runs in a container of this collection or was started by it, C(foreign) when not, null when that is unknown.
       type: str
       sample: foreign
     container:

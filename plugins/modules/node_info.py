@@ -333,7 +333,7 @@ docker:
       type: str
       sample: /var/lib/docker
     root_free_bytes:
-      description: The free disk space there, null when it cannot be told.
+      description: The free disk space there, null when it is unknown.
       type: int
       sample: 851479363584
     default_runtime:
@@ -492,8 +492,8 @@ images:
   version_added: 0.2.0
 firewall:
   description:
-    - Whether a firewall refuses incoming packets by default, and the interfaces and networks that it lets in whole all the same; null when
-      that could not be told.
+    - Whether a firewall refuses incoming packets by default, and the interfaces and networks that it accepts as a whole; null when
+      that is unknown.
   returned: always
   type: dict
   sample: {"source": nft, "default_deny": true, "interfaces": [lo, enp1s0f0np0], "networks": [10.0.0.0/24]}
@@ -970,7 +970,7 @@ models:
     complete:
       description:
         - Whether it can be served, told from names, sizes and headers as by M(gb10.cluster.model_info).
-        - Null for what is no checkpoint in safetensors, which cannot be told without reading it.
+        - Null for what is no checkpoint in safetensors, which is unknown without reading it.
       type: bool
       sample: true
     missing:

@@ -87,7 +87,7 @@ processes:
       description:
         - What its parts share, on this node and on others. C(ray ADDRESS) with that of Ray's head, C(native ADDRESS) with where ranks meet without Ray, or
           C(local PID) with the server that has this node alone.
-        - Null when that cannot be told, as for a rank without a server.
+        - Null when that is unknown, as for a rank without a server.
       type: str
       sample: "ray 192.168.100.11:6379"
     argv:
@@ -112,7 +112,7 @@ processes:
       type: str
       sample: "2026-11-21T17:35:53Z"
     age_s:
-      description: Seconds since then, null when that cannot be told.
+      description: Seconds since then, null when that is unknown.
       type: int
       sample: 3721
     env:
@@ -258,7 +258,7 @@ apis:
     world:
       description:
         - Whether other machines reach it as far as this node decides (its address is no loopback, its port is published).
-        - Null when that cannot be told.
+        - Null when that is unknown.
       type: bool
       sample: true
     state:

@@ -32,7 +32,7 @@ SETTINGS = {"gb10_awx_scm_url": "https://git.example.com/gb10.cluster.git", "gb1
 #: Verbosity 4 of AWX, Connection Debug.
 LOUDEST = 4
 
-#: Escape sequences that only set colours; others move a cursor that a job's output has not.
+#: Escape sequences that only set colors; others move a cursor that a job's output has not.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -163,7 +163,7 @@ class Done:
         return found
 
     def strange_controls(self) -> list[str]:
-        """Control characters in the output that are neither colours nor ends of lines: what only a terminal understands."""
+        """Control characters in the output that are neither colors nor ends of lines: what only a terminal understands."""
         plain = _COLOUR.sub("", self.stdout.replace("\r\n", "\n"))
         return sorted({repr(character) for character in plain if ord(character) < 32 and character not in "\n\t"})
 

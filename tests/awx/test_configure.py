@@ -130,7 +130,7 @@ def test_the_token_is_in_no_output(emulated: Emulated, first: subprocess.Complet
 
 
 @pytest.mark.usefixtures("awx_awx")
-def test_a_playbook_that_the_project_has_not_is_told(jobs: awx_job.Jobs) -> None:
+def test_a_playbook_that_the_project_has_not_is_reported(jobs: awx_job.Jobs) -> None:
     controller = awx_controller.Controller(TOKEN, awx_rules.playbooks(jobs.project))
     with awx_controller.Server(controller) as address:
         done = configure(address, gb10_awx_playbooks="elsewhere")
@@ -140,7 +140,7 @@ def test_a_playbook_that_the_project_has_not_is_told(jobs: awx_job.Jobs) -> None
 
 
 @pytest.mark.usefixtures("awx_awx")
-def test_a_wrong_token_is_told() -> None:
+def test_a_wrong_token_is_reported() -> None:
     controller = awx_controller.Controller(TOKEN)
     with awx_controller.Server(controller) as address:
         done = configure(address, token="another")
@@ -204,7 +204,7 @@ def test_without_an_address_nothing_is_asked_for(missing: str) -> None:
     [
         ("projects", {"name": "p"}, "This field is required."),
         ("projects", {"name": "p", "organization": 99}, "object does not exist"),
-        ("projects", {"name": "p", "organization": 1, "colour": "red"}, "has no field colour"),
+        ("projects", {"name": "p", "organization": 1, "color": "red"}, "has no field color"),
         ("organizations", {"name": "Default"}, "already exists"),
         ("credential_types", {"name": "t", "kind": "ssh"}, "Must be 'cloud' or 'net'."),
         ("credential_types", {"name": "t", "kind": "cloud", "injectors": {"file": {"template": "{{ unknown }}"}}}, "undefined field"),

@@ -67,13 +67,13 @@ def test_every_template_is_launched(jobs: awx_job.Jobs) -> None:
 def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str) -> None:
     answers, end = LAUNCHES[name]
     done = jobs.launch(name, INVENTORY, answers, credentials=credentials(jobs))
-    told = done.stdout
-    assert done.status == ("successful" if end == "successful" else "failed"), told
-    assert "couldn't resolve module/action" not in told and "was not found" not in told
+    output = done.stdout
+    assert done.status == ("successful" if end == "successful" else "failed"), output
+    assert "couldn't resolve module/action" not in output and "was not found" not in output
     if end == "unreachable":
-        assert "UNREACHABLE" in told and any(action.startswith("gb10.cluster.") for action in done.actions), told
+        assert "UNREACHABLE" in output and any(action.startswith("gb10.cluster.") for action in done.actions), output
     if end == "refused":
-        assert "gb10_confirmed: is false" in done.failures and "UNREACHABLE" not in told
+        assert "gb10_confirmed: is false" in done.failures and "UNREACHABLE" not in output
     assert done.leaks(TOKEN, KEY) == []
     assert done.strange_controls() == []
     assert done.largest()[0] < awx_rules.EVENT_BYTES
@@ -129,7 +129,7 @@ def test_the_doctor_passes_its_verdict_on(jobs: awx_job.Jobs) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "two words"])
-def test_a_credential_that_is_no_secret_is_told_before_any_node_is_contacted(jobs: awx_job.Jobs, content: str) -> None:
+def test_a_credential_that_is_no_secret_is_reported_before_any_node_is_contacted(jobs: awx_job.Jobs, content: str) -> None:
     done = jobs.launch("GB10 bring-up", INVENTORY, credentials=[jobs.credential("GB10 Hugging Face token", hf_token=content)], verbosity=0)
     assert done.status == "failed"
     assert "gb10_hf_token_file" in done.failures and "expected one word" in done.failures

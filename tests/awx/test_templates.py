@@ -262,14 +262,14 @@ CALLED = {
 
 def test_the_page_says_what_each_template_runs_and_asks(objects: Objects) -> None:
     page = (ROOT / "docs" / "awx.md").read_text(encoding="utf-8")
-    told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("| GB10 ")]
+    documented = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("| GB10 ")]
     expected = []
     for template in objects["controller_templates"]:
         tags = f", tags `{template['job_tags']}`" if template.get("job_tags") else ""
         asked = template["survey_spec"]["spec"] if template["survey_enabled"] else []
         questions_told = "; ".join(CALLED[question["variable"]] for question in asked) or "nothing"
         expected.append((template["name"], f"`{Path(template['playbook']).stem}`{tags}", questions_told))
-    assert [(name, playbook, asked.partition(":")[0]) for name, playbook, asked in told] == expected
+    assert [(name, playbook, asked.partition(":")[0]) for name, playbook, asked in documented] == expected
 
 
 # --- variables ----------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ root_doc = "index"
 # Anchors of headings as GitHub makes them, so that a link works on both.
 myst_heading_anchors = 4
 
-# A block without a language is output: nothing is coloured in it.
+# A block without a language is output: nothing is colored in it.
 highlight_language = "none"
 # What is shown is what is typed, quotes included.
 smartquotes = False

@@ -64,7 +64,7 @@ class Play:
 
     @property
     def said(self) -> str:
-        """All that was printed, as one line without colours: Ansible breaks long lines, and colours each."""
+        """All that was printed, as one line without colors: Ansible breaks long lines, and colors each."""
         return " ".join(re.sub(r"\x1b\[[\d;]*m", "", self.stdout).split())
 
     @property

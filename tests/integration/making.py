@@ -38,7 +38,7 @@ def lab_profile(lab: Lab, id: str, *changes: tuple[str, str]) -> str:
 
 @contextlib.contextmanager
 def listening(lab: Lab, host: str, port: int, program: str) -> t.Iterator[None]:
-    """A program of somebody else that listens on a port of a node."""
+    """A program of another user that listens on a port of a node."""
     unit = "gb10-test-listener"
     lab.run(host, "systemd-run", "--quiet", f"--unit={unit}", "--collect", "python3", "-c", textwrap.dedent(program))
     try:
@@ -60,7 +60,7 @@ def listener(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
 
 
 def endless_hub(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
-    """A hub on a node's loopback that begins to answer whoever asks, and drips on: a client that waits for silence to last waits for ever."""
+    """A hub on a node's loopback that begins to answer whoever asks, and drips on: a client that waits for silence to last waits forever."""
     program = f"""
         import socket, threading, time
 

@@ -62,7 +62,7 @@ FLAG = "/run/gb10-lab/busy"
 
 
 def lab_inventory() -> dict[str, t.Any]:
-    """The lab's inventory as AWX would have it: what `ansible-inventory` lists, without what its credential brings, and with paths that need no neighbours."""
+    """The lab's inventory as AWX would have it: what `ansible-inventory` lists, without what its credential brings, and with paths that need no neighbors."""
     done = awx_job.ansible("inventory", "-i", str(INVENTORY), "--list", "--export")
     assert done.returncode == 0, done.stderr
     listed = json.loads(done.stdout.replace("{{ inventory_dir }}", str(INVENTORY)))

@@ -30,10 +30,10 @@ def test_both_ways_are_measured_and_nothing_is_left(lab: Lab, no_cluster: None) 
     record = record_of(played)
     assert record["kind"] == "gb10.cluster.fabric" and record["verdict"] in ("pass", "silenced")
     for node, other in ((HEAD, WORKER), (WORKER, HEAD)):
-        told = record["probe"][node]
-        assert [(sent["to"], sent["method"]) for sent in told["sent"]] == [(other, "tcp")]
-        assert told["sent"][0]["gbits"] > 0
-        assert told["errors"] == []
+        probe = record["probe"][node]
+        assert [(sent["to"], sent["method"]) for sent in probe["sent"]] == [(other, "tcp")]
+        assert probe["sent"][0]["gbits"] > 0
+        assert probe["errors"] == []
     # One of a pair pings; what comes back is as large.
     assert [(ping["to"], ping["passes"]) for node in (HEAD, WORKER) for ping in record["probe"][node]["pings"]] == [(WORKER, True)]
     assert {host: listening(lab, host) for host in (HEAD, WORKER)} == before
@@ -48,7 +48,7 @@ def test_by_its_tag_in_preflight(lab: Lab, no_cluster: None) -> None:
     assert not any(role.endswith("fabric") for role, _task in silent.tasks())
 
 
-def test_packets_that_do_not_fit_on_the_way_are_told(lab: Lab, no_cluster: None) -> None:
+def test_packets_that_do_not_fit_on_the_way_are_reported(lab: Lab, no_cluster: None) -> None:
     lab.run(WORKER, "ip", "link", "set", "eth1", "mtu", "1500")
     try:
         played = lab.play("fabric")

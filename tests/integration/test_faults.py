@@ -153,7 +153,7 @@ def test_hub_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
 
 
 def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """What the node would go on with for ever ends with the time that the settings give it."""
+    """What the node would go on with forever ends with the time that the settings give it."""
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
     with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
         played = lab.play(gb10_profile=absent, gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}", gb10_download_timeout=30)
@@ -240,7 +240,7 @@ def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fau
     played, cut_at = play_losing_ssh(lab, TO_PROOF, HEAD)
     fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {HEAD}. Remedy: See that ssh answers there"
-    kept = "Whether the engine that served before this play still serves could not be told, so nothing was stopped."
+    kept = "Whether the engine that served before this play still serves is unknown, so nothing was stopped."
     fault.answered(played, HEAD, unheard, kept, where=HEAD)
     fault.gathered(played, WORKER)
     fault.left(live=True)

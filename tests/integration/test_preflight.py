@@ -130,9 +130,9 @@ def meminfo(host: str, **figures: int) -> Context:
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
         lines = lab.run(host, "cat", "/proc/meminfo").splitlines()
-        told = [f"{line.split(':')[0]}: {figures[line.split(':')[0]]} kB" if line.split(":")[0] in figures else line for line in lines]
+        changed = [f"{line.split(':')[0]}: {figures[line.split(':')[0]]} kB" if line.split(":")[0] in figures else line for line in lines]
         path = "/run/gb10-lab/meminfo"
-        lab.write(host, path, "\n".join(told) + "\n")
+        lab.write(host, path, "\n".join(changed) + "\n")
         with variables(host, gb10_node_roots={"kernel_log": KERNEL_LOG, "sysfs_root": SYSFS, "meminfo": path})(lab):
             yield
         lab.run(host, "rm", path)
@@ -161,7 +161,7 @@ def text_in(host: str, path: str, line: str) -> Context:
 
 
 def service(host: str, program: str, *arguments: str, driver_says: t.Callable[[int], dict[str, t.Any]] | None = None) -> Context:
-    """A process of somebody else, in a unit that ends it; ``driver_says`` makes the driver's answer from its pid."""
+    """A process of another user, in a unit that ends it; ``driver_says`` makes the driver's answer from its pid."""
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
@@ -179,7 +179,7 @@ def service(host: str, program: str, *arguments: str, driver_says: t.Callable[[i
 
 
 def container(host: str, name: str, *options: str) -> Context:
-    """A running container of somebody else."""
+    """A running container of another user."""
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
@@ -480,7 +480,7 @@ NAMES = [pytest.param(name, marks=[pytest.mark.third] if number % 3 == 0 else []
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: name.replace(" ", "-"))
-def test_what_is_wrong_is_told_on_the_right_node(lab: Lab, healthy: None, name: str) -> None:
+def test_what_is_wrong_is_reported_on_the_right_node(lab: Lab, healthy: None, name: str) -> None:
     sick = SICK[name]
     with sick.make(lab):
         record = look(lab, **sick.settings)

@@ -379,14 +379,14 @@ def machine(recorder: Recorder) -> dict[str, t.Any]:
     """Return what machine this is, without a name. Raises :class:`NotRecorded` where the driver does not tell."""
     text = recorder.ask(["-q", "-x"])
 
-    def told(tag: str) -> str | None:
+    def text_of(tag: str) -> str | None:
         found = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
         return found[1] if found else None
 
     return {
-        "gpu": told("product_name"),
-        "driver": told("driver_version"),
-        "cuda": told("cuda_version"),
+        "gpu": text_of("product_name"),
+        "driver": text_of("driver_version"),
+        "cuda": text_of("cuda_version"),
         "kernel": platform.release(),
         "arch": platform.machine(),
         "recorded": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -150,9 +150,9 @@ Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 1 block, 8 unknown, 4 warn
   block    stack.env_same      cluster  VLLM_NVFP4_GEMM_BACKEND differs between the ranks of ray 10.77.1.11:6379: spark-1 (not set), spark-2 marlin.
                                         → set VLLM_NVFP4_GEMM_BACKEND alike in every node's container (docker run -e, or env of the compose file) and
                                           restart all ranks; docker exec -e is too late
-  unknown  stack.api_answers   spark-1  whether every API answers can't be told, for stack.apis[8000].health is missing: APIs were not asked
+  unknown  stack.api_answers   spark-1  whether every API answers is unknown, since stack.apis[8000].health is missing: APIs were not asked
                                         → ask it by hand on the node: curl -si http://127.0.0.1:8000/health
-  unknown  stack.image_same    cluster  whether the ranks of a stack run in the same image can't be told, for stack.containers is missing: stack.containers: no
+  unknown  stack.image_same    cluster  whether the ranks of a stack run in the same image is unknown, since stack.containers is missing: stack.containers: no
                                         Docker engine answers at /var/run/docker.sock
                                         → Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.
   ..."""

@@ -151,7 +151,7 @@ def digest(part: Part, files: t.Mapping[str, str], not_on_nodes: t.Sequence[str]
     def counts(name: str) -> bool:
         return part.reads == "all" or name in named or not any(fnmatch.fnmatch(name, pattern) for pattern in not_on_nodes)
 
-    return hashlib.sha256(json.dumps({name: told for name, told in files.items() if counts(name)}, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps({name: content for name, content in files.items() if counts(name)}, sort_keys=True).encode()).hexdigest()
 
 
 class Memory:
@@ -163,13 +163,13 @@ class Memory:
 
     def green(self, digests: t.Mapping[str, str]) -> set[str]:
         """Return the names of the parts that passed on the files with these digests."""
-        return {name for name, told in self.passed.items() if digests.get(name) == told}
+        return {name for name, recorded in self.passed.items() if digests.get(name) == recorded}
 
-    def record(self, part: str, told: str | None) -> None:
+    def record(self, part: str, digest: str | None) -> None:
         """Remember that ``part`` passed on the files with this digest, or with None that it did not pass."""
         self.passed.pop(part, None)
-        if told is not None:
-            self.passed[part] = told
+        if digest is not None:
+            self.passed[part] = digest
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.passed, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -42,17 +42,17 @@ def lines(
         (OLD, OLD, True, "The engine that served before this play was left alone."),
         (OLD, NEW, False, "are stopped; the next run replaces them"),
         (OLD, NONE, False, "are stopped; the next run replaces them"),
-        (OLD, UNKNOWN, True, "still serves could not be told, so nothing was stopped. Remedy: See that spark-1 and its Docker answer"),
-        (OLD, None, True, "still serves could not be told, so nothing was stopped."),
+        (OLD, UNKNOWN, True, "still serves is unknown, so nothing was stopped. Remedy: See that spark-1 and its Docker answer"),
+        (OLD, None, True, "still serves is unknown, so nothing was stopped."),
         (NONE, NEW, False, "are stopped; the next run replaces them"),
         (NONE, UNKNOWN, False, "are stopped; the next run replaces them"),
-        ({"unreachable": True, "msg": "no route"}, UNKNOWN, True, "Whether an engine served before this play could not be told, so nothing was stopped."),
-        (None, NONE, True, "Whether an engine served before this play could not be told, so nothing was stopped."),
+        ({"unreachable": True, "msg": "no route"}, UNKNOWN, True, "Whether an engine served before this play is unknown, so nothing was stopped."),
+        (None, NONE, True, "Whether an engine served before this play is unknown, so nothing was stopped."),
     ],
 )
 def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
-    told = lines(before, now)
-    assert told[0] is kept and said in told[1]
+    verdict = lines(before, now)
+    assert verdict[0] is kept and said in verdict[1]
 
 
 @pytest.mark.parametrize("result", ["__ray_head_result", "__ray_worker_result", "__native_node_result", "__vllm_server_result"])
@@ -73,13 +73,13 @@ def test_check_mode_claims_nothing():
     assert "Check mode started nothing, and stops nothing." in said and "MiB" not in said
 
 
-def test_memory_that_did_not_come_back_is_told_with_its_remedy():
+def test_memory_that_did_not_come_back_is_reported_with_its_remedy():
     memory = {"verdict": "warn", "msg": "33100 MiB have not come back", "remedy": "See what holds it."}
     assert "spark-2: 33100 MiB have not come back Remedy: See what holds it." in lines(NONE, NONE, worker={"__abort_memory": memory})[1]
     assert "MiB" not in lines(NONE, NONE, worker={"__abort_memory": {**memory, "verdict": "pass"}})[1]
 
 
-def test_of_an_engine_that_did_not_start_its_own_result_is_told():
+def test_of_an_engine_that_did_not_start_its_own_result_is_reported():
     result = {"failed": True, "msg": "no such argument", "remedy": "Leave it out."}
     said = lines(NONE, NONE, head={"__vllm_server_result": {**result, "msg": "ended because spark-2 failed", "reason": "another node failed"}}, worker={
         "__vllm_server_result": result, "__abort_failed": {"msg": "The engine did not start; see above."},

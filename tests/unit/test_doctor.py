@@ -108,7 +108,7 @@ def test_the_recorded_stack_has_nothing_against_itself(doctor: Doctor) -> None:
     assert code == 0, output
     record = doctor.written()
     mine = [found for found in record["findings"] if found["id"].startswith(("stack.", "ray."))]
-    assert {found["id"] for found in mine if "can't be told" not in found["message"]} == set()
+    assert {found["id"] for found in mine if "is unknown, since" not in found["message"]} == set()
     # Docker does not answer here, and no API was asked: both are told.
     assert {found["id"] for found in record["findings"] if found["id"].startswith("stack.")} == {"stack.image_same", "stack.api_answers", "stack.alone"}
 
@@ -130,7 +130,7 @@ def test_it_fails_only_when_asked(doctor: Doctor) -> None:
     assert doctor.trees({"spark-1": tree}, gb10_fail_on_warn=True)[0] != 0
 
 
-def test_a_node_that_cannot_be_reached_is_told_and_the_other_judged(doctor: Doctor) -> None:
+def test_a_node_that_cannot_be_reached_is_reported_and_the_other_judged(doctor: Doctor) -> None:
     """By the playbook's full name, with host names alone: one is this machine, the other has no ssh."""
     code, output = doctor.play(
         "gb10.cluster.doctor", "-i", "localhost,127.0.0.1,", "--ssh-common-args", "-o BatchMode=yes -o ConnectTimeout=2 -p 1", doctor_probe=False,
@@ -144,7 +144,7 @@ def test_a_node_that_cannot_be_reached_is_told_and_the_other_judged(doctor: Doct
     assert record["matrix"]["clock.synchronized"]["127.0.0.1"] == "not_judged" and record["matrix"]["clock.synchronized"]["localhost"] != "not_judged"
 
 
-def test_a_node_where_nobody_may_become_root_is_told(doctor: Doctor) -> None:
+def test_a_node_where_nobody_may_become_root_is_reported(doctor: Doctor) -> None:
     code, output = doctor.trees(
         {"spark-1": doctor.node("a")}, gb10_become=True, ansible_become_user="nobody", ansible_become_exe="/nonexistent/sudo",
         ansible_become_method="ansible.builtin.sudo",

@@ -165,5 +165,5 @@ def test_what_the_modules_answered_on_the_machine_itself() -> None:
     # In this one the driver had let go of the process when it was asked.
     expected = {**EXPECTED, "defunct_at_once": (None, "pass")}
     for name, (kind, verdict) in expected.items():
-        told = answers[name]["cuda_zombie_check"]
-        assert told["verdict"] == verdict and [found for found, pids in told["classes"].items() if pids] == ([kind] if kind else []), name
+        answer = answers[name]["cuda_zombie_check"]
+        assert answer["verdict"] == verdict and [found for found, pids in answer["classes"].items() if pids] == ([kind] if kind else []), name

@@ -154,7 +154,7 @@ def test_missing_addresses_stop_with_the_text_to_type(nodes: Nodes) -> None:
     assert "# spark2\nnetwork:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n" in output
 
 
-def test_a_refused_sudo_is_told_and_asked_for_next_time(nodes: Nodes) -> None:
+def test_a_refused_sudo_is_reported_and_asked_for_next_time(nodes: Nodes) -> None:
     nodes.answers["spark1"]["errors"] = [{"section": "models", "verdict": "unknown", "error": "/home/a may not be read", "remedy": "use become"}]
     nodes.answers["spark1"]["models"] = []
     code, output = nodes.init(refused="sudo: a password is required\n")

@@ -30,6 +30,7 @@ PHRASES = {
     r"\bnobody (?:tells?|can say|can tell|has yet)\b": "it is unknown",
     r'"""(?:Say|Tell) whether\b': "Return whether",
     r"\btold apart\b": "distinguished",
+    r"\bc(?:annot|ould not) be told\b": "is unknown",
     r"\b[Mm]eeting\.(?:heed|tell|told)\b": "RunBoard",
     r"\bseed (?:S|0)?\d": "who reported it",
     r"[Bb]ehaviour": "behavior",

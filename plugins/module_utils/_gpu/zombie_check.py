@@ -529,7 +529,7 @@ def check(params: Params, check_mode: bool, readers: Readers | None = None) -> d
     """Find out and judge everything, and return the module's result. ``params`` are its options, all of them.
 
     With ``readers`` the first look takes what somebody has read already. Raises :class:`ClusterError` for an option that is too small.
-    What cannot be told is the verdict ``unknown``.
+    What is unknown has the verdict ``unknown``.
     """
     for name, least in LEAST.items():
         if params[name] < least:

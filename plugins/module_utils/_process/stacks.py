@@ -80,7 +80,7 @@ class Stacks:
         return servers[-1] if servers else None
 
     def of(self, pid: int) -> str | None:
-        """Return ``ray ADDRESS``, ``native ADDRESS`` or ``local PID``; None when it cannot be told, as for a part without a server."""
+        """Return ``ray ADDRESS``, ``native ADDRESS`` or ``local PID``; None when it is unknown, as for a part without a server."""
         part = self.parts[pid]
         if part.engine == "ray" or classify.is_ray_rank(part):
             return self._of_ray(part)

@@ -79,12 +79,12 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
     if not kept:
         return f"Engine and containers of this cluster are stopped{' on the other nodes' if elsewhere else ''}; the next run replaces them."
     if not before:
-        return "Whether an engine served before this play could not be told, so nothing was stopped."
+        return "Whether an engine served before this play is unknown, so nothing was stopped."
     if now:
         return "The engine that served before this play was left alone."
     head = next(iter(answers.values()))["head"]
     return (
-        "Whether the engine that served before this play still serves could not be told, so nothing was stopped."
+        "Whether the engine that served before this play still serves is unknown, so nothing was stopped."
         f" Remedy: See that {head} and its Docker answer, then run the playbook status."
     )
 

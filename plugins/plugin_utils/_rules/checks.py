@@ -6,7 +6,7 @@
 
 A check of one node is called with the node, the rule's arguments (``with``) and its limits; a check between nodes with all nodes
 that have the evidence, and the same. Both yield one :class:`Fault` for each thing that is wrong, and raise :class:`Unseen` when
-that can't be told.
+that is unknown.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def operand(value: t.Any, node: Node, limits: Arguments) -> t.Any:
 
 
 def holds(entry: Entry, where: t.Iterable[list[t.Any]], node: Node, limits: Arguments, name: str) -> bool:
-    """Return whether all conditions hold for an entry. Raises :class:`Unseen` when none fails, but one can't be told for a null."""
+    """Return whether all conditions hold for an entry. Raises :class:`Unseen` when none fails, but one is unknown because of a null."""
     missing: Unseen | None = None
     for field, relation, wanted in where:
         try:

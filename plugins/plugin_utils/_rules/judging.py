@@ -356,7 +356,7 @@ class Judge:
     def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
         # A word such as CUDA stays as it is.
         title = rule.title if rule.title[1:2].isupper() else f"{rule.title[0].lower()}{rule.title[1:]}"
-        message = f"whether {title} can't be told, for {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
+        message = f"whether {title} is unknown, since {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
         remedy = unseen.remedy or "look at the node; a rule that can't be judged there is silenced with gb10_silenced"
         self._add(rule, finding(rule.id, name, "unknown", message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
 

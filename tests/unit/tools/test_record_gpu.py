@@ -52,7 +52,7 @@ def test_an_idle_machine_gives_a_directory_of_the_fixtures_shape(tmp_path, nvidi
     assert written <= {path.name for path in RECORDED.iterdir()}
 
 
-def test_a_situation_that_cannot_be_made_is_told_and_leaves_nothing_behind(tmp_path, nvidia_smi):
+def test_a_situation_that_cannot_be_made_is_reported_and_leaves_nothing_behind(tmp_path, nvidia_smi):
     try:
         record_gpu.ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -22,23 +22,23 @@ def result(state, *samples, **more):
 @pytest.fixture
 def action(monkeypatch):
     """An action whose module answers in turn; what it was given, and what was printed."""
-    told = types.SimpleNamespace(given=[], printed=[], answers=[])
+    module = types.SimpleNamespace(given=[], printed=[], answers=[])
 
     def execute(self, module_name, module_args, task_vars):
-        told.given.append(module_args)
-        return told.answers.pop(0)
+        module.given.append(module_args)
+        return module.answers.pop(0)
 
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
     monkeypatch.setattr(ActionModule.__mro__[1], "run", lambda self, tmp, task_vars: {})
-    monkeypatch.setattr(cuda_zombie_check.display, "display", told.printed.append)
+    monkeypatch.setattr(cuda_zombie_check.display, "display", module.printed.append)
 
     def run(**arguments):
         plugin = object.__new__(ActionModule)
         plugin._task = types.SimpleNamespace(args=arguments)
         return plugin.run(None, {"inventory_hostname": "spark-1"})
 
-    told.run = run
-    return told
+    module.run = run
+    return module
 
 
 def test_a_call_takes_whole_samples():

@@ -217,7 +217,7 @@ def test_what_changed_since_it_was_listed_is_left(node, monkeypatch, meanwhile, 
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), ClusterError("removal of container abc is already in progress")])
-def test_a_container_that_somebody_else_removes_is_no_failure(node, error):
+def test_a_container_that_another_user_removes_is_no_failure(node, error):
     node.engine.refuses["gb10-gb10-head-id"] = error
     assert "gb10-gb10-head" in short(call(node, remove=True)["skipped"])
 

@@ -77,7 +77,7 @@ def test_a_container_without_ray_is_not_asked_for_it(ask):
     assert result["msg"] == "worker of cluster gb10, without Ray"
 
 
-def test_of_two_roles_the_running_one_is_told(ask):
+def test_of_two_roles_the_running_one_is_reported(ask):
     result = ask({"head": inspected("exited"), "worker": inspected()}, ray.RayTable("2.60.0", "3.11.2", [], "", ""))
     assert result["role"] == "worker"
 

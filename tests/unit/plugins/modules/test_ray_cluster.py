@@ -338,7 +338,7 @@ def test_a_missing_image_names_the_stage(node):
     assert "--tags image" in caught.value.remedy
 
 
-def test_no_head_is_told_at_once(node, monkeypatch):
+def test_no_head_is_reported_at_once(node, monkeypatch):
     monkeypatch.setattr(listeners, "answers", lambda address, port, timeout: "no answer within 5 s")
     node(Engine())
     with pytest.raises(ClusterError, match=r"no Ray head answers at 10.0.0.1:6379 from .* \(no answer within 5 s\)"):
@@ -643,21 +643,21 @@ def refused(sdk, monkeypatch, words, gone_after=0):
     return actor
 
 
-def test_a_removal_of_somebody_else_is_waited_for(sdk, monkeypatch):
+def test_a_removal_of_another_user_is_waited_for(sdk, monkeypatch):
     refused(sdk, monkeypatch, "removal of container aaa is already in progress", gone_after=3).remove(OWN_ID)
 
 
-def test_a_removal_that_does_not_end_is_told(sdk, monkeypatch):
+def test_a_removal_that_does_not_end_is_reported(sdk, monkeypatch):
     with pytest.raises(ClusterError, match="Docker began that and has not done it within 0.1 s"):
         refused(sdk, monkeypatch, "removal of container aaa is already in progress", gone_after=10**6).remove(OWN_ID)
 
 
-def test_a_removal_that_docker_refuses_is_told(sdk, monkeypatch):
+def test_a_removal_that_docker_refuses_is_reported(sdk, monkeypatch):
     with pytest.raises(ClusterError, match="device or resource busy"):
         refused(sdk, monkeypatch, "unlinkat: device or resource busy").remove(OWN_ID)
 
 
-def test_a_container_that_somebody_else_removed_is_gone(sdk, monkeypatch):
+def test_a_container_that_another_user_removed_is_gone(sdk, monkeypatch):
     def remove(engine, container_id):
         raise NotFound("No such container")
 

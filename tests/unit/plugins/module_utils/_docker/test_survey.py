@@ -179,7 +179,7 @@ def test_use_of_a_gpu(host, env, gpu):
     assert survey.uses_gpu(details(host, env)) is gpu
 
 
-def test_a_container_of_somebody_else():
+def test_a_container_of_another_user():
     ports = [
         {"IP": "0.0.0.0", "PrivatePort": 8080, "PublicPort": 3000, "Type": "tcp"},
         {"IP": "::", "PrivatePort": 8080, "PublicPort": 3000, "Type": "tcp"},
@@ -261,7 +261,7 @@ def test_a_container_described_in_another_shape_is_unknown_and_still_told(answer
 
 
 @pytest.mark.parametrize("broken", [{"Created": "x"}, {"Created": 10**30}, {"Ports": [3]}, {"Ports": [{"PublicPort": "x", "PrivatePort": 1, "Type": "tcp"}]}])
-def test_an_entry_in_another_shape_is_told_once(broken):
+def test_an_entry_in_another_shape_is_reported_once(broken):
     found, errors = foreign([entry("a", **broken), entry("b", Id="b")], lambda _id: details())
     assert [container["name"] for container in found] == ["b"] and len(errors) == 1
 

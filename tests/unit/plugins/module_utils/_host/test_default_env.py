@@ -131,7 +131,7 @@ def test_one_file_that_cannot_be_parsed_does_not_hide_the_others(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
-def test_a_file_that_may_not_be_read_is_told(tmp_path):
+def test_a_file_that_may_not_be_read_is_reported(tmp_path):
     write(tmp_path, "systemd/system/a.service", "[Service]\nEnvironmentFile=/etc/secret.env\nEnvironment=NCCL_NET=IB\n")
     write(tmp_path, "secret.env", "HF_TOKEN=x\n").chmod(0o600)
     for path in (tmp_path, *tmp_path.parents):

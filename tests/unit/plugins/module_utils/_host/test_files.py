@@ -32,7 +32,7 @@ def test_what_does_not_exist_is_none(monkeypatch, code):
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EIO])
-def test_what_may_not_be_read_is_told(monkeypatch, code):
+def test_what_may_not_be_read_is_reported(monkeypatch, code):
     failing(monkeypatch, code)
     for read in (files.optional_text, files.optional_number, files.names):
         with pytest.raises(OSError):

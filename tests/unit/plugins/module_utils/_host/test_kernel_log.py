@@ -208,7 +208,7 @@ def test_of_a_large_file_the_end_is_read(tmp_path, proc, monkeypatch):
     assert [event["kind"] for event in found["events"]] == ["xid"] and found["truncated"] and not found["since_boot"]
 
 
-def test_a_missing_file_is_told(tmp_path, proc):
+def test_a_missing_file_is_reported(tmp_path, proc):
     with pytest.raises(FileNotFoundError):
         kernel_log.kernel_log(str(tmp_path / "none"), proc)
 
@@ -302,7 +302,7 @@ def test_reading_the_buffer_is_bounded(buffer, proc, monkeypatch):
 @pytest.mark.parametrize(
     "answer", [ToolResult(1, "", "No journal files were opened due to insufficient permissions."), ToolResult(0, "", ""), ToolResult(0, "\n", "")]
 )
-def test_a_user_who_may_read_neither_is_told(tmp_path, proc, monkeypatch, answer):
+def test_a_user_who_may_read_neither_is_reported(tmp_path, proc, monkeypatch, answer):
     monkeypatch.setattr(kernel_log, "run_tool", lambda argv, timeout: answer)
     with pytest.raises(UnknownState, match="No such file.*journal") as caught:
         kernel_log.kernel_log("auto", proc, kmsg=str(tmp_path / "none"))

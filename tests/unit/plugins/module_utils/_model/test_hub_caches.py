@@ -124,7 +124,7 @@ def test_a_download_that_has_just_begun(tmp_path):
     assert (found["repo"], found["revision"], found["complete"], found["unfinished"], found["bytes"]) == ("gpt2", None, False, 1, 3)
 
 
-def test_what_may_not_be_read_is_told_and_the_rest_is_seen(tmp_path, monkeypatch):
+def test_what_may_not_be_read_is_reported_and_the_rest_is_seen(tmp_path, monkeypatch):
     model(tmp_path)
     model(tmp_path, repo="org/secret")
     listdir = os.listdir
@@ -171,7 +171,7 @@ def test_no_file_is_too_strange(tmp_path_factory, name, start, put):
     assert found["complete"] in (True, False) or errors
 
 
-def test_an_index_that_leads_out_of_the_model_is_told(tmp_path):
+def test_an_index_that_leads_out_of_the_model_is_reported(tmp_path):
     model(tmp_path, **{"model.safetensors.index.json": b'{"weight_map": {"a": "../../../etc/passwd"}}'})
     ((found,), errors) = look(tmp_path)
     assert found["complete"] is None and "inside the model" in errors[0]["error"]
@@ -189,7 +189,7 @@ def test_a_root_may_be_a_pattern(tmp_path):
     assert look(tmp_path / "*" / "nowhere" / "*") == ([], [])
 
 
-def test_what_a_pattern_may_not_look_into_is_told(tmp_path):
+def test_what_a_pattern_may_not_look_into_is_reported(tmp_path):
     model(tmp_path / "ann" / "hub")
     (tmp_path / "bob").symlink_to("bob")  # a loop: nobody can look into it, not even root
     found, errors = look(tmp_path / "*" / "hub")

@@ -169,7 +169,7 @@ def test_memory_of_a_process_on_two_gpus_and_listed_twice():
     assert tenants.gpu_memory(listed) == {1: 150, 2: None, 3: 7}
 
 
-def test_processes_that_may_not_be_asked_are_told(tmp_path, monkeypatch):
+def test_processes_that_may_not_be_asked_are_reported(tmp_path, monkeypatch):
     def denied(path):
         raise PermissionError(13, "Permission denied", path)
 
@@ -198,7 +198,7 @@ def test_maps_tell_where_open_files_may_not_be_seen(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("hidden", "says"), [(3, "3 processes"), (None, "hidepid")])
-def test_hidden_processes_are_told(tmp_path, hidden, says):
+def test_hidden_processes_are_reported(tmp_path, hidden, says):
     found, (error,) = look(tmp_path, [process(1, "/sbin/init")], hidden=hidden)
     assert found == [] and says in error["error"] and error["verdict"] == "unknown"
 

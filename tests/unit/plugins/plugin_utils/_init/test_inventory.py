@@ -198,7 +198,7 @@ def test_interfaces_are_ordered_by_subnet_not_by_name():
     assert hosts["spark2"]["gb10_fabric_address"] == "192.168.100.12"
 
 
-def test_a_half_without_address_is_told_and_gets_advice():
+def test_a_half_without_address_is_reported_and_gets_advice():
     plan = planned(spark(1, {FIRST: "192.168.100.11/24", SECOND: ""}), spark(2, {FIRST: "192.168.100.12/24", SECOND: "169.254.3.4/16"}))
     assert problems(plan) == [("init.twin", "spark1", "warn"), ("init.twin", "spark2", "warn")]
     assert f"{SECOND}, the twin of {FIRST}," in said(plan, "twin")
@@ -210,7 +210,7 @@ def test_a_half_without_address_is_told_and_gets_advice():
     assert judged(plan) == []
 
 
-def test_halves_in_one_subnet_are_told_and_get_advice():
+def test_halves_in_one_subnet_are_reported_and_get_advice():
     crowded = {number: {FIRST: f"192.168.100.1{number}/24", SECOND: f"192.168.100.2{number}/24"} for number in (1, 2)}
     plan = planned(spark(1, crowded[1]), spark(2, crowded[2]))
     assert problems(plan) == [("init.twins_apart", "spark1", "warn"), ("init.twins_apart", "spark2", "warn")]
@@ -406,7 +406,7 @@ def test_memory_classes(total_mb, size):
     assert inventory.memory_class(total_mb) == size
 
 
-def test_gpus_that_differ_stop_and_none_are_told():
+def test_gpus_that_differ_stop_and_none_are_reported():
     two = spark(2)
     two["info"]["gpus"] *= 2
     assert ("init.gpu", "cluster", "block") in problems(planned(spark(1), two))
@@ -505,7 +505,7 @@ def test_what_it_can_do_without_is_a_warning(section, value):
     assert judged(plan) == []
 
 
-def test_a_refused_sudo_is_told():
+def test_a_refused_sudo_is_reported():
     node = spark(2)
     node["refused"] = "Task failed:\nsudo: a password is required\n"
     plan = planned(spark(1), node)
@@ -638,7 +638,7 @@ LINKS = st.dictionaries(st.sampled_from(list(DEVICES)), st.one_of(ADDRESS, st.li
 
 @given(st.lists(st.tuples(LINKS, st.booleans()), min_size=1, max_size=4), st.sampled_from(["none", "tcp"]))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_cabling_is_told_or_adopted(cablings, fallback):
+def test_any_cabling_is_reported_or_adopted(cablings, fallback):
     """Never an exception; an inventory only where nothing stops, with one address each, of the node's own, all in one subnet."""
     nodes = []
     for number, (links, bare) in enumerate(cablings, 1):

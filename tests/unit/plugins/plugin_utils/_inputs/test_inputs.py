@@ -188,7 +188,7 @@ WARNED = [
 
 
 @pytest.mark.parametrize(("change", "id", "part"), WARNED)
-def test_what_is_doubtful_is_told_and_stops_nothing(change, id, part):
+def test_what_is_doubtful_is_reported_and_stops_nothing(change, id, part):
     findings = judged(change)
     assert [finding["id"] for finding in findings] == [id]
     assert stopping(findings) == set()
@@ -235,7 +235,7 @@ def test_what_ansible_says_about_a_variable(text, failure):
     assert settings.Failure.of(text) == failure
 
 
-def test_passwords_of_all_hosts_are_told_once():
+def test_passwords_of_all_hosts_are_reported_once():
     failed = {"ansible_become_password": settings.Failure.of(NO_PASSWORD)}
     (finding,) = cluster.judge_passwords({"spark-1": failed, "spark-2": failed})
     assert (finding["id"], finding["node"]) == ("input.vault", "cluster")
@@ -267,14 +267,14 @@ def test_a_private_key_that_others_can_read_is_named(tmp_path):
     assert "No such file" in finding["message"]
 
 
-def test_a_misspelt_setting_is_told():
+def test_a_misspelt_setting_is_reported():
     (finding,) = judged(names=["gb10_api_prot", "ansible_host", *GOOD])
     assert (finding["id"], finding["verdict"]) == ("input.unknown_setting", "warn")
     assert finding["message"] == "gb10_api_prot: no role reads this variable (did you mean 'gb10_api_port'?)."
 
 
 @pytest.mark.parametrize(("host", "told"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
-def test_names_of_the_example_are_told(host, told):
+def test_names_of_the_example_are_reported(host, told):
     assert [finding["id"] for finding in judged(login={"ansible_host": host})] == (["input.placeholder"] if told else [])
 
 
@@ -353,7 +353,7 @@ def test_without_ray_data_ranks_are_not_spread():
     assert "executor native spreads tensor and pipeline ranks, but data is 2" in str(problem)
 
 
-def test_a_fault_of_all_hosts_is_told_once():
+def test_a_fault_of_all_hosts_is_reported_once():
     (finding,) = together({"gb10_api_port": 80})
     assert (finding["id"], finding["node"]) == ("input.port", "cluster")
 
@@ -363,7 +363,7 @@ def test_a_fault_of_one_host_names_it():
     assert (finding["id"], finding["node"]) == ("input.format", "spark-2")
 
 
-def test_hosts_that_disagree_are_told():
+def test_hosts_that_disagree_are_reported():
     (finding,) = together(second={"gb10_ray_port": 6380})
     assert (finding["id"], finding["message"]) == (
         "input.differs",
@@ -371,7 +371,7 @@ def test_hosts_that_disagree_are_told():
     )
 
 
-def test_hosts_that_disagree_about_variables_are_told_by_name_alone():
+def test_hosts_that_disagree_about_variables_are_reported_by_name_alone():
     (finding,) = together({"gb10_env": {"A": "1", "B": "s3cr3t"}}, second={"gb10_env": {"A": "1", "C": "x"}})
     assert (finding["id"], finding["message"]) == (
         "input.differs",
@@ -423,7 +423,7 @@ def test_one_machine_is_not_two_nodes():
     assert stopping(cluster.judge_cluster(answers, PLAY)) == set()
 
 
-def test_an_open_api_without_a_key_is_told():
+def test_an_open_api_without_a_key_is_reported():
     (finding,) = together({"gb10_api_address": "0.0.0.0", "gb10_api_key": "none"})
     assert (finding["id"], finding["verdict"]) == ("input.address", "warn")
     assert stopping(together({"gb10_api_address": "0.0.0.0"})) == set()
@@ -483,7 +483,7 @@ def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, 
     assert "planted" not in str(found)
 
 
-def test_a_key_that_nobody_reads_is_told(tmp_path):
+def test_a_key_that_nobody_reads_is_reported(tmp_path):
     path = tmp_path / "key"
     path.write_text("planted")
     path.chmod(0o600)

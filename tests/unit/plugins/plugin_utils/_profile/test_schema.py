@@ -89,7 +89,7 @@ def test_problems_say_where_what_and_what_instead(value, problem):
     assert list(map(str, check(value, SPEC)[1])) == [problem]
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     assert len(check({"size": "2", "nested": {"flag": 1}}, SPEC)[1]) == 3
 
 

@@ -30,7 +30,7 @@ SERVE = ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "org/m", "--tensor-
 
 
 def part(pid: int, kind: str, engine: str = "vllm", **changes: t.Any) -> dict[str, t.Any]:
-    told = {
+    answer = {
         "pid": pid,
         "ppid": 1,
         "kind": kind,
@@ -55,7 +55,7 @@ def part(pid: int, kind: str, engine: str = "vllm", **changes: t.Any) -> dict[st
         "why": "",
         "versions": {"vllm": "0.32.0", "ray": "2.60.0"},
     }
-    return {**told, **changes}
+    return {**answer, **changes}
 
 
 def container(**changes: t.Any) -> dict[str, t.Any]:

@@ -98,10 +98,10 @@ def test_the_corpus_is_whole_and_the_goals_are_met():
     assert {item["id"] for item in FATAL} - set(answered) == set(UNANSWERED)
 
 
-def test_the_rust_front_end_is_told_long_before_the_engine_ends():
+def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
     lines = engine_state.plain_lines((LOGS / "fatal/nightly-0.22-rust-frontend-died.log").read_text())
-    told = next(number for number, _line in enumerate(lines) if diagnosis(lines[:number]).fatal)
-    assert "Loading safetensors checkpoint shards" in "".join(lines[told:])
+    known_at = next(number for number, _line in enumerate(lines) if diagnosis(lines[:number]).fatal)
+    assert "Loading safetensors checkpoint shards" in "".join(lines[known_at:])
 
 
 # -- the same failures in the words of other versions --------------------------------------------------------------------
