@@ -158,6 +158,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 LABEL_BASE = "io.gb10.base"
@@ -212,10 +213,7 @@ def read_cache(path: str, probe_digest: str) -> dict[str, t.Any] | None:
 def write_cache(path: str, probe_digest: str, contract: dict[str, t.Any]) -> None:
     """Keep a contract; readers see it whole or not at all. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    fresh = f"{path}.{os.getpid()}"
-    with open(fresh, "w", encoding="utf-8") as stream:
-        json.dump({"probe": probe_digest, "contract": contract}, stream, indent=1, sort_keys=True)
-    os.replace(fresh, path)
+    write_json(path, {"probe": probe_digest, "contract": contract})
 
 
 def base_of(labels: dict[str, str]) -> dict[str, str] | None:

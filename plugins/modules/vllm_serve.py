@@ -341,7 +341,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, launcher, serve_arguments, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, serve_arguments, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LOG_TARGET, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -452,9 +453,9 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
         **desired._asdict(),
         "run_id": run_id,
         "digest": desired.digest,
-        "run_dir": engine_state.RUN_TARGET,
-        "config_root": f"{engine_state.RUN_TARGET}/config",
-        "log_path": f"{engine_state.LOG_TARGET}/engine/{run_id}.log",
+        "run_dir": RUN_TARGET,
+        "config_root": f"{RUN_TARGET}/config",
+        "log_path": f"{LOG_TARGET}/engine/{run_id}.log",
         "keep_logs": params["keep_logs"],
         "log_max_bytes": params["log_max_bytes"],
         # A worker's rank has no API.
@@ -485,48 +486,6 @@ def running_container(container: dict[str, t.Any] | None, params: dict[str, t.An
     return container
 
 
-def check_room(paths: engine_state.EnginePaths, log_max_bytes: int) -> None:
-    """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
-    try:
-        launcher.check_room(os.path.join(paths.log, "engine"), launcher.log_room(log_max_bytes), "the engine's log")
-        launcher.check_room(paths.run, launcher.NOTE_ROOM, "the notes about the engine")
-    except launcher.CannotStart as error:
-        raise ClusterError(
-            f"{error}; no engine was started or stopped",
-            remedy="Make room on that file system (the playbook prune removes old logs of this collection), or set another gb10_log_dir or gb10_state_dir.",
-            reason="no room",
-        ) from None
-
-
-def ship(paths: engine_state.EnginePaths, spec: dict[str, t.Any]) -> None:
-    """Write the launcher and the engine's description to where the container sees them."""
-    try:
-        launch.ship(paths)
-        launcher.write_json(os.path.join(paths.launch, launch.SPEC), spec)
-    except FileNotFoundError:
-        raise ClusterError(
-            f"{paths.launch} does not exist, so the container has no launcher", remedy="Recreate the container: run with --tags ray or native"
-        ) from None
-    except PermissionError:
-        raise ClusterError(f"no permission to write to {paths.launch}", remedy="Run the task with become: true.") from None
-    except OSError as error:
-        free = launcher.free_bytes(paths.launch)
-        raise ClusterError(f"cannot write to {paths.launch}: {error.strerror}, {free} bytes are free", remedy="Make room there.", reason="no room") from None
-
-
-def not_started(paths: engine_state.EnginePaths, run_id: str, code: int) -> ClusterError:
-    """Return why the launcher ended with ``code`` and started nothing."""
-    ended = launcher.read_side(os.path.join(paths.run, "exit.json"))
-    why = engine_state.start_error(paths, ended) if ended.get("run_id") == run_id else ""
-    if code == launcher.EXIT_STOPPED:
-        return ClusterError(why or f"run {run_id} was stopped before it began", remedy="Run again when it should serve.", reason="stopped")
-    if code == launcher.EXIT_LIVE:
-        return ClusterError("another engine or start of one was quicker than this start", remedy="Run again when that start is over.", reason="start under way")
-    if why:
-        return ClusterError(f"the engine could not be started: {why}", reason="launcher")
-    return UnknownState(f"the launcher ended with code {code} and started nothing", remedy="The image needs python3 (3.10 or newer).")
-
-
 def start_engine(docker: Docker, paths: engine_state.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
     """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
     program = docker.start_program(container_id, launch.argv("run", "--run-id", spec["run_id"]))
@@ -540,7 +499,7 @@ def start_engine(docker: Docker, paths: engine_state.EnginePaths, container_id: 
         if engine_state.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
             return
         if code is not None:
-            raise not_started(paths, spec["run_id"], code)
+            raise launch.not_started(paths, spec["run_id"], code)
     raise UnknownState(f"the launcher did not note an engine within {docker.timeout} s", **MAY_HAVE_STARTED)
 
 
@@ -636,7 +595,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
     if todo.start:
         check_start(params, paths, engine, before, after)
         if not check_mode:
-            check_room(paths, params["log_max_bytes"])
+            launch.check_room(paths, params["log_max_bytes"])
     if todo.stop:
         check_idle(params, engine)
     result: dict[str, t.Any] = {
@@ -678,7 +637,7 @@ def act(
         if todo.start:
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
-            ship(paths, spec)
+            launch.order(paths, spec)
             start_engine(docker, paths, container_id, spec)
             done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
             done["actions"].append(f"started run {run_id}")

@@ -22,13 +22,9 @@ import typing as t
 import urllib.error
 import urllib.request
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LOG_TARGET, RUN_KEYS, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-
-#: Where the node's directories appear inside every node container.
-LAUNCH_TARGET = "/opt/gb10/launch"
-RUN_TARGET = "/opt/gb10/run"
-LOG_TARGET = "/var/log/gb10"
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 
 #: Most bytes of log that one reading returns, and most characters of one line.
 LOG_CHUNK = 262144
@@ -108,10 +104,13 @@ class Completion(t.NamedTuple):
 def read_note(path: str) -> dict[str, t.Any] | None:
     """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no such note."""
     try:
-        content = launcher.read_json(path)
-        if content is not None and not isinstance(content, dict):
+        with open(path, encoding="utf-8") as handle:
+            content = json.load(handle)
+        if not isinstance(content, dict):
             raise ValueError("it is no note")
         return content
+    except FileNotFoundError:
+        return None
     except PermissionError:
         raise ClusterError(f"no permission to read {path}", remedy="Run the task with become: true.") from None
     except ValueError:
@@ -131,24 +130,17 @@ def broken_note(path: str, raw: str) -> UnknownState:
 def read_run(path: str) -> dict[str, t.Any] | None:
     """Return the note of a run, None when there is none. Raises :class:`UnknownState` when it is no such note."""
     run = read_note(path)
-    if run is not None:
-        try:
-            launcher.check_run(run)
-        except ValueError:
-            raise broken_note(path, json.dumps(run)[:LINE_LENGTH]) from None
+    if run is not None and not RUN_KEYS <= set(run):
+        raise broken_note(path, json.dumps(run)[:LINE_LENGTH])
     return run
 
 
-def namespace_pid(pid: int, proc: str) -> int | None:
-    """Return the pid that the innermost pid namespace gives to the host's process ``pid``."""
+def read_side(path: str) -> dict[str, t.Any]:
+    """Return a note that only tells more; one that is not there, or cannot be read, tells nothing."""
     try:
-        with open(os.path.join(proc, str(pid), "status"), encoding="utf-8", errors="replace") as handle:
-            for line in handle:
-                if line.startswith("NSpid:"):
-                    return int(line.split()[-1])
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return None
+        return read_note(path) or {}
+    except (OSError, ClusterError):
+        return {}
 
 
 def host_pid(run: dict[str, t.Any], proc: str = "/proc") -> int | None:
@@ -157,9 +149,10 @@ def host_pid(run: dict[str, t.Any], proc: str = "/proc") -> int | None:
     The start (in clock ticks since boot) is the same seen from the host and from inside, and with the container's own pid
     it names one process. Reading it from the host works when nothing can be started inside any more.
     """
-    for one in launcher.processes(proc):
-        if one.start_ticks == run["start_ticks"] and one.state not in "ZX" and namespace_pid(one.pid, proc) == run["pid"]:
-            return one.pid
+    for pid in map(int, filter(str.isdigit, os.listdir(proc))):
+        stat = process_table.read_stat(pid, proc)
+        if stat and stat.start_ticks == run["start_ticks"] and stat.state not in "ZX" and process_table.namespace_pid(pid, proc) == run["pid"]:
+            return pid
     return None
 
 
@@ -182,7 +175,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         if not lenient:
             raise
         run = None
-    ended, request = (launcher.read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
+    ended, request = (read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
     if run is None:
         run = {}
     pid = host_pid(run, proc) if run else None

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How the launcher comes into a node's container, and how it is called there. This module util is PRIVATE to the collection."""
+"""The host's side of the launcher: how it comes into a node's container, is called there, and what its answers mean.
+
+Nothing else imports the launcher, which is a program of its own. This module util is PRIVATE to the collection.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import LAUNCH_TARGET, EnginePaths
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, read_side, start_error
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LAUNCH_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
@@ -51,7 +56,36 @@ def refresh(paths: EnginePaths) -> None:
 
 def ship(paths: EnginePaths) -> None:
     """Write the launcher to where the container sees it, whole or not at all. Raises :class:`OSError`."""
-    launcher.write_text(os.path.join(paths.launch, LAUNCHER), inspect.getsource(launcher))
+    files.write_text(os.path.join(paths.launch, LAUNCHER), inspect.getsource(launcher))
+
+
+def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:
+    """Write the launcher and the engine's description to where the container sees them."""
+    try:
+        ship(paths)
+        files.write_json(os.path.join(paths.launch, SPEC), spec)
+    except FileNotFoundError:
+        raise ClusterError(
+            f"{paths.launch} does not exist, so the container has no launcher", remedy="Recreate the container: run with --tags ray or native"
+        ) from None
+    except PermissionError:
+        raise ClusterError(f"no permission to write to {paths.launch}", remedy="Run the task with become: true.") from None
+    except OSError as error:
+        free = launcher.free_bytes(paths.launch)
+        raise ClusterError(f"cannot write to {paths.launch}: {error.strerror}, {free} bytes are free", remedy="Make room there.", reason="no room") from None
+
+
+def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
+    """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
+    try:
+        launcher.check_room(os.path.join(paths.log, "engine"), launcher.log_room(log_max_bytes), "the engine's log")
+        launcher.check_room(paths.run, launcher.NOTE_ROOM, "the notes about the engine")
+    except launcher.CannotStart as error:
+        raise ClusterError(
+            f"{error}; no engine was started or stopped",
+            remedy="Make room on that file system (the playbook prune removes old logs of this collection), or set another gb10_log_dir or gb10_state_dir.",
+            reason="no room",
+        ) from None
 
 
 def answer_of(result: ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
@@ -83,3 +117,16 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
             stopped=stopped,
         )
     return stopped
+
+
+def not_started(paths: EnginePaths, run_id: str, code: int) -> ClusterError:
+    """Return why the launcher ended with ``code`` and started nothing."""
+    ended = read_side(os.path.join(paths.run, "exit.json"))
+    why = start_error(paths, ended) if ended.get("run_id") == run_id else ""
+    if code == launcher.EXIT_STOPPED:
+        return ClusterError(why or f"run {run_id} was stopped before it began", remedy="Run again when it should serve.", reason="stopped")
+    if code == launcher.EXIT_LIVE:
+        return ClusterError("another engine or start of one was quicker than this start", remedy="Run again when that start is over.", reason="start under way")
+    if why:
+        return ClusterError(f"the engine could not be started: {why}", reason="launcher")
+    return UnknownState(f"the launcher ended with code {code} and started nothing", remedy="The image needs python3 (3.10 or newer).")

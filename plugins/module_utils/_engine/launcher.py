@@ -62,6 +62,9 @@ MARK = "GB10_RUN_ID"
 #: What ``hold`` prints when it is there.
 HOLDS = "the launcher holds this container open"
 
+#: What a note of a run holds at least.
+RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"})
+
 #: What must be free before an engine is started, in bytes: for its log, and for the notes about it.
 LOG_ROOM = 16 * 1024 * 1024
 NOTE_ROOM = 64 * 1024
@@ -147,7 +150,7 @@ def stop_file(spec: Spec) -> str:
 
 def check_run(content: t.Any) -> Run:
     """Return what was noted of a run. Raises ValueError when it is no such note."""
-    if not isinstance(content, dict) or not {"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"} <= set(content):
+    if not isinstance(content, dict) or not RUN_KEYS <= set(content):
         raise ValueError("it is no note of a run")
     return content
 

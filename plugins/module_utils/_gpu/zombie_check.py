@@ -14,14 +14,14 @@ import platform
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import MARK, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import started_with
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Params = dict[str, t.Any]
@@ -286,15 +286,15 @@ def not_known(error: UnknownState, node: str) -> dict[str, t.Any]:
 # -- looking ---------------------------------------------------------------------------------------------------------
 
 
-def tells_environment(one: launcher.Process, proc_root: str) -> bool:
-    """Return whether a process that carries no mark of ours could be asked for it."""
-    if one.state in "DZX":
-        return False
+def run_mark(pid: int, state: str, proc_root: str) -> str | None:
+    """Return the mark of the engine's run that a process descends from, empty without one, None when it cannot be asked."""
+    # What hangs in the kernel may hold its own memory locked, and would have its reader hang too.
+    if state in "DZX":
+        return None
     try:
-        with open(os.path.join(proc_root, str(one.pid), "environ"), "rb"):
-            return True
+        return started_with(pid, proc_root).get(MARK, "")
     except OSError:
-        return False
+        return None
 
 
 class Containers:
@@ -323,13 +323,14 @@ class Containers:
     def owner(self, process: t.Mapping[str, t.Any]) -> str | None:
         """Return whose a process is."""
         proc_root = self._params["roots"]["proc_root"]
-        one = launcher.process(process["pid"], proc_root)
-        if one is None:
+        stat = process_table.read_stat(process["pid"], proc_root)
+        if stat is None:
             return None
-        if launcher.marked(one, RUN_TARGET, proc_root):
+        mark = run_mark(process["pid"], stat.state, proc_root)
+        if mark and mark.startswith(f"{RUN_TARGET}:"):
             return "ours"
         if not process["container"]:
-            return "foreign" if tells_environment(one, proc_root) else None
+            return None if mark is None else "foreign"
         entries = self.entries()
         if entries is None:
             return None

@@ -16,10 +16,9 @@ import signal
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_stat
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.tenants import gpu_memory
 
@@ -158,13 +157,13 @@ class _Target:
         except OSError as error:
             remedy = f"End it by hand: sudo kill {self.pid}"
             raise UnknownState(f"process {self.pid} cannot be held fast: {error.strerror}", remedy=remedy, raw=str(error)) from error
-        now = launcher.process(self.pid, self._proc_root)
+        now = read_stat(self.pid, self._proc_root)
         if now is not None and now.state not in "ZX":
             self.outcome = "remains" if self.is_judged() else "another"
 
     def is_judged(self) -> bool:
         """Return whether the process still has the start time that was judged, and has not ended."""
-        now = launcher.process(self.pid, self._proc_root)
+        now = read_stat(self.pid, self._proc_root)
         return now is not None and self.start_ticks is not None and now.start_ticks == self.start_ticks and now.state not in "ZX"
 
     def send(self, number: signal.Signals) -> None:

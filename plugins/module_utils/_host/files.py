@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Small files of procfs and sysfs: absent, not readable and not understood are distinguished. This module util is PRIVATE to the collection.
+"""Small files: of procfs and sysfs, where absent, not readable and not understood are distinguished, and ours, which are written whole or not at all. This module util is PRIVATE to the collection.
 
 A section of ``node_info`` is read by several readers, each of which may fail by itself. Functions that read a section take ``section``:
 ``section(reader, otherwise)`` returns what ``reader()`` returns, or notes what went wrong and returns ``otherwise``. :func:`strict` notes
@@ -11,8 +11,11 @@ nothing: the first failure is the section's.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
+import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -64,6 +67,29 @@ def optional_number(path: str) -> int | None:
     """Return a file's number, None when it is absent. Raises OSError or :class:`UnknownState` when it cannot be read."""
     text = optional_text(path)
     return None if text is None else number(text, path)
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part, whoever else writes it at the same moment.
+
+    Raises OSError, and leaves nothing then.
+    """
+    new = f"{path}.{os.getpid()}-{time.monotonic_ns()}.new"
+    try:
+        with open(new, "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(new)
+        raise
+
+
+def write_json(path: str, content: t.Any) -> None:
+    """Write a JSON file as :func:`write_text` does."""
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def names(path: str) -> list[str]:

@@ -18,8 +18,9 @@ import os
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 
 MIB = node_memory.KIB_PER_MIB
@@ -241,10 +242,10 @@ def last_stop(state_dir: str) -> tuple[float | None, int | None]:
     except OSError:
         return None, None
     for cluster in clusters:
-        ended = launcher.read_side(os.path.join(state_dir, cluster, "run", "exit.json")).get("ended_at")
+        ended = read_side(os.path.join(state_dir, cluster, "run", "exit.json")).get("ended_at")
         if isinstance(ended, (int, float)) and not isinstance(ended, bool) and (latest is None or ended > latest):
             latest = ended
-            before = launcher.read_side(os.path.join(state_dir, cluster, "memory.json")).get("available_mb")
+            before = read_side(os.path.join(state_dir, cluster, "memory.json")).get("available_mb")
             noted = before if isinstance(before, int) and not isinstance(before, bool) else None
     return (None, None) if latest is None else (max(0.0, time.time() - latest), noted)
 
@@ -253,7 +254,7 @@ def write_baseline(path: str, content: t.Mapping[str, t.Any]) -> None:
     """Write a baseline. Raises :class:`ClusterError` when that is not possible."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        launcher.write_json(path, content)
+        files.write_json(path, content)
     except OSError as error:
         remedy = "Run the task with become: true, or free space there."
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error

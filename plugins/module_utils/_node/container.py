@@ -28,8 +28,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     find_node_container,
     node_container_name,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET, EnginePaths, boot_seconds
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, boot_seconds
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import (
     Changes,
@@ -42,6 +42,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import (
     flat,
     payload,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import read_stat
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
@@ -114,7 +115,7 @@ class ExistingContainer:
 
     def uptime(self) -> float:
         """Return the seconds that its first process has been there, by a clock that nobody can set; 0 when there is none."""
-        first = launcher.process(self.pid) if self.pid else None
+        first = read_stat(self.pid) if self.pid else None
         return max(0.0, boot_seconds() - first.start_ticks / os.sysconf("SC_CLK_TCK")) if first else 0.0
 
     @property

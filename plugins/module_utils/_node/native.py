@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch, launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import HOLDS
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer, WantedContainer
@@ -54,7 +55,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
     """
     for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
         current = container.running(docker, node, wanted)
-        if launcher.HOLDS in docker.logs(current.id):
+        if HOLDS in docker.logs(current.id):
             return {}
     raise WaitTimeout(
         f"the launcher in container {wanted.name} on {node} said nothing within {params['wait_timeout']} s",

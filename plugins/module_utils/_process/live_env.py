@@ -2,13 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The environment that a process has now, read out of its memory. This module util is PRIVATE to the collection.
+"""Another process's environment as it is now, read out of its memory. This module util is PRIVATE to the collection.
 
-``/proc/PID/environ`` is the environment of the moment a program was started. What it sets later is not in it, and programs that
-give themselves a title overwrite it. The C library's variable ``environ`` is what counts: ``getenv`` reads it, and so do the
-libraries of an engine. So: find that variable's symbol in the files that the process has mapped, and follow the pointer.
+Why ``/proc/PID/environ`` is not enough: it is the environment of the moment a program was started. Ray starts its workers first and gives them the
+engine's variables later, with ``os.environ``; vLLM's ranks give themselves a title, which overwrites what stood there. The C library's variable
+``environ`` is what counts: ``getenv`` reads it, and so do NCCL and the other libraries of an engine. So: find that variable's symbol in the files that
+the process has mapped, and follow the pointer.
 
-Reading another process's memory takes root. Nothing is stopped and nothing is written.
+What it costs: a look at the symbols of the program and of its C library, mapped and not copied, then a few reads of memory, all of them limited (see
+the constants). Nothing is stopped and nothing is written; a process that changes its environment meanwhile is read again.
+
+What may refuse: reading another process's memory takes root, or CAP_SYS_PTRACE in the process's user namespace; a process may be gone; a program
+without symbols, of another word size or with a C library of its own has no variable that can be found. Then the environment of the start is the answer,
+and the answer says so: who compares environments must not take the one for the other.
 """
 
 from __future__ import annotations
@@ -217,6 +223,12 @@ def parse_exec(raw: bytes) -> dict[str, str]:
     return found
 
 
+def started_with(pid: int, proc_root: str = "/proc") -> dict[str, str]:
+    """Return the environment that a process was started with, as far as no title overwrote it. Raises OSError."""
+    with open(os.path.join(proc_root, str(pid), "environ"), "rb") as stream:
+        return parse_exec(stream.read(TOTAL_LIMIT))
+
+
 def _open_mapped(pid: int, mapping: Mapping, proc_root: str) -> t.BinaryIO:
     """Open the very file that is mapped, even when it was replaced since; where that is not allowed, the one of its name."""
     base = os.path.join(proc_root, str(pid))
@@ -277,8 +289,7 @@ def environment(pid: int, proc_root: str = "/proc") -> tuple[dict[str, str], str
         live = live_environment(pid, proc_root)
         if live is not None:
             return live, "live"
-        with open(os.path.join(proc_root, str(pid), "environ"), "rb") as stream:
-            return parse_exec(stream.read(TOTAL_LIMIT)), "exec"
+        return started_with(pid, proc_root), "exec"
     except (FileNotFoundError, ProcessLookupError) as error:
         raise UnknownState(f"process {pid} ended while its environment was read", reason="process gone", raw=str(error)) from error
     except OSError as error:

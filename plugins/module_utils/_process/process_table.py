@@ -82,6 +82,13 @@ class Scan(t.NamedTuple):
     hidden: int | None
 
 
+class Stat(t.NamedTuple):
+    """Whether a process has ended, and what tells it from the next one with its number: its start, in clock ticks since boot."""
+
+    state: str
+    start_ticks: int
+
+
 def parse_stat(text: str) -> dict[str, t.Any]:
     """Return the fields of a process that a ``/proc/PID/stat`` text tells. Raises :class:`UnknownState` for another shape."""
     # The name stands in parentheses and may hold any character: the last one closes it.
@@ -130,6 +137,27 @@ def open_files(pid: int, root: str) -> list[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # closed meanwhile
     return found
+
+
+def read_stat(pid: int, root: str = "/proc") -> Stat | None:
+    """Return what the kernel says of one process, None when there is none with this pid. Raises PermissionError when it is hidden."""
+    try:
+        stat = parse_stat(read_bytes(f"{root}/{pid}/stat").decode("utf-8", "replace"))
+    except GONE:
+        return None
+    return Stat(stat["state"], stat["start_ticks"])
+
+
+def namespace_pid(pid: int, root: str) -> int | None:
+    """Return the pid that the innermost pid namespace gives to the host's process ``pid``."""
+    try:
+        with open(f"{root}/{pid}/status", encoding="utf-8", errors="replace") as handle:
+            for line in handle:
+                if line.startswith("NSpid:"):
+                    return int(line.split()[-1])
+    except GONE:
+        pass
+    return None
 
 
 def read_process(pid: int, root: str) -> Process:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import namespace_pid
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.classify import Part
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, whole_number
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, ancestors
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, ancestors, namespace_pid
 
 #: Where an API is served when its command line does not say (each engine's own default).
 DEFAULT_PORTS = {"vllm": 8000, "sglang": 30000, "tensorrt_llm": 8000, "triton": 8000, "llama_cpp": 8080, "ollama": 11434, "tensorfold": 8080}

@@ -529,10 +529,15 @@ def test_through_ansible_the_progress_is_shown_until_memory_has_settled(machine)
     template.write_text((lab_tool.parent / "nvidia_smi.xml").read_text())
     state = machine.root / "gpu.json"
     state.write_text(json.dumps({"processes": [{"pid": 437, "type": "C", "name": "VLLM::EngineCore", "used_mib": 60000}]}))
-    machine.tool.write_text(f"#!/bin/sh\nGB10_LAB_GPU_STATE={state} GB10_LAB_GPU_TEMPLATE={template} exec {sys.executable} {lab_tool} \"$@\"\n")
+    asked = machine.root / "asked"
+    tool = f"#!/bin/sh\ntouch {asked}\nGB10_LAB_GPU_STATE={state} GB10_LAB_GPU_TEMPLATE={template} exec {sys.executable} {lab_tool} \"$@\"\n"
+    machine.tool.write_text(tool)
     stop = threading.Event()
 
     def come_back():
+        # Not before the module looks: a loaded machine starts it late.
+        while not asked.exists() and not stop.wait(0.1):
+            pass
         for gone in range(60, 0, -4):
             machine.memory(meminfo(AnonPages=float(gone)))
             if stop.wait(1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import protocol
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, ray
@@ -44,7 +44,7 @@ def seen_by(engine):
 class Engine:
     """A Docker engine of memory with one container, or none."""
 
-    def __init__(self, entry=None, titles=(), log=f"{launcher.HOLDS}\n"):
+    def __init__(self, entry=None, titles=(), log=f"{protocol.HOLDS}\n"):
         self.entry = entry
         self.titles = dict(enumerate(titles, 100))
         self.log = log

@@ -194,7 +194,7 @@ def test_a_start_that_fails_at_once_has_changed_nothing(node, monkeypatch):
     def fail(*_args):
         raise ClusterError("no room")
 
-    monkeypatch.setattr(vllm_serve, "ship", fail)
+    monkeypatch.setattr(launch_util, "order", fail)
     with pytest.raises(ClusterError, match="no room") as caught:
         node.work(Api())
     assert (caught.value.details["changed"], caught.value.details["actions"]) == (False, [])

@@ -14,11 +14,10 @@ import sys
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, stacks
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_stat
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -156,13 +155,14 @@ def abandoned():
     def make(title="VLLM::EngineCore", manner="gentle"):
         answer = subprocess.run([sys.executable, "-c", ABANDON, TITLED, title, manner], capture_output=True, text=True, timeout=30, check=True)
         pid = int(answer.stdout)
-        made.append(launcher.process(pid))
+        made.append((pid, read_stat(pid)))
         return pid
 
     yield make
-    for one in made:
-        if one:
-            launcher.send(one, signal.SIGKILL)
+    for pid, stat in made:
+        now = read_stat(pid)
+        if now and now.start_ticks == stat.start_ticks:
+            os.kill(pid, signal.SIGKILL)
 
 
 def seen(pid):
@@ -174,7 +174,7 @@ def of(pid):
 
 
 def with_start(pid):
-    return {**of(pid), "start_ticks": launcher.process(pid).start_ticks}
+    return {**of(pid), "start_ticks": read_stat(pid).start_ticks}
 
 
 @pytest.mark.parametrize(("manner", "outcome"), [("gentle", "term"), ("deaf", "kill")])
@@ -183,8 +183,8 @@ def test_a_real_orphan_is_judged_and_ended(abandoned, manner, outcome):
     judged_one = with_start(pid)
     assert judged_one["class"] == "orphan" and judged_one["title"] == "VLLM::EngineCore"
     assert zombies.end([judged_one], "/proc", 1) == {pid: outcome}
-    assert wait_for(lambda: launcher.process(pid) is None or launcher.process(pid).state == "Z")
-    assert launcher.process(bystander).state not in "ZX"
+    assert wait_for(lambda: read_stat(pid) is None or read_stat(pid).state == "Z")
+    assert read_stat(bystander).state not in "ZX"
     assert zombies.end([judged_one], "/proc", 1) == {pid: "gone"}
 
 
@@ -192,7 +192,7 @@ def test_a_number_with_another_process_is_left_alone(abandoned):
     pid = abandoned()
     later = {**with_start(pid), "start_ticks": 1}
     assert zombies.end([later, {**later, "start_ticks": None}], "/proc", 1) == {pid: "another"}
-    assert launcher.process(pid).state not in "ZX"
+    assert read_stat(pid).state not in "ZX"
 
 
 def test_a_real_child_of_a_living_script_is_no_orphan_and_a_real_zombie_is_defunct():
@@ -201,7 +201,7 @@ def test_a_real_child_of_a_living_script_is_no_orphan_and_a_real_zombie_is_defun
         child.stdout.readline()
         assert of(child.pid)["class"] == "live" and "may have started it" in of(child.pid)["why"]
         child.kill()
-        wait_for(lambda: launcher.process(child.pid).state == "Z")
+        wait_for(lambda: read_stat(child.pid).state == "Z")
         assert of(child.pid)["class"] == "defunct"
     finally:
         child.kill()

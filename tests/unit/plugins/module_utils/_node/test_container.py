@@ -134,7 +134,7 @@ def test_current_is_read_from_the_labels():
 def test_the_uptime_is_that_of_the_first_process(monkeypatch):
     found = nc.existing(inspected(wanted().labels))
     assert found.uptime() == 0
-    began = nc.launcher.process(os.getpid()).start_ticks / os.sysconf("SC_CLK_TCK")
+    began = nc.read_stat(os.getpid()).start_ticks / os.sysconf("SC_CLK_TCK")
     monkeypatch.setattr(nc, "boot_seconds", lambda: began + 100)
     assert dataclasses.replace(found, pid=os.getpid()).uptime() == pytest.approx(100)
     assert dataclasses.replace(found, pid=2**30).uptime() == 0

@@ -1,0 +1,22 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Words that the launcher in a node's container and the host share. This module util is PRIVATE to the collection.
+
+The launcher is one file that needs nothing beside it, so it has its own copies; a test holds them equal.
+"""
+
+from __future__ import annotations
+
+#: Where the node's directories appear inside every node container.
+LAUNCH_TARGET = "/opt/gb10/launch"
+RUN_TARGET = "/opt/gb10/run"
+LOG_TARGET = "/var/log/gb10"
+
+#: The variable that marks an engine and all its descendants; its value is the run's directory, a colon and the run's id.
+MARK = "GB10_RUN_ID"
+#: What the launcher prints when it holds a container open.
+HOLDS = "the launcher holds this container open"
+#: What a note of a run holds at least.
+RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"})
