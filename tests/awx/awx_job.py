@@ -131,9 +131,10 @@ class Done:
 
     @property
     def failures(self) -> str:
-        """The messages of all failed tasks, one below the other."""
-        found = (event["event_data"]["res"].get("msg", "") for event in self.events if event["event"] in ("runner_on_failed", "runner_on_unreachable"))
-        return "\n".join(map(str, found))
+        """The messages of all failed tasks, one below the other, and the tables and lines that they point to."""
+        found = [event["event_data"]["res"].get("msg", "") for event in self.events if event["event"] in ("runner_on_failed", "runner_on_unreachable")]
+        shown = [event["stdout"] for event in self.events if event["event"] == "verbose"]
+        return "\n".join(map(str, [*found, *(shown if found else [])]))
 
     @property
     def actions(self) -> set[str]:
