@@ -235,7 +235,8 @@ WHOLE = [
         "tasks": [
             {
                 "ansible.builtin.set_fact": {
-                    "__fabric_asked": {"info": "{{ answer }}", "settings": "{{ settings | combine({'address': gb10_fabric_address}) }}", "rdma": False},
+                    "__fabric_node": "{{ answer }}",
+                    "__fabric_ready": {"rdma": False},
                     "__fabric_found": [],
                 }
             },
@@ -244,17 +245,16 @@ WHOLE = [
     }
 ]
 SETTINGS = {
-    "head": True, "cluster": "gb10", "ports": {}, "fabric_interfaces": ["fab1", "fab2"], "rdma_devices": [], "fabric_fallback": "tcp", "container_gpus": "all",
-    "serve_arguments": {}, "silenced": [],
+    "gb10_fabric_interfaces": ["fab1", "fab2"], "gb10_rdma_devices": [], "gb10_fabric_fallback": "tcp",
     # Loopback is no fabric: any speed will do.
-    "rules": {name: {"least_gbits": 0.001} for name in ("probe.tcp_capped", "probe.tcp_slow")},
+    "gb10_rules": {name: {"least_gbits": 0.001} for name in ("probe.tcp_capped", "probe.tcp_slow")},
 }  # fmt: skip
 
 
 def test_from_answers_to_table_and_record_through_ansible(node, tmp_path):
     record = tmp_path / "fabric.json"
     answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
-    code, output = play(tmp_path, WHOLE, settings=SETTINGS, gb10_fabric_path=str(record), **answers)
+    code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_fabric_path=str(record), **answers)
     assert code == 0, output
     assert "changed=0" in output and "changed=1" not in output
     kept = json.loads(record.read_text())
@@ -267,7 +267,7 @@ def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
     record = tmp_path / "fabric.json"
     answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
     rules = {"probe.tcp_capped": {"least_gbits": 99999}}
-    code, output = play(tmp_path, WHOLE, settings={**SETTINGS, "rules": rules}, gb10_fabric_path=str(record), **answers)
+    code, output = play(tmp_path, WHOLE, **{**SETTINGS, "gb10_rules": rules}, gb10_fabric_path=str(record), **answers)
     assert code != 0
     kept = json.loads(record.read_text())
     assert {(found["id"], found["node"], found["verdict"]) for found in kept["findings"]} == {
@@ -281,7 +281,7 @@ def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
     record = tmp_path / "fabric.json"
     apart = {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}
     apart["spark-2"]["interfaces"][0]["networks"][0]["network"] = "127.9.0.0/16"
-    code, output = play(tmp_path, WHOLE, settings=SETTINGS, gb10_fabric_path=str(record), answer="{{ answers[inventory_hostname] }}", answers=apart)
+    code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_fabric_path=str(record), answer="{{ answers[inventory_hostname] }}", answers=apart)
     assert code != 0
     (found,) = json.loads(record.read_text())["findings"]
     assert (found["id"], found["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in found["message"]
