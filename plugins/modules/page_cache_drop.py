@@ -21,7 +21,7 @@ description:
     For O(paths) the kernel is asked how much of each file is in the page cache.
   - A drop loses nothing. Dirty pages stay where they are, with or without O(sync), until they are written.
   - Refuses to drop while an engine serves on this node, since the engine would have to read its files again. Engines are found by the state
-    of this collection's clusters below O(state_dir), and by their processes, whoever started them: those of vLLM, SGLang, TensorRT-LLM,
+    of this collection's clusters below O(state_dir), and by their processes, whoever started them. These are those of vLLM, SGLang, TensorRT-LLM,
     Triton, llama.cpp and TensorFold, and the runners of Ollama, whose server holds no model itself. Where processes may not be seen, nothing is dropped.
   - Whatever can hang in the kernel (writing to a disk or file server that is gone, dropping, compacting) runs in a child process that is killed,
     or left running where it cannot be killed, when its time is over.

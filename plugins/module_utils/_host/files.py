@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Small files: of procfs and sysfs, where absent, not readable and not understood are distinguished, and ours, which are written whole or not at all. This module util is PRIVATE to the collection.
+"""Small files, ours and those of procfs and sysfs. This module util is PRIVATE to the collection.
+
+Ours are written whole or not at all. Of procfs and sysfs, absent, not readable and not understood are distinguished.
 
 A section of ``node_info`` is read by several readers, each of which may fail by itself. Functions that read a section take ``section``:
 ``section(reader, otherwise)`` returns what ``reader()`` returns, or notes what went wrong and returns ``otherwise``. :func:`strict` notes
