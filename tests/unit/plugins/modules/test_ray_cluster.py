@@ -316,7 +316,7 @@ def test_nothing_to_stop(node, state):
         ({"gpus": [{"id": 0}]}, "gpus is"),
         ({"ulimits": {"memlock": "unlimited"}}, "ulimits.memlock is 'unlimited'"),
         ({"ulimits": {"memlock": True}}, "ulimits.memlock is True"),
-        ({"env": {"A": True}}, "env A is True"),
+        ({"env": {"A": None}}, "env A is of type NoneType"),
         ({"port_range": "1-2"}, "port_range: 1-2"),
         ({"secret_files": {"ray_token": "/none/ray_token"}}, "secret ray_token: /none/ray_token"),
         ({"node_address": "203.0.113.9"}, r"others do not reach .* at 203.0.113.9; its addresses are 10.0.0.11 \(enp1s0f0np0\)"),
