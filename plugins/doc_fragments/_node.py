@@ -44,7 +44,7 @@ options:
   env:
     description:
       - Environment of the container. Never put secrets here, they would show in the container's configuration.
-      - Values must be strings or numbers. Quote V("true") and the like as the program expects them.
+      - Values must be strings, numbers or booleans. V(true) becomes V(1) and V(false) becomes V(0); quote what the program expects in other words.
     type: dict
     default: {}
   secret_files:
