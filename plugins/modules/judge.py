@@ -123,7 +123,7 @@ verdict:
   type: str
   sample: pass
 stops:
-  description: Whether something was found that stops. RV(msg) then says how much of it, and where it was printed.
+  description: Whether something was found that stops. C(msg) then says how much of it, and where it was printed.
   returned: always
   type: bool
   sample: false
