@@ -242,7 +242,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     base_image = api.image(params["base_image"]) if params["base_image"] else None
     base_image_id = base_image["Id"] if base_image else None
     if image is None:
-        return {**ABSENT, "base_image_id": base_image_id, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
+        remedy = "Run the play with --tags image"
+        return {**ABSENT, "base_image_id": base_image_id, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": remedy}
 
     probe = inspect.getsource(image_probe)
     digest = hashlib.sha256(probe.encode()).hexdigest()

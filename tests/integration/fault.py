@@ -175,7 +175,7 @@ class Fault:
         self._injected = at
 
     def answered(self, played: Play, *texts: str, where: str) -> None:
-        """Assert that a play failed and that its messages, and the tables they point to, hold all ``texts``; note the seconds until the first of those messages."""
+        """Assert that a play failed and that its messages, and the tables they point to, hold all ``texts``; note the seconds until the first of them."""
         assert played.rc != 0, played.stdout
         for text in texts:
             assert text in played.failures, f"{text!r} is not in:\n{played.failures}"

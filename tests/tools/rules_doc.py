@@ -66,7 +66,8 @@ What is tuned or silenced is still judged, listed and counted, with the verdict 
 ## The verdict
 
 The play prints a table of the rules that did not pass everywhere (`.` is a pass, `-` not judged), then every finding with its remedy, once: an entry
-names all nodes that share it. The same is written as JSON to `gb10_preflight_path` on the controller and passed on as `gb10_preflight` (`set_stats`). Its schema is
+names all nodes that share it. The same is written as JSON to `gb10_preflight_path` on the controller and passed on as `gb10_preflight`
+(`set_stats`). Its schema is
 `plugins/plugin_utils/_rules/preflight.schema.json`; it carries a version, `schema: 1`.
 
 This is what two lab nodes said that were made sick for it; the driver's tool, the process and the RDMA device are simulated. What the lab silences is left out.
@@ -86,7 +87,8 @@ Preflight (as JSON in ~/.cache/gb10/gb10-preflight.json): 3 block, 3 warn, 6 sil
                                                   → ip link set NAME mtu 9000 for every link of every node, and make it last (netplan)
   block     gpu.driver_same     cluster           the NVIDIA driver differs between nodes: spark-1 580.159.03, spark-2 580.95.05.
                                                   → install the same driver on every node and reboot the ones that change
-  warn      env.left            spark-1, spark-2  /etc/environment sets NCCL_IB_DISABLE=1; whatever is started on this node by hand gets them, on this node alone.
+  warn      env.left            spark-1, spark-2  /etc/environment sets NCCL_IB_DISABLE=1; whatever is started on this node by hand \
+gets them, on this node alone.
                                                   → take them out of /etc/environment; for the containers they belong into the profile's env or into gb10_env
   warn      fabric.mtu          spark-2           eth1 has an MTU of 1500; 9000 carries about 1 % more.
                                                   → ip link set eth1 mtu 9000, on all nodes, and make it last (netplan)

@@ -174,7 +174,13 @@ def test_no_template_takes_a_text_of_ours_apart():
 
 @pytest.mark.parametrize(
     "text",
-    ["{{ a.msg | regex_search('x') }}", "{{ a['msg'].split(':') }}", "when: \"'x' in a.msg\"", "when: a.remedy == 'x'", "{{ all | selectattr('message', 'eq', 'x') }}"],
+    [
+        "{{ a.msg | regex_search('x') }}",
+        "{{ a['msg'].split(':') }}",
+        "when: \"'x' in a.msg\"",
+        "when: a.remedy == 'x'",
+        "{{ all | selectattr('message', 'eq', 'x') }}",
+    ],
 )
 def test_a_template_that_does_is_seen(text):
     assert JINJA.search(text)

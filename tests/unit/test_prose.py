@@ -14,7 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 #: What ships, and the pages around it.
-SCANNED = ("plugins", "roles", "playbooks", "meta", "docs", "awx", "inventories", "bench", "changelogs/fragments", "README.md", "SECURITY.md", "CONTRIBUTING.md")
+SCANNED = (
+    "plugins", "roles", "playbooks", "meta", "docs", "awx", "inventories", "bench", "changelogs/fragments", "README.md", "SECURITY.md", "CONTRIBUTING.md",
+)  # fmt: skip
 SUFFIXES = {".py", ".yml", ".md", ".j2", ".json"}
 
 #: Each phrase with what to write instead.
@@ -81,7 +83,8 @@ def test_left_names_files() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["it is started anew", "/var takes not the log", "x is no number", "killed for want of memory", "behaviour", "a neighbour", "recognised", "labelled"]
+    "text",
+    ["it is started anew", "/var takes not the log", "x is no number", "killed for want of memory", "behaviour", "a neighbour", "recognised", "labelled"],
 )
 def test_a_phrase_is_found(text: str) -> None:
     assert problems(text)

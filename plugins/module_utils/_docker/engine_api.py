@@ -315,6 +315,7 @@ class EngineApi(Reader):
             self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
         return ExecResult(code, *demultiplex(raw))
 
+
 def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float, limit: int | None) -> bytes:
     """Return the body, all of it or at least ``limit`` bytes; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""
     content = bytearray()

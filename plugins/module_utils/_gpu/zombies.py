@@ -42,7 +42,8 @@ def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     entries: list[dict[str, t.Any]] = []
     for number, gpu in enumerate(gpus):
         if gpu["processes"] is None:
-            raise UnknownState(f"nvidia-smi does not tell the processes of GPU {gpu.get('index', number)}", remedy=driver.BY_HAND, reason="output not understood")
+            message = f"nvidia-smi does not list the processes of GPU {gpu.get('index', number)}"
+            raise UnknownState(message, remedy=driver.BY_HAND, reason="output not understood")
         entries += ({**entry, "gpu": number} for entry in gpu["processes"])
     used = gpu_memory(entries)
     found: dict[int, dict[str, t.Any]] = {}

@@ -55,8 +55,10 @@ _KINDS = (
     ("xid", re.compile(r"NVRM: Xid \(")),
     ("nvrm", re.compile(r"\bNVRM:? |\bnvidia-modeset: ERROR: ")),
     ("aer", re.compile(r"\bAER: |PCIe Bus Error: |mlx5_pci_(?:err_detected|slot_reset)")),
-    ("oops", re.compile(r"\bInternal error: |\bOops: |\bkernel BUG at |\bUnable to handle kernel |\bBUG: (?:kernel|unable) |\bSError Interrupt on |\bKernel panic - ")),
-    ("stall", re.compile(r"\brcu: .*(?:detected stall|self-detected stall|kthread starved)|\bBUG: soft lockup|\bhard LOCKUP\b|: task .* blocked for more than \d")),
+    ("oops", re.compile(r"\bInternal error: |\bOops: |\bkernel BUG at |\bUnable to handle kernel "
+                        r"|\bBUG: (?:kernel|unable) |\bSError Interrupt on |\bKernel panic - ")),
+    ("stall", re.compile(r"\brcu: .*(?:detected stall|self-detected stall|kthread starved)"
+                         r"|\bBUG: soft lockup|\bhard LOCKUP\b|: task .* blocked for more than \d")),
     ("pcie", re.compile(r"\bretraining (?:non-functional|failed)|\bbroken device, ")),
     ("removed", re.compile(r"\bcx7-pcie-hotplug \S+: Cable remov|\bpciehp: Slot\S+: (?:Link Down|Card not present)")),
     ("firmware", re.compile(r"\bmlx5_core\b(?!.*recovered after timeout).*(?:exec_timeout|leak of a command resource|No done completion)")),

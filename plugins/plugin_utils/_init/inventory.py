@@ -120,7 +120,7 @@ def listed(values: t.Mapping[str, t.Any]) -> str:
 
 
 def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
-    """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other interfaces that a cable can end in, too."""
+    """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other cabled interfaces, too."""
     known = {interface["name"]: interface for interface in info["interfaces"]}
     members: dict[str, list[Answer]] = collections.defaultdict(list)
     for link in info["fabric"]:

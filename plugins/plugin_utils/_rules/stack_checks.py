@@ -435,7 +435,8 @@ def lines(node: Node) -> list[str]:
         return [f"{node.name}: no engine and no Ray runs"]
     apis = node.get("stack").get("apis") or []
     servers = {one["pid"] for one in found if one["kind"] in classify.SERVERS}
-    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in found if one["kind"] in classify.SERVERS and one["ppid"] not in servers]
+    outermost = [one for one in found if one["kind"] in classify.SERVERS and one["ppid"] not in servers]
+    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in outermost]
     shown = [one for one in found if one["kind"] in (classify.RANK, classify.RAYLET, classify.GCS_SERVER)]
     counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
     for (kind, container, stack), count in counted.items():

@@ -72,7 +72,10 @@ def test_a_number_may_be_whole(value):
         ({"name": "x", "mode": "fst"}, "mode: found 'fst' (a string); expected one of stable, fast (did you mean 'fast'?)"),
         ({"name": "x", "words": ["c"]}, "words[0]: found 'c' (a string); expected one of a, b"),
         ({"name": "x", "words": "a"}, "words: found 'a' (a string); expected a list"),
-        ({"name": "x", "sise": 2}, "sise: is not a field of a profile (did you mean 'size'?); expected one of name, size, share, mode, words, nested, many, proof"),
+        (
+            {"name": "x", "sise": 2},
+            "sise: is not a field of a profile (did you mean 'size'?); expected one of name, size, share, mode, words, nested, many, proof",
+        ),
         ({"name": "x", "nested": {"flg": True}}, "nested.flg: is not a field of a profile (did you mean 'flag'?); expected one of flag, free"),
         ({"name": "x", "nested": {"flag": 1}}, "nested.flag: found 1 (a whole number); expected true or false"),
         ({"name": "x", "nested": {"free": {True: 1}}}, "nested.free: the key True is a boolean; expected a name, in quotes if need be"),

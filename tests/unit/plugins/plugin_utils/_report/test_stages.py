@@ -160,7 +160,8 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
 
 
 def test_the_report_is_shown_written_and_passed_on() -> None:
-    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", "key": "generate", "key_file": "/k", "profile": PROFILE, "container": {"exists": True}}
+    key = {"key": "generate", "key_file": "/k"}
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", **key, "profile": PROFILE, "container": {"exists": True}}
     marks: dict[str, t.Any] = {**dict.fromkeys(report.MARKS.values()), "__image_started": NOW.timestamp() - 30, "__proof_started": NOW.timestamp() - 10}
     executor = {"executor": "native", "reason": "r"}
     proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}

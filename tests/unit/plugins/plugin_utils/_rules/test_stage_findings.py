@@ -72,7 +72,8 @@ def ray(*nodes):
 
 
 def model(revision, complete=True):
-    return {"revision": revision, "complete": complete, "size_bytes": 10, "findings": [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]}
+    findings = [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]
+    return {"revision": revision, "complete": complete, "size_bytes": 10, "findings": findings}
 
 
 @pytest.mark.parametrize(

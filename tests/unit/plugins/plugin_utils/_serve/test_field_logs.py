@@ -126,11 +126,13 @@ def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
         ("RuntimeError: [FP4 gemm Runner] Failed to run cutlass FP4 gemm on sm120. Error: Error Internal", "kernel-cutlass-failed"),
         ("ValueError: Failed to find a kernel that can implement the NVFP4 linear layer. Reasons:", "kernel-none-fits"),
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "ray-memory-monitor"),
-        ("(raylet) [2026-08-28 07:08:06,123 E 88 88] (raylet) node_manager.cc:3041: 1 Workers (tasks / actors) killed due to memory pressure (OOM)", "ray-memory-monitor"),
+        ("(raylet) [2026-08-28 07:08:06,123 E 88 88] (raylet) node_manager.cc:3041: 1 Workers (tasks / actors) killed due to memory "
+         "pressure (OOM)", "ray-memory-monitor"),
         ("Timed out after 1801 seconds waiting for clients. 1/3 clients joined.", "rank-not-joined"),
         ("spark-a:1:2 [0] misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable", "fabric-no-connection"),
         ("Failed to modify QP to RTR: Connection timed out", "fabric-no-connection"),
-        ("node-2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> with error 12, opcode 0", "nccl-transfer-failed"),
+        ("node-2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> with error 12, "
+         "opcode 0", "nccl-transfer-failed"),
         ("NCCL WARN NET/IB: Got completion from peer 10.9.9.6<51161> with status=4 opcode=32614 len=32614 vendor err 81 (Send)", "nccl-transfer-failed"),
         ("NCCL WARN NET/IB: Got completion from peer 10.9.9.6<51161> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0)", "nccl-transfer-failed"),
         ("malloc(): invalid size (unsorted)", "rank-heap-corrupted"),
@@ -158,7 +160,8 @@ def test_the_same_failure_in_other_words(line, id):
         "(EngineCore pid=1) WARNING 11-21 02:00:00 [x.py:1] retried: CUDA error: an illegal memory access was encountered",
         "(EngineCore) INFO [x.py:1] CUDA out of memory is what this tests",
         "WARNING 11-21 02:00:00 [config.py:9] ModuleNotFoundError: No module named 'deep_gemm'",
-        "2026-06-01 21:42:26,465 - WARNING - autotuner.py:496 - flashinfer.jit: [Autotuner]: Skipping tactic <R> 14, due to failure while profiling: Error Internal",
+        "2026-06-01 21:42:26,465 - WARNING - autotuner.py:496 - flashinfer.jit: [Autotuner]: Skipping tactic <R> 14, due to failure "
+        "while profiling: Error Internal",
         "[Autotuner]: Skipping tactic <cutlass R> 14, due to failure while profiling: [TensorRT-LLM][ERROR] Failed to initialize cutlass TMA WS grouped gemm",
         "[2026-11-21 02:00:00,123 W 12 34] (raylet) memory_monitor.cc:12: CUDA error: no",
         "2026-11-21 02:00:00,123\tINFO worker.py:1832 -- CUDA error: no",
