@@ -159,7 +159,7 @@ def act(steps: Plan, place: str, given: dict[str, bytes]) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
         os.chmod(path, 0o700)
     for name in steps.make:
-        write(os.path.join(place, name), "".join(secrets.choice(ALPHABET) for _ in range(LENGTH)).encode())
+        write(os.path.join(place, name), "".join(secrets.choice(ALPHABET) for dummy in range(LENGTH)).encode())
     for name in steps.write:
         write(os.path.join(place, name), given[name])
 

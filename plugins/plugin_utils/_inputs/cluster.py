@@ -98,7 +98,8 @@ def _differences(answers: Answers) -> Problems:
         marks = [answer["marks"][name] for answer in answers.values() if name in answer["marks"]]
         keys = sorted({key for one in marks for key in one if any(other.get(key) != one[key] for other in marks)})
         what, remedy = "has one value for the whole cluster, but differs between hosts:", f"set {name} once, for the group of the cluster"
-        if any(value != next(iter(values.values())) for value in values.values()):
+        given = list(values.values())
+        if any(value != given[0] for value in given):
             yield wrong(name, f"{what} {', '.join(f'{host} {short(value)}' for host, value in values.items())}", remedy=remedy, measured=values)
         if keys:
             remedy += "; what one host alone needs goes into its gb10_host_env" if name == "gb10_env" else ""
