@@ -355,9 +355,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env imp
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
 
-#: Words of a command line that are told.
+#: Words of a command line that are shown.
 WORDS_SHOWN = 300
-#: Characters of one of them that are told, of a variable's value, and of an error.
+#: Characters of one of them that are shown, of a variable's value, and of an error.
 WORD_SHOWN = 500
 VALUE_SHOWN = 1000
 ERROR_SHOWN = 500

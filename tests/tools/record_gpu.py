@@ -43,6 +43,8 @@ LIMIT = 240
 TOOL_SECONDS, HOLD_SECONDS = 20, 60
 #: Seconds over which the return of memory is watched, and between two looks.
 WATCH_SECONDS, WATCH_STEP = 8.0, 0.5
+#: Samples that are taken even where the driver answers so slowly that fewer fit into that time.
+LEAST_SAMPLES = 6
 GIB = 1024**3
 #: What of the host's memory is pinned or managed at most.
 HOST_BYTES = GIB
@@ -270,7 +272,7 @@ class Recorder:
     def watch(self, situation: str) -> None:
         """Write how memory comes back, a line a look."""
         lines, began = [], time.monotonic()
-        while time.monotonic() - began < WATCH_SECONDS * self.pace:
+        while time.monotonic() - began < WATCH_SECONDS * self.pace or len(lines) < LEAST_SAMPLES:
             memory = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines() if ":" in line)
             one = {
                 "t": round(time.monotonic() - began, 2),

@@ -85,7 +85,7 @@ class Look:
         return unified(self.gpus)
 
 
-#: What is told of a process that the driver does not list, or the kernel does not have.
+#: Stands for a process that the driver does not list, or the kernel does not have.
 _NOT_KNOWN: dict[str, t.Any] = {"owner": None, "container": "", "title": "", "rss_mb": None, "start_ticks": None, "why": ""}
 
 

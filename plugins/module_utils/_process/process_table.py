@@ -24,7 +24,7 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 #: Bytes of one file of ``/proc`` that are read; a longer command line is cut.
 READ_LIMIT = 64 * 1024
-#: Characters of a command line that are told, and of one within a message.
+#: Characters of a command line that are shown, and of one within a message.
 CMDLINE_SHOWN = 500
 TITLE_SHOWN = 120
 

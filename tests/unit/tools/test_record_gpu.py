@@ -141,8 +141,7 @@ def test_every_situation_is_made_as_its_name_says(tmp_path, nvidia_smi, monkeypa
     if "pidns" in names:
         line = next(line for line in (out / "pidns/status").read_text().splitlines() if line.startswith("NSpid:"))
         assert line.split()[-1] == "1" and len(line.split()) == 3
-    # How many samples fit into the shortened time depends on the machine.
-    assert len((out / "orphan_ended/samples.jsonl").read_text().splitlines()) > 1 and not (out / "orphan_ended/stat").exists()
+    assert len((out / "orphan_ended/samples.jsonl").read_text().splitlines()) > 5 and not (out / "orphan_ended/stat").exists()
     # The shape is that of the fixtures: a recording that is put there is tested as it is.
     for folder in out.iterdir():
         if folder.is_dir():
