@@ -341,6 +341,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._http import Answer, ask, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import (
     TCP_ESTABLISHED,
@@ -693,14 +694,14 @@ class Look:
         if api["engine"] != "vllm" or api["state"] != "answers":
             return None
         answer = self._get(api, "/metrics")
-        if answer.status != 200:
+        if answer.status != 200 or answer.error:
             return None
         told = self.sections.read("apis", lambda: api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
         api["running"] = told["running"] if told else None
         return told["tokens"] if told else None
 
-    def _get(self, api: dict[str, t.Any], path: str) -> api_probe.Answer:
-        return api_probe.get(*api["_place"], path, self.params["probe_timeout"])
+    def _get(self, api: dict[str, t.Any], path: str) -> Answer:
+        return ask(f"{base_url(*api['_place'])}{path}", self.params["probe_timeout"])
 
     # -- all of it -----------------------------------------------------------------------------------------------------------------------
 

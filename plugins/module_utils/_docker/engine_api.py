@@ -4,12 +4,13 @@
 
 """A way to a node's Docker engine that needs Python's standard library alone. This module util is PRIVATE to the collection.
 
-:class:`EngineApi` is what reading modules use; those that act on containers use the Docker SDK (``sdk.py``) alone. It settles
+:class:`EngineApi` is what every module reads with; those that act on containers do so with the Docker SDK (``sdk.py``) alone. It settles
 the API version with the engine, old or new: it speaks the oldest that has all we use and the engine still answers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -19,6 +20,7 @@ import typing as t
 import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._http import AnswerTooLarge, Connection, read_body
 
 #: The oldest API that has all we use (engine 20.10). Newer engines are spoken to at their own minimum when that is higher.
 OLDEST_API = (1, 41)
@@ -33,6 +35,10 @@ OWNER = "gb10.cluster"
 _NODE_CONTAINER = re.compile(r"gb10-(?P<cluster>.+)-(?P<role>head|worker)")
 
 STDERR_STREAM = 2
+
+#: Most bytes of one answer, and of a container's log that are read at once.
+ANSWER_LIMIT = 32 * 1024 * 1024
+LOG_LIMIT = 4 * 1024 * 1024
 
 #: Seconds between two looks at the exit code of a program in a container.
 EXIT_CODE_SLEEP = 0.1
@@ -68,19 +74,6 @@ class ExecResult(t.NamedTuple):
     rc: int
     stdout: str
     stderr: str
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, socket_path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._socket_path = socket_path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._socket_path)
 
 
 def negotiated_version(version: dict[str, t.Any]) -> str:
@@ -136,27 +129,88 @@ def engine_message(body: bytes) -> str:
         return body.decode(errors="replace").strip()[:2000]
 
 
-def accepted(method: str, path: str, status: int, content: bytes, too_old: t.Callable[[re.Match[str]], str]) -> bytes:
-    """Return the body of a good answer; ``too_old`` returns the remedy for an engine that has given up the API version spoken."""
+def accepted(method: str, path: str, status: int, content: bytes) -> bytes:
+    """Return the body of a good answer. Raises :class:`NotFound` or :class:`ClusterError` with the engine's own words for any other."""
     if status < 400:
         return content
     words = engine_message(content)
     if status == 404:
         raise NotFound(words, reason="not found")
-    refusal = TOO_OLD.search(words)
-    raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=too_old(refusal) if refusal else "", status=status, raw=words)
+    # The version was agreed on with this engine, or with the one that was here before it.
+    remedy = "The Docker engine was replaced by a newer one meanwhile: run this again." if TOO_OLD.search(words) else ""
+    raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=status, raw=words)
 
 
-class Reader:
-    """What is read of a Docker engine, by whichever client: a class below says how one call reaches the engine.
+class EngineApi:
+    """A Docker engine's HTTP API over its Unix socket, with nothing but Python's standard library.
 
-    ``timeout`` is in seconds and holds for one answer. Calls raise :class:`NotFound` on 404, :class:`UnknownState` when the
-    engine hangs or answers what cannot be parsed, and :class:`ClusterError` on everything else it refuses.
+    ``timeout`` is in seconds and holds for one whole answer. Calls raise :class:`NotFound` on 404, :class:`UnknownState` when the
+    engine hangs, answers what cannot be parsed or more than a program holds, and :class:`ClusterError` on everything else it refuses.
     """
 
-    def _call(self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None) -> bytes:
-        """Return the body of the engine's good answer; ``path`` has no version."""
-        raise NotImplementedError
+    def __init__(self, socket_path: str = "/var/run/docker.sock", timeout: float = 60) -> None:
+        self.socket_path = socket_path
+        self.timeout = timeout
+        self._version: str | None = None
+
+    # -- one call ----------------------------------------------------------------------------------------------------
+
+    def _request(
+        self, method: str, path: str, query: dict[str, t.Any], body: t.Any = None, timeout: float | None = None, enough: int | None = None
+    ) -> bytes:
+        """Send one request to ``path`` as it stands and return the body of a good answer, of which ``enough`` bytes or a little more are read."""
+        timeout = timeout or self.timeout
+        connection = Connection(self._connect, "localhost", timeout, ANSWER_LIMIT if enough is None else enough + ANSWER_LIMIT)
+        url = f"{path}?{urllib.parse.urlencode(query)}" if query else path
+        payload, headers = (None, {}) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
+        content = bytearray()
+        try:
+            with contextlib.closing(connection):
+                connection.request(method, url, payload, headers)
+                with connection.getresponse() as answer:
+                    read_body(answer, content, enough)
+        except TimeoutError:
+            raise UnknownState(
+                f"the Docker engine at {self.socket_path} did not answer {method} {path} within {timeout:g} s",
+                remedy="See what the engine does: journalctl -u docker --since -10min",
+            ) from None
+        except PermissionError:
+            raise ClusterError(
+                f"no permission to talk to the Docker engine at {self.socket_path}",
+                remedy="Run the task with become: true, or put the user into the group docker.",
+            ) from None
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise ClusterError(
+                f"no Docker engine answers at {self.socket_path}",
+                remedy="Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.",
+            ) from None
+        except AnswerTooLarge as error:
+            raise UnknownState(f"{method} {path} of the Docker engine at {self.socket_path}: {error}", raw=content[:2000].decode(errors="replace")) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise UnknownState(f"the Docker engine at {self.socket_path} broke off {method} {path}: {error!r}") from error
+        return accepted(method, path, answer.status, bytes(content))
+
+    def _connect(self, timeout: float) -> socket.socket:
+        with contextlib.ExitStack() as unless_connected:
+            sock = unless_connected.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sock.settimeout(timeout)
+            sock.connect(self.socket_path)
+            unless_connected.pop_all()
+        return sock
+
+    def _call(
+        self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None, enough: int | None = None
+    ) -> bytes:
+        return self._request(method, f"/v{self.version}{path}", query or {}, body, timeout, enough)
+
+    @property
+    def version(self) -> str:
+        """The API version spoken with this engine, asked for once."""
+        if self._version is None:
+            self._version = negotiated_version(_parsed(self._request("GET", "/version", {})))
+        return self._version
+
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: t.Any) -> t.Any:
         """Return the parsed JSON answer to ``GET path``; keyword arguments become the query, dicts and lists as JSON."""
@@ -173,8 +227,15 @@ class Reader:
         return self.get(f"/containers/{_quoted(container_id)}/json")
 
     def logs(self, container_id: str, tail: int = 50) -> str:
-        """Return the last ``tail`` lines of a container's log, both streams in the order they were written."""
-        raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail})
+        """Return the last ``tail`` lines of a container's log, both streams in the order they were written.
+
+        Fewer when they hold more than ``LOG_LIMIT`` bytes: a container writes lines as long as it likes.
+        """
+        while True:
+            raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail}, enough=LOG_LIMIT)
+            if len(raw) < LOG_LIMIT or tail <= 1:
+                break
+            tail //= 2
         return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
 
     def top(self, container_id: str) -> list[int]:
@@ -226,72 +287,12 @@ class Reader:
         except NotFound:
             return None
 
-
-class EngineApi(Reader):
-    """A Docker engine's HTTP API over its Unix socket, with nothing but Python's standard library."""
-
-    def __init__(self, socket_path: str = "/var/run/docker.sock", timeout: float = 60) -> None:
-        self.socket_path = socket_path
-        self.timeout = timeout
-        self._version: str | None = None
-
-    # -- one call ----------------------------------------------------------------------------------------------------
-
-    def _request(
-        self, method: str, path: str, query: dict[str, t.Any], body: t.Any = None, timeout: float | None = None, limit: int | None = None
-    ) -> bytes:
-        """Send one request to ``path`` as it stands and return the body of a good answer, of which ``limit`` bytes or a little more are read."""
-        timeout = timeout or self.timeout
-        deadline = time.monotonic() + timeout
-        connection = _UnixConnection(self.socket_path, timeout)
-        url = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-        payload, headers = (None, {}) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
-        try:
-            connection.request(method, url, payload, headers)
-            # The response of a stream that ends by closing takes the socket from the connection: keep hold of it for its timeout.
-            sock = connection.sock
-            answer = connection.getresponse()
-            content = _read_until(answer, sock, deadline, limit)
-        except TimeoutError:
-            raise UnknownState(
-                f"the Docker engine at {self.socket_path} did not answer {method} {path} within {timeout:g} s",
-                remedy="See what the engine does: journalctl -u docker --since -10min",
-            ) from None
-        except PermissionError:
-            raise ClusterError(
-                f"no permission to talk to the Docker engine at {self.socket_path}",
-                remedy="Run the task with become: true, or put the user into the group docker.",
-            ) from None
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise ClusterError(
-                f"no Docker engine answers at {self.socket_path}",
-                remedy="Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.",
-            ) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise UnknownState(f"the Docker engine at {self.socket_path} broke off {method} {path}: {error!r}") from error
-        finally:
-            connection.close()
-        # The version was agreed on with this engine, or with the one that was here before it.
-        return accepted(method, path, answer.status, content, lambda _refusal: "The Docker engine was replaced by a newer one meanwhile: run this again.")
-
-    def _call(
-        self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None, limit: int | None = None
-    ) -> bytes:
-        return self._request(method, f"/v{self.version}{path}", query or {}, body, timeout, limit)
-
-    @property
-    def version(self) -> str:
-        """The API version spoken with this engine, asked for once."""
-        if self._version is None:
-            self._version = negotiated_version(_parsed(self._request("GET", "/version", {})))
-        return self._version
-
     def archive(self, container_id: str, path: str, limit: int) -> bytes:
         """Return a directory of a container, running or not, as a tar stream that ends after about ``limit`` bytes, complete or not.
 
         Raises :class:`NotFound` when the container has no such path.
         """
-        return self._call("GET", f"/containers/{_quoted(container_id)}/archive", {"path": path}, limit=limit)
+        return self._call("GET", f"/containers/{_quoted(container_id)}/archive", {"path": path}, enough=limit)
 
     def run_throwaway(self, image: str, argv: list[str], *, labels: dict[str, str], timeout: float) -> ExecResult:
         """Run ``argv`` in a new container of ``image`` without network, remove the container, return what it left behind.
@@ -314,21 +315,6 @@ class EngineApi(Reader):
         finally:
             self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
         return ExecResult(code, *demultiplex(raw))
-
-
-def _read_until(answer: http.client.HTTPResponse, sock: socket.socket, deadline: float, limit: int | None) -> bytes:
-    """Return the body, all of it or at least ``limit`` bytes; the socket's own timeout holds for one read, ``deadline`` (monotonic) for them all."""
-    content = bytearray()
-    while limit is None or len(content) < limit:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        sock.settimeout(left)
-        part = answer.read1(65536)
-        if not part:
-            break
-        content += part
-    return bytes(content)
 
 
 def _parsed(body: bytes) -> t.Any:

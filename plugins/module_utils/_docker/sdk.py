@@ -14,7 +14,7 @@ import contextlib
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import TOO_OLD, NotFound, Reader, accepted
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import TOO_OLD, EngineApi, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 try:
@@ -27,8 +27,12 @@ else:
     SDK_MISSING = None
 
 
-class Docker(Reader):
-    """A node's Docker engine, for modules that act: all that :class:`Reader` reads, and what changes something."""
+#: Most bytes of a container's log that are kept when it goes.
+WHOLE_LOG_LIMIT = 64 * 1024 * 1024
+
+
+class Docker(EngineApi):
+    """A node's Docker engine, for modules that act: all that :class:`EngineApi` reads, and what changes something, which the SDK does."""
 
     def __init__(self, socket_path: str, timeout: float) -> None:
         if SDK_MISSING is not None:
@@ -36,21 +40,21 @@ class Docker(Reader):
                 f"the node's Python lacks the Docker SDK: {SDK_MISSING}",
                 remedy="Install the distribution's package: apt-get install python3-docker",
             )
-        self.timeout = timeout
+        super().__init__(socket_path, timeout)
         with sdk_errors(f"connecting to the Docker engine at {socket_path}"):
             self._client = docker.DockerClient(base_url=f"unix://{socket_path}", version="auto", timeout=timeout)
             self._api = self._client.api
 
-    def _call(self, method: str, path: str, query: dict[str, t.Any] | None = None, body: t.Any = None, timeout: float | None = None) -> bytes:
-        url = f"{self._api.base_url}/v{self._api.api_version}{path}"
-        with sdk_errors(f"{method} {path}"):
-            answer = self._api.request(method, url, params=query, json=body, timeout=timeout or self.timeout)
-        return accepted(method, path, answer.status_code, answer.content, _upgrade)
-
     def whole_log(self, container_id: str) -> t.Iterator[bytes]:
-        """Yield a container's log, each line with its time."""
+        """Yield a container's log, each line with its time; the rest of one longer than ``WHOLE_LOG_LIMIT`` bytes is left out."""
+        left = WHOLE_LOG_LIMIT
         with sdk_errors(f"reading the log of container {container_id[:12]}"):
-            yield from self._api.logs(container_id, stream=True, follow=False, timestamps=True)
+            for part in self._api.logs(container_id, stream=True, follow=False, timestamps=True):
+                yield part[:left]
+                left -= len(part)
+                if left <= 0:
+                    yield f"\n[the rest is left out: more than {WHOLE_LOG_LIMIT} bytes]\n".encode()
+                    return
 
     # -- acting ------------------------------------------------------------------------------------------------------
 

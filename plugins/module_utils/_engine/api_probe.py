@@ -2,27 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Asks an API of OpenAI's kind what it serves, without a key and within a deadline. This module util is PRIVATE to the collection.
+"""Reads what an API of OpenAI's kind says of what it serves. This module util is PRIVATE to the collection.
 
-Whoever answers may be anybody: an answer is read up to a limit and a deadline that holds for all of it, however slowly it drips, and what
-cannot be parsed is told as it is.
+Whoever answers may be anybody: what cannot be parsed is unknown, and is shown as it is.
 """
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import math
 import re
-import socket
-import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: Bytes of one answer that are read; metrics of a busy engine are some hundred KiB.
-ANSWER_LIMIT = 4 * 1024 * 1024
 #: Models that are told, and characters of a name.
 MODELS_SHOWN, NAME_SHOWN = 50, 200
 
@@ -30,78 +23,6 @@ MODELS_SHOWN, NAME_SHOWN = 50, 200
 _RUNNING = "vllm:num_requests_running"
 _TOKENS = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})? (?P<value>\S+)(?: -?\d+)?$")
-
-
-class Answer(t.NamedTuple):
-    """What came back: ``status`` is None when nobody answered or it was no HTTP, and ``error`` says why.
-
-    ``silent``: nobody answered at all, rather than something that could not be understood.
-    """
-
-    status: int | None
-    body: bytes
-    error: str = ""
-    silent: bool = False
-
-
-class _Received:
-    """What was received, as the socket that :class:`http.client.HTTPResponse` reads from."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def makefile(self, _mode: str) -> io.BytesIO:
-        return io.BytesIO(self._content)
-
-
-def _whole(content: bytes | bytearray) -> bool:
-    """Return whether an answer that tells its length has all of it: a server may keep the connection open."""
-    head, end, body = content.partition(b"\r\n\r\n")
-    length = re.search(rb"^content-length:\s*(\d{1,12})\s*$", head, re.IGNORECASE | re.MULTILINE)
-    return bool(end and length and len(body) >= int(length[1]))
-
-
-def parse_answer(content: bytes) -> Answer:
-    """Return the answer in what was received. Never raises: what is no HTTP has no status, and says so with its first bytes."""
-    try:
-        response = http.client.HTTPResponse(_Received(content), method="GET")  # type: ignore[arg-type]
-        response.begin()
-        try:
-            return Answer(response.status, response.read(ANSWER_LIMIT))
-        except http.client.IncompleteRead as error:
-            return Answer(response.status, error.partial, "the answer was cut off")
-    except (http.client.HTTPException, ValueError, OSError) as error:
-        return Answer(None, b"", f"no HTTP: {type(error).__name__}, {content[:80]!r}")
-
-
-def get(address: str, port: int, path: str, timeout: float) -> Answer:
-    """Ask ``http://address:port/path`` within ``timeout`` seconds, all in all. Never raises."""
-    deadline = time.monotonic() + timeout
-    shown = f"[{address}]" if ":" in address else address
-    request = f"GET {path} HTTP/1.0\r\nHost: {shown}:{port}\r\nUser-Agent: gb10.cluster\r\nAccept: */*\r\nConnection: close\r\n\r\n"
-    content = bytearray()
-    try:
-        with socket.create_connection((address, port), timeout) as sock:
-            sock.sendall(request.encode("ascii"))
-            while len(content) < ANSWER_LIMIT and not _whole(content):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                sock.settimeout(left)
-                part = sock.recv(65536)
-                if not part:
-                    break
-                content += part
-    except TimeoutError:
-        # Connections are taken by the kernel: a server that hangs shows here.
-        if not content:
-            return Answer(None, b"", f"no answer within {timeout:g} s", silent=True)
-    except (OSError, UnicodeEncodeError) as error:
-        if not content:
-            return Answer(None, b"", getattr(error, "strerror", None) or str(error), silent=True)
-    if not content:
-        return Answer(None, b"", "the connection was closed without an answer", silent=True)
-    return parse_answer(bytes(content))
 
 
 def parse_models(body: bytes) -> list[dict[str, t.Any]]:

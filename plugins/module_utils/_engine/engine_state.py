@@ -19,9 +19,8 @@ import re
 import signal
 import time
 import typing as t
-import urllib.error
-import urllib.request
 
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LOG_TARGET, RUN_KEYS, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
@@ -333,23 +332,14 @@ def memory_available_mb(meminfo: str = "/proc/meminfo") -> int:
 
 
 def base_url(address: str, port: int) -> str:
-    """Return the API's URL as this node reaches it: a wildcard address is asked on the loopback, IPv6 gets its brackets."""
-    host = WILDCARDS.get(address, address)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _open(request: urllib.request.Request | str, timeout: float) -> http.client.HTTPResponse:
-    # The engine is on this very node: a proxy of the environment has no part in it.
-    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout)
+    """Return the API's URL as this node reaches it: a wildcard address is asked on the loopback."""
+    return _http.base_url(WILDCARDS.get(address, address), port)
 
 
 def _get(url: str, timeout: float) -> str | None:
     """Return the body of a good answer, None when there is no answer or no good one."""
-    try:
-        with contextlib.closing(_open(url, timeout)) as answer:
-            return answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException):
-        return None
+    answer = _http.ask(url, timeout)
+    return answer.body.decode(errors="replace") if answer.status == 200 and not answer.error else None
 
 
 def healthy(url: str, timeout: float) -> bool:
@@ -433,25 +423,23 @@ def first_token(url: str, model: str, key: str, timeout: float) -> Completion | 
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
+    headers = {"Content-Type": "application/json", "Connection": "close", **({"Authorization": f"Bearer {key}"} if key else {})}
     began = time.monotonic()
     try:
-        with contextlib.closing(_open(request, timeout)) as answer:
-            for tokens in completion_events(answer):
-                if tokens >= 1:
-                    return Completion(tokens, round(time.monotonic() - began, 3))
-                if time.monotonic() - began > timeout:
-                    break
-    except urllib.error.HTTPError as error:
-        refusal = error.read(LINE_LENGTH).decode(errors="replace")
-        error.close()
-        if error.code >= 500:
-            return None
-        raise ClusterError(f"the API at {url} refuses a completion: HTTP {error.code} {refusal}", remedy=_refusal_remedy(error.code, model)) from None
+        with contextlib.closing(_http.connection_to(url, timeout)) as connection:
+            connection.request("POST", "/v1/completions", json.dumps(body).encode(), headers)
+            with connection.getresponse() as answer:
+                if answer.status == 200:
+                    for tokens in completion_events(answer):
+                        if tokens >= 1:
+                            return Completion(tokens, round(time.monotonic() - began, 3))
+                    return None
+                refusal = answer.read(LINE_LENGTH).decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return None
-    return None
+    if answer.status >= 500:
+        return None
+    raise ClusterError(f"the API at {url} refuses a completion: HTTP {answer.status} {refusal}", remedy=_refusal_remedy(answer.status, model))
 
 
 def _refusal_remedy(code: int, model: str) -> str:

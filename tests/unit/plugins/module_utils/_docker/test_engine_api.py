@@ -10,6 +10,7 @@ import contextlib
 import http.server
 import json
 import pathlib
+import socket
 import socketserver
 import threading
 import typing as t
@@ -77,6 +78,33 @@ def engine(tmp_path: pathlib.Path, answers: dict[str, Answer | list[Answer]]) ->
 
 def ok(content: t.Any) -> Answer:
     return 200, json.dumps(content).encode()
+
+
+@pytest.fixture
+def dripping() -> t.Iterator[t.Callable[[str, bytes], None]]:
+    """Serve a socket at a path that sends a beginning, and then a byte now and then until the test ends."""
+    with contextlib.ExitStack() as stack:
+        done = threading.Event()
+
+        def serve(path: str, beginning: bytes) -> None:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            listener.bind(path)
+            listener.listen()
+
+            def run() -> None:
+                connection, _address = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(4096)
+                    connection.sendall(beginning)
+                    while not done.wait(0.05):
+                        connection.sendall(b"X")
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(done.set)
+
+        yield serve
 
 
 @pytest.mark.parametrize(
@@ -160,6 +188,45 @@ def test_an_engine_that_hangs_is_unknown(tmp_path):
         api.timeout = 0.1
         with pytest.raises(UnknownState, match="did not answer GET /version within 0.1 s"):
             api.get("/info")
+
+
+@pytest.mark.parametrize("sent", [b"HTTP/1.0 200 OK\r\n", b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n"])
+def test_an_engine_that_drips_is_given_up(tmp_path, sent, dripping):
+    path = str(tmp_path / "docker.sock")
+    dripping(path, sent)
+    with pytest.raises(UnknownState, match="did not answer GET /version within 0.3 s"):
+        EngineApi(path, 0.3).get("/info")
+
+
+def test_an_endless_answer_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_api, "ANSWER_LIMIT", 1000)
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": ok(["x" * 2000])}) as (api, _seen):
+        with pytest.raises(UnknownState, match="larger than 1000 bytes"):
+            api.get("/info")
+
+
+def test_fewer_lines_of_a_log_are_read_where_they_are_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_api, "LOG_LIMIT", 100)
+    line = b"\x01\x00\x00\x00\x00\x00\x00\x3c" + b"x" * 59 + b"\n"
+    answers = {"GET /version": ok(VERSION), "GET /v1.41/containers/c/logs": [(200, line * 4), (200, line * 2), (200, line)]}
+    with engine(tmp_path, answers) as (api, seen):
+        assert api.logs("c", 4) == "x" * 59 + "\n"
+    assert [request[-6:] for request in seen[1:]] == ["tail=4", "tail=2", "tail=1"]
+
+
+def test_a_single_line_without_an_end_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_api, "LOG_LIMIT", 100)
+    answers = {"GET /version": ok(VERSION), "GET /v1.41/containers/c/logs": (200, b"\x01\x00\x00\x00\x00\x0f\x00\x00" + b"x" * 500_000)}
+    with engine(tmp_path, answers) as (api, _seen):
+        assert 0 < len(api.logs("c", 1)) < 200_000
+
+
+def test_the_log_that_is_kept_has_a_limit(tmp_path, monkeypatch):
+    pytest.importorskip("docker")
+    monkeypatch.setattr(sdk, "WHOLE_LOG_LIMIT", 10)
+    answers = {"GET /version": ok(VERSION), "GET /v1.41/containers/c/json": ok({"Config": {"Tty": False}}), "GET /v1.41/containers/c/logs": (200, STREAM)}
+    with engine(tmp_path, answers) as (api, _seen):
+        assert b"".join(sdk.Docker(api.socket_path, 5).whole_log("c")) == b"problem\nou\n[the rest is left out: more than 10 bytes]\n"
 
 
 def test_no_engine_names_the_remedy(tmp_path):
@@ -264,10 +331,10 @@ def test_sdk_refusals_keep_the_engines_words():
 
 def test_the_sdk_speaks_a_version_that_the_engine_still_answers(tmp_path):
     pytest.importorskip("docker")
-    answers = {"GET /version": MINIMUM_1_44, "GET /v1.41/containers/json": TOO_OLD, "GET /v1.45/containers/json": ok([{"Id": "a"}])}
+    answers = {"GET /version": MINIMUM_1_44, "POST /v1.41/containers/c/start": TOO_OLD, "POST /v1.45/containers/c/start": (204, b"")}
     with engine(tmp_path, answers) as (api, seen):
-        assert sdk.Docker(api.socket_path, 5).containers({}) == [{"Id": "a"}]
-    assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.45/containers/json"]
+        sdk.Docker(api.socket_path, 5).start("c")
+    assert seen == ["GET /version", "POST /v1.45/containers/c/start"]
 
 
 def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
@@ -279,51 +346,3 @@ def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
     assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
     assert "python3-docker" in caught.value.remedy
     assert caught.value.details["status"] == 400
-
-
-# -- the SDK's client reads what the reading one does ----------------------------------------------------------------------
-
-
-def test_both_clients_read_alike(tmp_path):
-    pytest.importorskip("docker")
-    table = {"Titles": ["PID", "COMMAND"], "Processes": [["17831", "ray"], ["17787", "docker-init"]]}
-    answers = {
-        "GET /version": ok(VERSION),
-        "GET /v1.41/containers/json": ok([{"Id": "a"}]),
-        "GET /v1.41/containers/c/json": ok({"Id": "c"}),
-        "GET /v1.41/containers/none/json": (404, b'{"message":"No such container"}'),
-        "GET /v1.41/containers/c/top": ok(table),
-        "GET /v1.41/containers/ended/top": (409, b'{"message":"Container ended is not running"}'),
-        "GET /v1.41/images/base/json": ok({"Id": "i"}),
-        "GET /v1.41/images/none/json": (404, b'{"message":"No such image"}'),
-        "GET /v1.41/images/json": ok([{"Id": "i"}]),
-        "GET /v1.41/images/i/history": ok([{"CreatedBy": "x"}]),
-    }
-    with engine(tmp_path, answers) as (api, _seen):
-        for client in (api, sdk.Docker(api.socket_path, 5)):
-            assert client.containers({"io.gb10.owner": "gb10.cluster"}, ["exited"], size=True) == [{"Id": "a"}]
-            assert client.inspect("c") == {"Id": "c"}
-            with pytest.raises(NotFound):
-                client.inspect("none")
-            assert (client.top("c"), client.top("ended")) == ([17787, 17831], [])
-            assert (client.image("base"), client.image("none")) == ({"Id": "i"}, None)
-            assert (client.images(["x"]), client.history("i")) == ([{"Id": "i"}], [{"CreatedBy": "x"}])
-
-
-def test_the_sdk_runs_programs_as_the_reading_client_does(tmp_path):
-    pytest.importorskip("docker")
-    answers = {
-        "GET /version": ok(VERSION),
-        "POST /v1.41/containers/c/exec": ok({"Id": "e"}),
-        "POST /v1.41/exec/e/start": (200, STREAM),
-        "GET /v1.41/exec/e/json": [ok({"Running": True, "ExitCode": None}), ok({"Running": False, "ExitCode": 3})],
-        "POST /v1.41/containers/ended/exec": (409, b'{"message":"Container ended is not running"}'),
-        "POST /v1.41/containers/hangs/exec": ok({"Id": "hangs"}),
-    }
-    with engine(tmp_path, answers) as (api, _seen):
-        client = sdk.Docker(api.socket_path, 5)
-        assert client.exec("c", ["sh"], timeout=5) == ExecResult(3, "out\ndone\n", "problem\n")
-        with pytest.raises(ClusterError, match="is not running"):
-            client.exec("ended", ["sh"], timeout=5)
-        with pytest.raises(UnknownState, match="POST /exec/hangs/start: the Docker engine did not answer in time"):
-            client.exec("hangs", ["sh"], timeout=0.2)

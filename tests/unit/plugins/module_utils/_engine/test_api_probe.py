@@ -2,14 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Asking an API that may be anybody."""
+"""Reading what an API says that may be anybody."""
 
 from __future__ import annotations
 
 import json
-import socket
-import threading
-import time
 
 import pytest
 from hypothesis import given
@@ -18,68 +15,10 @@ from hypothesis import strategies as st
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-MODELS = json.dumps({"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}, {"id": "lora", "max_model_len": None}]}).encode()
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
 
-
-@pytest.fixture
-def server():
-    """Serve one connection with a function of it; return the port."""
-    sockets = []
-
-    def serve(handle):
-        listener = socket.create_server(("127.0.0.1", 0))
-        sockets.append(listener)
-
-        def run():
-            try:
-                connection, _address = listener.accept()
-                with connection:
-                    connection.recv(4096)
-                    handle(connection)
-            except OSError:
-                pass
-
-        threading.Thread(target=run, daemon=True).start()
-        return listener.getsockname()[1]
-
-    yield serve
-    for one in sockets:
-        one.close()
-
-
-def test_an_answer(server):
-    answer = api_probe.get("127.0.0.1", server(lambda one: one.sendall(OK % (len(MODELS), MODELS))), "/v1/models", 5)
-    assert answer.status == 200 and api_probe.parse_models(answer.body) == [{"id": "tiny", "max_model_len": 2048}, {"id": "lora", "max_model_len": None}]
-
-
-def test_a_server_that_keeps_the_connection_open_is_not_waited_for(server):
-    started = time.monotonic()
-    answer = api_probe.get("127.0.0.1", server(lambda one: (one.sendall(OK % (2, b"ok")), time.sleep(3))), "/health", 10)
-    assert (answer.status, answer.body) == (200, b"ok") and time.monotonic() - started < 2
-
-
-def drip(one):
-    for _count in range(100):
-        one.sendall(b"X-A: b\r\n" if _count else b"HTTP/1.1 200 OK\r\n")
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize(
-    ("handle", "silent"), [(lambda one: time.sleep(5), True), (drip, False), (lambda one: None, True), (lambda one: one.sendall(b"\x15\x03\x01"), False)]
-)
-def test_whoever_hangs_drips_or_speaks_another_language(server, handle, silent):
-    started = time.monotonic()
-    answer = api_probe.get("127.0.0.1", server(handle), "/health", 0.5)
-    assert time.monotonic() - started < 2
-    assert answer.silent is silent and answer.error if answer.status is None else not silent
-
-
-def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port = one.getsockname()[1]
-    answer = api_probe.get("127.0.0.1", port, "/health", 1)
-    assert answer.status is None and answer.silent and "refused" in answer.error
+def test_models():
+    body = json.dumps({"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}, {"id": "lora"}]}).encode()
+    assert api_probe.parse_models(body) == [{"id": "tiny", "max_model_len": 2048}, {"id": "lora", "max_model_len": None}]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"data": 7}', b'{"data": [7]}', b'{"data": [{"id": 7}]}', b"\xff", b"[" * 100000])
@@ -104,10 +43,8 @@ def test_figures_that_cannot_be_read_are_unknown(line):
         api_probe.parse_progress(line)
 
 
-@given(st.binary(max_size=300) | st.binary(max_size=60).map(lambda tail: b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n" + tail))
+@given(st.binary(max_size=300))
 def test_no_answer_breaks_it(content):
-    answer = api_probe.parse_answer(content)
-    assert answer.status is not None or answer.error
     for parse, given_ in ((api_probe.parse_models, content), (api_probe.parse_progress, content.decode("utf-8", "replace"))):
         try:
             parse(given_)

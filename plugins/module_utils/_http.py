@@ -1,0 +1,162 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One HTTP exchange within one deadline and one size. This module util is PRIVATE to the collection.
+
+The timeout of Python's own clients holds for a single read, so a server that drips holds a question of two seconds forever, and what
+it sends is read to its end. Here one deadline holds for connecting, asking and the whole answer, and no answer is larger than its limit.
+No proxy is used: everything the collection asks is on the node itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import socket
+import time
+import typing as t
+import urllib.parse
+
+#: Most bytes of an answer, its headers included; metrics of a busy engine are some hundred KiB.
+ANSWER_LIMIT = 4 * 1024 * 1024
+#: Most characters of what is no HTTP that a message shows.
+SHOWN = 200
+
+
+class AnswerTooLarge(http.client.HTTPException):
+    """The answer is larger than its limit."""
+
+
+class Answer(t.NamedTuple):
+    """What came back: ``status`` is None when nobody answered or it was no HTTP. ``error`` says why, or why the body is not complete.
+
+    ``silent``: nobody answered at all, rather than something that could not be understood.
+    """
+
+    status: int | None
+    body: bytes
+    error: str = ""
+    silent: bool = False
+
+
+class _Stream(io.RawIOBase):
+    """What is received on a connection, up to its limit and deadline."""
+
+    def __init__(self, connection: Connection, sock: socket.socket) -> None:
+        self._connection = connection
+        self._sock = sock
+        # Keeps the socket open when the connection is closed before its answer is read, as the standard library does.
+        self._received = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: t.Any) -> int:
+        self._sock.settimeout(self._connection.seconds_left())
+        count = self._received.readinto(buffer) or 0
+        self._connection.received += count
+        if self._connection.received > self._connection.limit:
+            raise AnswerTooLarge(f"the answer is larger than {self._connection.limit} bytes")
+        return count
+
+    def close(self) -> None:
+        self._received.close()
+        super().close()
+
+
+class _Socket:
+    """A socket as :mod:`http.client` uses one."""
+
+    def __init__(self, connection: Connection, sock: socket.socket) -> None:
+        self._connection = connection
+        self._sock = sock
+
+    def sendall(self, content: t.Any) -> None:
+        self._sock.settimeout(self._connection.seconds_left())
+        self._sock.sendall(content)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Stream(self._connection, self._sock))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class Connection(http.client.HTTPConnection):
+    """A connection for one exchange. ``connect`` returns the connected socket, given the seconds it may take.
+
+    Every method raises TimeoutError when ``timeout`` seconds have passed since it was made, :class:`AnswerTooLarge` when more than
+    ``limit`` bytes were received, and else what :mod:`http.client` raises: OSError and HTTPException.
+    """
+
+    def __init__(self, connect: t.Callable[[float], socket.socket], host: str, timeout: float, limit: int = ANSWER_LIMIT) -> None:
+        super().__init__(host)
+        self._connect = connect
+        self._deadline = time.monotonic() + timeout
+        self.limit = limit
+        self.received = 0
+
+    def connect(self) -> None:
+        self.sock = _Socket(self, self._connect(self.seconds_left()))
+
+    def seconds_left(self) -> float:
+        """Return the time left. Raises TimeoutError when there is none."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+def base_url(address: str, port: int) -> str:
+    """Return the URL of a server at an address; IPv6 gets its brackets."""
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT) -> Connection:
+    """Return a connection to the server of ``url``."""
+    parts = urllib.parse.urlsplit(url)
+    where = parts.hostname or "", parts.port or 80
+    return Connection(lambda left: socket.create_connection(where, left), parts.netloc, timeout, limit)
+
+
+def read_body(answer: http.client.HTTPResponse, content: bytearray, enough: int | None = None) -> None:
+    """Append the body to ``content``: all of it, or no less than ``enough`` bytes where there are so many. Raises what the connection raises."""
+    while enough is None or len(content) < enough:
+        part = answer.read1(65536)
+        if not part:
+            if answer.length:
+                raise http.client.IncompleteRead(b"", answer.length)
+            return
+        content += part
+
+
+def ask(
+    url: str, timeout: float, *, method: str = "GET", body: bytes | None = None, headers: t.Mapping[str, str] | None = None, limit: int = ANSWER_LIMIT
+) -> Answer:
+    """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises."""
+    content = bytearray()
+    status = None
+    connection = connection_to(url, timeout, limit)
+    try:
+        with contextlib.closing(connection):
+            path = url.partition("://")[2].partition("/")[2]
+            connection.request(method, f"/{path}", body, {"User-Agent": "gb10.cluster", "Accept": "*/*", "Connection": "close", **(headers or {})})
+            with connection.getresponse() as answer:
+                status = answer.status
+                read_body(answer, content)
+            return Answer(status, bytes(content))
+    except TimeoutError:
+        error, silent = f"no answer within {timeout:g} s", not connection.received
+    except http.client.RemoteDisconnected:
+        error, silent = "the connection was closed without an answer", True
+    except AnswerTooLarge as problem:
+        error, silent = str(problem), False
+    except OSError as problem:
+        error, silent = problem.strerror or str(problem), not connection.received
+    except (http.client.HTTPException, ValueError) as problem:
+        error, silent = f"no HTTP: {problem!r}"[:SHOWN], False
+    if status is not None:
+        return Answer(status, bytes(content), f"the answer was cut off: {error}")
+    return Answer(None, b"", error, silent)
