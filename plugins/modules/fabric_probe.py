@@ -231,10 +231,10 @@ links:
       sample: 92.57
     ping:
       description:
-        - Whether packets of that MTU come back undivided (C(passes), null when that could not be tried), and the MTU that something on the way named
-          (C(path_mtu), else null).
+        - Whether packets of that MTU come back undivided (C(passes), null when that could not be tried), the MTU that something on the way named
+          (C(path_mtu), else null), and the shortest round trip of three in milliseconds (C(rtt_ms), null when none came back).
       type: dict
-      sample: {"passes": true, "path_mtu": null}
+      sample: {"passes": true, "path_mtu": null, "rtt_ms": 0.28}
 together:
   description: Gbit/s over all links at once, out and in, null for what was not measured; null with one link.
   returned: with O(state=measure)

@@ -928,7 +928,7 @@ tenants:
       description:
         - Its engine where it is part of one, V(vllm), V(sglang), V(tensorrt_llm), V(triton), V(llama_cpp), V(ollama), V(tensorfold) or V(ray), as
           M(gb10.cluster.stack_info) tells them.
-        - Else V(tts) and V(asr) for speech, V(desktop), V(comfyui) or V(other).
+        - Else V(tts) and V(asr) for speech, V(desktop) (also whatever the driver lists as drawing only), V(comfyui) or V(other).
       type: str
       sample: ollama
     container:
@@ -1142,7 +1142,7 @@ class Look:
         self.links = once(lambda: net_devices.interfaces(self.sysfs, self.proc))
         self.rdma_devices = once(lambda: net_devices.rdma_devices(self.sysfs))
         self.log = once(lambda: kernel_log.kernel_log(params["roots"]["kernel_log"], self.proc, params["tool_timeout"]))
-        self.cards = once(lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"], self.sections.section("gpus")))
+        self.cards = once(lambda: driver_xml.gpus_or_none(params["roots"]["nvidia_smi"], params["tool_timeout"], self.sections.section("gpus")))
         if any(section in wanted for section in OF_DRIVER):
             self.cards = pending(self.cards)
 

@@ -32,7 +32,8 @@ HEAD = """<!-- Made from plugins/plugin_utils/_rules/rules.yml by tests/tools/ru
 other, {known_bad} compare a node with a list of what is known to fail. They are data: `plugins/plugin_utils/_rules/rules.yml`.
 
 - **block** and **unknown** stop the play, after all nodes were judged. **warn** does with `gb10_fail_on_warn`.
-- What a node could not tell is **unknown**, with what is missing and why. It is never taken for a pass.
+- Where a node did not answer what a rule needs, one that blocks is **unknown** and one that warns **warns**, with what is missing and why. Neither is
+  taken for a pass.
 - A rule that stands behind another one is not judged on a node where that one did not pass, and one that asks for nothing (the profile does not
   say, TCP is allowed) is not judged either; the record lists both, with the reason.
 - What a later stage of the same play repairs is **warn** ("stage image will fix this"). It blocks where that stage is left out (`--tags`, `--skip-tags`),
@@ -56,8 +57,8 @@ gb10_rules:
     why: the switch between the nodes carries 1500 bytes
   kernel.known_bad:
     bad:
-      - {{match: "7.0.0-1019*", why: known}}
-      - {{match: "6.18.0-1004*", why: it hung here}}
+      - {{match: "7.0.0-1019*", unless: kho=off, why: RDMA fails, known: two reports}}
+      - {{match: "6.18.0-1004*", unless: "", why: it hung, known: seen here once}}
 gb10_silenced: [limits.sshd]
 ```
 

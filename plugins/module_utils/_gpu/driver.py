@@ -19,6 +19,10 @@ GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.use
 
 BY_HAND = "Run nvidia-smi by hand on this node; look for the driver in: journalctl -k | grep -i nvrm"
 
+#: What the driver's tool says on a machine without a GPU that works (status 6), and the reason of the error that it makes.
+NO_DEVICES = "No devices were found"
+NO_GPU = "no GPU"
+
 #: Inode of the kernel's first pid namespace, the one whose numbers the driver reports (PROC_PID_INIT_INO).
 HOST_PID_NAMESPACE = 4026531836
 
@@ -93,12 +97,12 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
 
 
 def answer(result: ToolResult) -> str:
-    """Return what the driver's tool printed. Raises :class:`UnknownState` with its words when it failed."""
-    if result.rc != 0:
+    """Return what the driver's tool printed. Raises :class:`UnknownState` with its words when it failed, or knows no GPU."""
+    if result.rc != 0 or result.stdout.strip() == NO_DEVICES:
         raise UnknownState(
             f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
             remedy=BY_HAND,
-            reason="tool failed",
+            reason=NO_GPU if result.stdout.strip() == NO_DEVICES else "tool failed",
             raw=result.raw,
         )
     return result.stdout

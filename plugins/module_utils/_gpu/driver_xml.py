@@ -121,6 +121,12 @@ def _text(element: ET.Element, path: str) -> str | None:
     return None if not text or _ABSENT.match(text) else text
 
 
+def _version(element: ET.Element, *paths: str) -> str | None:
+    """Return the first version that is there. The tool of the 610 branch renames both and annotates the old names: ``610.57.04 [Deprecated; …]``."""
+    found = next(filter(None, (_text(element, path) for path in paths)), None)
+    return found and found.partition(" [")[0]
+
+
 def _quantity(element: ET.Element, path: str, unit: str) -> float | None:
     text = _text(element, path)
     if text is None:
@@ -230,8 +236,8 @@ def _gpu_entry(root: ET.Element, index: int, gpu: ET.Element, section: Section) 
         "name": _text(gpu, "product_name"),
         "uuid": _text(gpu, "uuid"),
         "bus_id": gpu.get("id"),
-        "driver_version": _text(root, "driver_version"),
-        "cuda_version": _text(root, "cuda_version"),
+        "driver_version": _version(root, "kmd_version", "driver_version"),
+        "cuda_version": _version(root, "cuda_umd_version", "cuda_version"),
         "vbios": _text(gpu, "vbios_version"),
         "memory_total_mb": section(lambda: _whole(gpu, "fb_memory_usage/total", "MiB")),
         "memory_used_mb": section(lambda: _whole(gpu, "fb_memory_usage/used", "MiB")),
@@ -265,6 +271,16 @@ def parse_processes_by_gpu(text: str) -> dict[str, list[dict[str, t.Any]]]:
     }
 
 
+def gpus_or_none(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dict[str, t.Any]]:
+    """Return the node's GPUs as :func:`gpus` does, none where the tool says that there is none. Raises :class:`UnknownState` as it does."""
+    try:
+        return gpus(nvidia_smi, timeout, section)
+    except UnknownState as error:
+        if error.reason == driver.NO_GPU:
+            return []
+        raise
+
+
 def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t.Any]]] | None) -> list[dict[str, t.Any]]:
     """Return the short descriptions of :func:`_gpu.parse_gpus` in the shape of ``gpus``, None for what they do not tell.
 
@@ -287,7 +303,7 @@ def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t
 
 def _whole_answer(result: ToolResult, section: Section) -> list[dict[str, t.Any]]:
     """Return the GPUs of a run of the tool, which may fail and yet describe them all: status 14 is a corrupted infoROM, say."""
-    if result.rc != 0 and f"</{_ROOT}>" not in result.stdout:
+    if f"</{_ROOT}>" not in result.stdout:
         driver.answer(result)
     found = parse_gpus(result.stdout, section)
     section(lambda: driver.answer(result))
@@ -302,13 +318,13 @@ def gpus(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dic
     """Return the node's GPUs: the section ``gpus`` of ``node_info``. ``timeout`` is in seconds, for each call of the tool.
 
     Read from ``nvidia-smi -q -x``; where that fails, or says nothing that can be read, from the two short CSV queries. Raises
-    :class:`UnknownState` when the tool is missing or hangs (asking again would only take as long again), and when neither answer can
-    be read.
+    :class:`UnknownState` when the tool is missing or hangs (asking again would only take as long again), when it knows no GPU (reason
+    :data:`driver.NO_GPU`), and when neither answer can be read.
     """
     try:
         return _whole_answer(run_tool([nvidia_smi, *XML_QUERY], timeout), section)
     except UnknownState as error:
-        if error.reason in ("tool missing", "tool hangs"):
+        if error.reason in ("tool missing", "tool hangs", driver.NO_GPU):
             raise
         first = error
     try:

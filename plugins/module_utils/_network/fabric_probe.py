@@ -55,6 +55,7 @@ ENDED = "the other node ended the connection: the token was wrong, it has a peer
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
 _ROW = re.compile(rf"^\s*\d{{1,12}}\s+\d{{1,12}}\s+(?P<peak>{_NUMBER})\s+(?P<average>{_NUMBER})(?:\s+{_NUMBER})*\s*$", re.ASCII)
 _RECEIVED = re.compile(r"(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?received", re.ASCII)
+_ROUND_TRIP = re.compile(r"(?:rtt|round-trip) min/avg/max(?:/mdev)? = (\d{1,9}(?:\.\d{1,6})?)/", re.ASCII)
 _TOO_LONG = re.compile(r"message too long, mtu[=:]? ?(\d{1,6})|Frag needed and DF set \(mtu = (\d{1,6})\)", re.ASCII | re.IGNORECASE)
 
 
@@ -114,7 +115,9 @@ def ib_result(result: ToolResult) -> float:
 
 
 def parse_ping(result: ToolResult) -> dict[str, t.Any]:
-    """Return ``{passes, path_mtu}`` of a do-not-fragment ping; ``path_mtu`` is the MTU that something on the way names, else None.
+    """Return ``{passes, path_mtu, rtt_ms}`` of a do-not-fragment ping.
+
+    ``path_mtu`` is the MTU that something on the way names, else None; ``rtt_ms`` the shortest round trip in milliseconds, None without one.
 
     Raises :class:`UnknownState` when the tool does not print how many packets came back.
     """
@@ -123,12 +126,13 @@ def parse_ping(result: ToolResult) -> dict[str, t.Any]:
     if not counted and not narrow:
         raise UnknownState(f"ping does not print what came back: {result.raw[:200]}", reason="output not understood", raw=result.raw[:4000])
     named = next((int(group) for group in narrow.groups() if group), None) if narrow else None
-    return {"passes": bool(counted and int(counted[2])), "path_mtu": named}
+    shortest = _ROUND_TRIP.search(result.stdout)
+    return {"passes": bool(counted and int(counted[2])), "path_mtu": named, "rtt_ms": float(shortest[1]) if shortest else None}
 
 
 def ping_argv(ping: str, source: str, target: str, mtu: int) -> list[str]:
     """Return the command of a ping that fills ``mtu`` and must not be fragmented on the way."""
-    return [ping, "-n", "-q", "-M", "do", "-s", str(mtu - PING_HEADERS), "-c", "2", "-i", "0.2", "-W", "1", "-I", source, target]
+    return [ping, "-n", "-q", "-M", "do", "-s", str(mtu - PING_HEADERS), "-c", "3", "-i", "0.2", "-W", "1", "-I", source, target]
 
 
 def ib_argv(program: str, end: t.Mapping[str, t.Any], port: int, server: str = "") -> list[str]:
@@ -489,7 +493,7 @@ class Prober:
                 "mtu": link["mtu"],
                 "out_gbits": None,
                 "in_gbits": None,
-                "ping": {"passes": None, "path_mtu": None},
+                "ping": {"passes": None, "path_mtu": None, "rtt_ms": None},
             }
             for link in links
         ]

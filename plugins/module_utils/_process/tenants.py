@@ -35,6 +35,9 @@ CUDA_DEVICE = "/dev/nvidia-uvm"
 #: Maps are read this far when a process's open files cannot be listed.
 MAPS_LIMIT = 4 * 1024 * 1024
 
+#: How the driver's list marks a process that only draws; one that computes is C, or C+G.
+DRAWS = "G"
+
 #: Processes that are told by name when they may not be asked.
 NAMED = 5
 
@@ -93,18 +96,22 @@ def tenants(
     id. ``cuda`` is None, which ``section`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
     business.
     """
-    listed, known = gpu_memory(gpu_processes), classify.parts(seen.processes)
+    listing = list(gpu_processes)
+    listed, known = gpu_memory(listing), classify.parts(seen.processes)
+    computing = {entry["pid"] for entry in listing if entry.get("type") != DRAWS}
     found: list[dict[str, t.Any]] = []
     unasked: list[str] = []
     for process in seen.processes.values():
         if process.container in own or process.ended or not (process.argv or process.rss_kib):
             continue  # ours, gone, or a thread of the kernel
         try:
-            cuda = True if process.pid in listed else holds_cuda(process.pid, root)
+            cuda = process.pid in computing if process.pid in listed else holds_cuda(process.pid, root)
         except GONE:
             continue
         kind = known[process.pid].engine if process.pid in known else None
-        if cuda and kind is None:
+        if kind is None and process.pid in listed and process.pid not in computing:
+            kind = "desktop"
+        elif cuda and kind is None:
             kind = (classify.judge(process.argv, working_directory(process.pid, root)) or ("", "other"))[1]
         if cuda is None:
             unasked.append(f"{process.name} ({process.pid})")

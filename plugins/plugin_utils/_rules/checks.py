@@ -37,6 +37,9 @@ CLUSTER = "cluster"
 #: Characters of a container's full id, and how many of them are shown.
 ID_LENGTH, ID_SHOWN = 64, 12
 
+#: The kind of a tenant that draws on the screen.
+DESKTOP = "desktop"
+
 #: How Docker calls the machines that the kernel calls otherwise.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
@@ -167,14 +170,18 @@ def some_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def not_known_bad(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The version at ``of``, or in each entry of the list ``in``, matches no pattern of the list ``bad``."""
+    """The version at ``of``, or in each entry of the list ``in``, matches no pattern of the list ``bad``.
+
+    An entry with ``unless`` does not count on a node whose kernel has that word on its command line, which stands at ``cmdline``.
+    """
+    words = node.get(arguments["cmdline"]).split() if "cmdline" in arguments else []
     if "in" in arguments:
         versions = [of_entry(entry, arguments["field"], f"{arguments['in']}[{index}]") for index, entry in enumerate(node.get(arguments["in"]))]
     else:
         versions = [node.get(arguments["of"])]
     for version, bad in itertools.product(dict.fromkeys(versions), limits["bad"]):
-        if fnmatch.fnmatchcase(version, bad["match"]):
-            yield Fault(version, f"not {bad['match']}", {"why": bad["why"]})
+        if fnmatch.fnmatchcase(version, bad["match"]) and bad["unless"] not in words:
+            yield Fault(version, f"not {bad['match']}", bad)
 
 
 @check
@@ -205,6 +212,14 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
         error = node.error("docker") or {}
         remedy = error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket"
         yield Fault(False, True, {"why": error.get("error", "no answer"), "remedy": remedy})
+
+
+@check
+def gpu_kept(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A reload of systemd does not take the GPU from containers: their cgroups are not systemd's, or CDI told it of the devices."""
+    ways = node.get("docker.nvidia")
+    if node.get("docker.cgroup_driver") == "systemd" and ways not in ("cdi", "none"):
+        yield Fault(ways, "cdi")
 
 
 @check
@@ -357,16 +372,6 @@ def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults
             raise Unseen(f"kernel.modules.{name}")
         elif loaded and not installed:
             raise Unseen(f"kernel.modules.{name}.installed")
-
-
-@check
-def modeset_on(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """nvidia-drm.modeset is not switched off: as the loaded module says, or else on the kernel's command line."""
-    cmdline = node.get("kernel.cmdline")
-    told = (node.optional("kernel.parameters") or {}).get("nvidia_drm.modeset")
-    off = told in ("N", "0") if told is not None else bool(re.search(r"\bnvidia[-_]drm\.modeset=(0|n|N)\b", cmdline))
-    if off:
-        yield Fault("0", "1")
 
 
 @check
@@ -653,16 +658,25 @@ def _tenants(node: Node) -> list[Entry]:
 
 @check
 def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Nobody else holds more GPU memory than ``held_mib``."""
+    """No process of others holds ``held_mib`` of GPU memory or more; a desktop is judged as a whole."""
     for tenant in _tenants(node):
-        if (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
+        if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
             yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": inside(tenant)})
 
 
 @check
+def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What draws on the screen holds less GPU memory than ``held_mib``, all together."""
+    drawing = [tenant for tenant in _tenants(node) if tenant["kind"] == DESKTOP and tenant["gpu_mib"]]
+    held = sum(tenant["gpu_mib"] for tenant in drawing)
+    if held >= limits["held_mib"]:
+        yield Fault(held, f"below {limits['held_mib']} MiB", {"who": ", ".join(f"{tenant['name']} {tenant['gpu_mib']} MiB" for tenant in drawing)})
+
+
+@check
 def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are told together."""
-    yield from together(tenant for tenant in _tenants(node) if (tenant["gpu_mib"] or 0) < limits["held_mib"])
+    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are named together."""
+    yield from together(tenant for tenant in _tenants(node) if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) < limits["held_mib"])
 
 
 def together(tenants: t.Iterable[Entry]) -> Faults:
@@ -772,6 +786,16 @@ def probe_mtu(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     for ping in node.get("probe.pings"):
         if ping["passes"] is False:
             yield Fault("lost", f"{ping['mtu']} bytes", {**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""})
+
+
+@check
+def probe_round_trip(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A packet is back within ``most_ms`` from every peer; one that did not come back is another rule's."""
+    for ping in node.get("probe.pings"):
+        if ping["passes"] and ping["rtt_ms"] is None:
+            raise Unseen(f"the round trip over {ping['link']}", "ping does not print it")
+        if ping["passes"] and ping["rtt_ms"] > limits["most_ms"]:
+            yield Fault(ping["rtt_ms"], limits["most_ms"], ping)
 
 
 @check

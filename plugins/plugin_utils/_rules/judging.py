@@ -4,8 +4,8 @@
 
 """From what all nodes answered to one verdict, by the rules of rules.yml. This plugin util is PRIVATE to the collection.
 
-A rule passes on whole evidence alone. Evidence that is missing makes it ``unknown``, with what is missing and why; one that asks
-for nothing here (another rule stands in the way, the profile does not say) is not judged, and that is told, too.
+A rule passes on whole evidence alone. Evidence that is missing makes a blocking rule ``unknown`` and a warning one warn, with what is
+missing and why; one that asks for nothing here (another rule stands in the way, the profile does not say) is not judged, and that is told, too.
 """
 
 from __future__ import annotations
@@ -358,7 +358,8 @@ class Judge:
         title = rule.title if rule.title[1:2].isupper() else f"{rule.title[0].lower()}{rule.title[1:]}"
         message = f"whether {title} is unknown, since {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
         remedy = unseen.remedy or "look at the node; a rule that can't be judged there is silenced with gb10_silenced"
-        self._add(rule, finding(rule.id, name, "unknown", message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
+        verdict = "warn" if rule.verdict == "warn" else "unknown"
+        self._add(rule, finding(rule.id, name, verdict, message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
 
     def _add(self, rule: Rule, found: Finding, settings: dict[str, t.Any]) -> None:
         name = found["node"]

@@ -26,7 +26,10 @@ from ansible_collections.gb10.cluster.plugins.modules import fabric_probe
 TOKEN = "a token that is never guessed"
 MINE = {"link": "a0", "address": "127.0.1.1", "device": "", "gid": None, "mtu": 1500, "peer_address": "127.0.2.1"}
 THEIRS = {"link": "b0", "address": "127.0.2.1", "device": "", "gid": None, "mtu": 1500, "peer_address": ""}
-PING = "#!/bin/sh\necho '2 packets transmitted, 2 received, 0% packet loss'\n"
+PING = """#!/bin/sh
+echo '3 packets transmitted, 3 received, 0% packet loss, time 401ms'
+echo 'rtt min/avg/max/mdev = 0.061/0.070/0.080/0.009 ms'
+"""
 
 
 @pytest.fixture
@@ -113,7 +116,8 @@ def test_the_listener_outlives_the_module_serves_once_and_ends(node):
     result = measure(node, heard["ports"], seconds=4)
     assert result["verdict"] == "pass" and result["errors"] == [] and result["method"] == "tcp"
     (link,) = result["links"]
-    assert link["out_gbits"] > 0.01 and link["in_gbits"] > 0.01 and link["ping"] == {"passes": True, "path_mtu": None}
+    assert link["out_gbits"] > 0.01 and link["in_gbits"] > 0.01
+    assert link["ping"] == {"passes": True, "path_mtu": None, "rtt_ms": 0.061}
     again = measure(node, heard["ports"], seconds=2)
     assert again["verdict"] == "unknown" and again["links"][0]["out_gbits"] is None
 
@@ -274,7 +278,7 @@ def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
         ("probe.tcp_capped", "spark-1", "block"),
         ("probe.tcp_capped", "spark-2", "block"),
     }
-    assert "power both nodes off" in output
+    assert "reboot both nodes with the cable in" in output
 
 
 def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):

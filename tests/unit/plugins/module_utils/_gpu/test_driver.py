@@ -94,7 +94,11 @@ def test_a_failing_tool_is_unknown_with_its_words(monkeypatch):
     monkeypatch.setattr(driver, "run_tool", lambda argv, timeout: ToolResult(6, recorded("recorded_h200_no_devices.txt"), ""))
     with pytest.raises(UnknownState, match="status 6: No devices were found") as caught:
         driver.query_gpus("nvidia-smi", 5)
-    assert caught.value.reason == "tool failed" and "No devices" in caught.value.details["raw"]
+    assert caught.value.reason == driver.NO_GPU and "No devices" in caught.value.details["raw"]
+    monkeypatch.setattr(driver, "run_tool", lambda argv, timeout: ToolResult(9, "", "NVRM says no"))
+    with pytest.raises(UnknownState, match="status 9: NVRM says no") as caught:
+        driver.query_gpus("nvidia-smi", 5)
+    assert caught.value.reason == "tool failed"
 
 
 def test_what_became_of_a_listed_process(tmp_path, monkeypatch):

@@ -103,6 +103,18 @@ def test_what_the_tool_warns_of_around_the_document_is_left_out():
     assert driver_xml.parse_gpus(text)[0]["name"] == "NVIDIA GB10"
 
 
+def test_versions_are_read_without_the_annotations_of_the_610_branch():
+    """The words are those of ``nvidia-smi -q`` of driver 610.57.04 on a GB10, as an owner recorded them; their place in XML is inferred."""
+    old = "<driver_version>580.95.05</driver_version>"
+    annotated = (
+        "<driver_version>610.57.04 [Deprecated; will be removed]</driver_version>"
+        "<cuda_version>13.3 [Deprecated; use CUDA UMD Version instead]</cuda_version>"
+    )
+    for versions in (annotated, "<kmd_version>610.57.04</kmd_version><cuda_umd_version>13.3</cuda_umd_version>"):
+        (gpu,) = driver_xml.parse_gpus(small().replace(old, versions))
+        assert (gpu["driver_version"], gpu["cuda_version"]) == ("610.57.04", "13.3")
+
+
 def test_older_drivers_use_other_names():
     (gpu,) = driver_xml.parse_gpus(
         small(
@@ -210,6 +222,15 @@ GPU_ROW = f"0, NVIDIA GB10, {UUID}, 580.95.05, [N/A], [N/A]\n"
 def test_the_whole_answer_is_asked_once(tool):
     asked = tool(q=GB10)
     assert driver_xml.gpus("nvidia-smi", 5)[0]["source"] == "xml" and asked.asked == ["q"]
+
+
+@pytest.mark.parametrize("rc", [0, 6])
+def test_a_tool_that_knows_no_gpu_is_an_answer_for_who_asks_what_is_there(tool, rc):
+    asked = tool(q=ToolResult(rc, recorded("recorded_h200_no_devices.txt"), ""))
+    assert driver_xml.gpus_or_none("nvidia-smi", 5) == [] and asked.asked == ["q"]
+    with pytest.raises(UnknownState, match="No devices were found") as caught:
+        driver_xml.gpus("nvidia-smi", 5)
+    assert caught.value.reason == driver.NO_GPU
 
 
 @pytest.mark.parametrize("answer", [BUSY[:5000], "rubbish", ToolResult(9, "NVIDIA-SMI has failed", "")])

@@ -112,6 +112,7 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
         process(17, "ollama", state="Z"),
         process(18, name="nvidia-uvm", rss=0),
         process(19, "/usr/bin/gnome-shell"),
+        process(20, "/usr/share/cursor/cursor"),
     ]
     opened(tmp_path, 11, "/dev/null", "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "socket:[7]")
     opened(tmp_path, 12, "/dev/nvidia-uvm", cwd="/srv/ComfyUI")
@@ -121,18 +122,21 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
     listed = [
         {"pid": 14, "gpu": 0, "type": "C", "name": "x", "used_mib": 60000},
         {"pid": 19, "gpu": 0, "type": "G", "name": "x", "used_mib": 90},
+        # Type and size as in a recorded table of a desktop session (driver 580.159.03): whatever draws belongs to the desktop.
+        {"pid": 20, "gpu": 0, "type": "G", "name": "/usr/share/cursor/cursor", "used_mib": 168},
         {"pid": 99, "gpu": 0, "type": "C", "name": "[Not Found]", "used_mib": 5},
     ]
     found, errors = look(tmp_path, processes, listed, names={THEIRS: "eugr-vllm"})
     assert [(tenant["pid"], tenant["kind"], tenant["cuda"], tenant["gpu_mib"]) for tenant in found] == [
         (14, "vllm", True, 60000),
-        (19, "desktop", True, 90),
+        (20, "desktop", False, 168),
+        (19, "desktop", False, 90),
         (11, "other", True, None),
         (10, "ollama", False, None),
         (12, "comfyui", True, None),
     ]
     assert errors == []
-    assert found[0]["container"] == "eugr-vllm" and found[3] == {
+    assert found[0]["container"] == "eugr-vllm" and found[4] == {
         "pid": 10,
         "name": "ollama",
         "cmdline": "/usr/local/bin/ollama serve",
@@ -143,7 +147,7 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
         "gpu_mib": None,
         "rss_mb": 50,
     }
-    assert "verysecret" not in str(found) and "--api-key <secret>" in found[2]["cmdline"]
+    assert "verysecret" not in str(found) and "--api-key <secret>" in found[3]["cmdline"]
 
 
 def test_a_recorded_process_that_holds_cuda_memory(tmp_path):
