@@ -123,8 +123,7 @@ What is found, without the judgement, is the module [stack_info](../plugins/modu
 
 ## What it says
 
-This is composed, and shortened: the recorded processes of two lab nodes that served with Ray, one variable of the second rank changed, Docker out of reach,
-and no API asked.
+From the lab, shortened: two nodes that serve with Ray, looked at by an account without root's rights and outside the group docker.
 
 ```
 {example}
@@ -137,27 +136,27 @@ and no API asked.
 """
 
 DOCTOR_EXAMPLE = """\
-"spark-1: vllm api_server, vllm serve (pid 381) in container 964bc153e00c since 2026-11-21T17:01:43Z, stack ray 10.77.1.11:6379; 10.77.0.11:8000 not_asked",
-"spark-1: 1 rank (pid 1033) in container 964bc153e00c, stack ray 10.77.1.11:6379",
-"spark-1: 1 gcs_server (pid 31977) in container 964bc153e00c, stack ray 10.77.1.11:6379",
-"spark-1: 1 raylet (pid 32121) in container 964bc153e00c, stack ray 10.77.1.11:6379",
-"spark-2: 1 rank (pid 1104) in container d30cb13eadbe, stack ray 10.77.1.11:6379",
-"spark-2: 1 raylet (pid 32564) in container d30cb13eadbe, stack ray 10.77.1.11:6379"
-
-Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 1 block, 8 unknown, 4 warn, 123 pass
-                      spark-1  spark-2  cluster
-  stack.env_same      .        .        block
-  stack.image_same    .        .        unknown
-  stack.api_answers   unknown  .
+spark-1: vllm api_server, vllm serve (pid 5724) in container 7e77b25ea7de since 2026-11-22T19:06:02Z, stack ray 10.77.1.11:6379; 10.77.0.11:8000 answers
+spark-1: 1 gcs_server (pid 5398) in container 7e77b25ea7de, stack ray 10.77.1.11:6379
+spark-1: 1 raylet (pid 5511) in container 7e77b25ea7de, stack ray 10.77.1.11:6379
+spark-1: 1 rank (pid 5894) in container 7e77b25ea7de, stack ray 10.77.1.11:6379
+spark-2: 1 raylet (pid 3549) in container f75c603848ff, stack ray 10.77.1.11:6379
+spark-2: 1 rank (pid 3838) in container f75c603848ff, stack ray 10.77.1.11:6379
+Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 6 unknown, 8 warn, 6 silenced, 133 pass (6 of them lowered by hand)
+                       spark-1   spark-2   cluster
+  stack.env_same       .         .         unknown
+  stack.image_same     .         .         warn
+  stack.memlock        warn      warn
   ...
-  block    stack.env_same      cluster  VLLM_NVFP4_GEMM_BACKEND differs between the ranks of ray 10.77.1.11:6379: spark-1 (not set), spark-2 marlin.
-                                        → set VLLM_NVFP4_GEMM_BACKEND alike in every node's container (docker run -e, or env of the compose file) and
-                                          restart all ranks; docker exec -e is too late
-  unknown  stack.api_answers   spark-1  whether every API answers is unknown, since stack.apis[8000].health is missing: APIs were not asked
-                                        → ask it by hand on the node: curl -si http://127.0.0.1:8000/health
-  unknown  stack.image_same    cluster  whether the ranks of a stack run in the same image is unknown, since stack.containers is missing: stack.containers: no
-                                        Docker engine answers at /var/run/docker.sock
-                                        → Start it: systemctl start docker. The playbooks expect it there; modules alone take docker_socket.
+  unknown   stack.env_same       cluster           whether the ranks of a stack have the same variables is unknown, since stack.processes[5894].env is missing:
+                                                   the environment of process 5381 cannot be read: Permission denied
+                                                   → Run the task with become: true.
+  warn      stack.image_same     cluster           whether the ranks of a stack run in the same image is unknown, since stack.containers is missing:
+                                                   stack.containers: no permission to talk to the Docker engine at /var/run/docker.sock
+                                                   → Run the task with become: true, or put the user into the group docker.
+  warn      stack.memlock        spark-1           ray::RayWorkerProc.run (pid 5894) in container 7e77b25ea7de may lock 8388608 bytes of memory; RDMA registers
+                                                   all that ranks exchange.
+                                                   → start its container with --ulimit memlock=-1:-1
   ..."""
 
 

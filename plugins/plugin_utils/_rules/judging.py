@@ -49,6 +49,9 @@ COMPARES = {"requirement": "node against requirement", "nodes": "node against no
 #: What a tuned rule's findings can become at most.
 LOWERED = ("warn", "silenced")
 
+#: Words at the beginning of a rule's title that keep their capital in a sentence, as CUDA does.
+PROPER_NAMES = ("Docker", "Python", "Ray")
+
 #: Words of a tuned rule that are no limits.
 TUNING_WORDS = ("verdict", "why")
 
@@ -354,8 +357,7 @@ class Judge:
         self._add(rule, finding(rule.id, name, verdict, message, measured=fault.measured, needed=fault.needed, remedy=remedy, source=rule.source), settings)
 
     def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
-        # A word such as CUDA stays as it is.
-        title = rule.title if rule.title[1:2].isupper() else f"{rule.title[0].lower()}{rule.title[1:]}"
+        title = rule.title if rule.title[1:2].isupper() or rule.title.split()[0] in PROPER_NAMES else f"{rule.title[0].lower()}{rule.title[1:]}"
         message = f"whether {title} is unknown, since {unseen.what} is missing" + (f": {unseen.why}" if unseen.why else ".")
         remedy = unseen.remedy or "look at the node; a rule that can't be judged there is silenced with gb10_silenced"
         verdict = "warn" if rule.verdict == "warn" else "unknown"

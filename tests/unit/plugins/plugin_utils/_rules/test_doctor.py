@@ -320,6 +320,7 @@ def test_what_an_ordinary_account_may_not_see_is_unknown_with_the_reason():
     assert {found["verdict"] for found in record["findings"]} == {"unknown", "warn"}
     assert {"stack.env_same", "stack.rdma_used", "ray.open", "stack.versions_same"} <= ids(record)
     assert all("may not be seen" in found["message"] and "become" in found["remedy"] for found in record["findings"])
+    assert any(found["message"].startswith("whether Ray does not take orders from everybody is unknown") for found in record["findings"])
 
 
 def test_processes_that_could_not_be_listed_pass_nothing():
