@@ -7,6 +7,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
@@ -22,7 +23,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         dummy, arguments = self.validate_argument_spec(argument_spec={"passwords_of": {"type": "list", "elements": "str"}})
         answer = self._settings(task_vars) if arguments["passwords_of"] is None else self._passwords(task_vars["hostvars"], arguments["passwords_of"])
-        return {
+        result = {
             "changed": False,
             "msg": table.counts(answer["findings"]),
             "verdict": table.worst(answer["findings"]),
@@ -31,6 +32,8 @@ class ActionModule(ActionBase):
             "actions": [],
             **answer,
         }
+        # A setting that holds a secret is refused by a finding; its value is not shown for that.
+        return cleaned(result, {})
 
     def _settings(self, task_vars):
         """The settings of this host, and how Ansible reaches it."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 import json
@@ -13,6 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.stages import STAGES
@@ -52,6 +54,8 @@ class ActionModule(ActionBase):
             outcome = self._judge(arguments, task_vars)
         else:
             outcome = Outcome(arguments["title"], arguments["findings"])
+        # What the nodes sent has no secrets; what a person wrote into the settings may.
+        outcome = dataclasses.replace(outcome, **cleaned(vars(outcome), {}))
         if not self._task.check_mode:
             for path, content in outcome.files.items():
                 write(path, content, outcome.mode)

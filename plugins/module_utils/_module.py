@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import time
+import traceback
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, secrets_of
 
 #: Every result carries these keys, whatever the module and the outcome.
 RESULT_KEYS: dict[str, t.Any] = {"msg": "", "verdict": "pass", "remedy": "", "reason": "", "actions": [], "diff": {}}
@@ -23,14 +25,31 @@ def complete(result: dict[str, t.Any], started: float) -> dict[str, t.Any]:
 
 
 def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any]]) -> t.NoReturn:
-    """Call ``work(module)`` and exit with its result; a :class:`ClusterError` becomes the one failure format."""
+    """Call ``work(module)`` and exit with its result; a :class:`ClusterError` becomes the one failure format.
+
+    Every module ends here, so here and nowhere else secrets are taken out of what leaves the node.
+    """
     started = time.monotonic()
+    leave, result = module.exit_json, {}
     try:
         result = work(module)
     except ClusterError as error:
-        failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
-        module.fail_json(**complete(failure, started))
-    module.exit_json(**complete(result, started))
+        leave = module.fail_json
+        result = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
+    except Exception as error:
+        # Ansible would print the traceback as it is.
+        leave = module.fail_json
+        result = {
+            "msg": f"the module failed: {type(error).__name__}: {error}",
+            "verdict": "unknown",
+            "remedy": "Report this with the traceback.",
+            "reason": "crash",
+            "traceback": traceback.format_exc(),
+        }
+    secrets = secrets_of(module.params)
+    # Warnings leave by a way of Ansible's own.
+    module.no_log_values.update(secrets.values())
+    leave(**cleaned({**complete(result, started), "invocation": {"module_args": module.params}}, secrets))
 
 
 def finding(

@@ -2,71 +2,195 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Removes secrets from text that leaves a node. This module util is PRIVATE to the collection."""
+"""Removes secrets from what leaves a node. This module util is PRIVATE to the collection.
+
+Every pattern takes time in proportion to the text: no repetition stands within another, and one at a pattern's beginning starts only where a name starts.
+"""
 
 from __future__ import annotations
 
+import glob
+import json
 import os
 import re
+import stat
 import typing as t
+import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 #: A shorter value would match harmless text, and is not a secret either.
 SHORTEST_SECRET = 8
 
-#: Patterns of secrets whose value is not known here: a hub token, a header, a variable with a telling name.
-_PATTERNS = (
-    re.compile(r"\b(?P<kept>hf_)[A-Za-z0-9]{16,}"),
-    re.compile(r"\b(?P<kept>nvapi-|sk-)[A-Za-z0-9_-]{16,}"),
-    re.compile(r"(?i)(?P<kept>\bbearer\s+)[^\s\"',]{8,}"),
-    re.compile(r"(?P<kept>\b[A-Z0-9_]*(?:TOKEN|API_KEY|SECRET|PASSWORD)=)[^\s\"',]+"),
-    # An option of a command line (--api-key VALUE), and the password within an address.
-    re.compile(r"(?i)(?P<kept>(?<![\w-])--?[a-z0-9_-]*(?:token|api[_-]?key|secret|password)(?:=|\s+|[\"'],\s*[\"']))[^\s\"',-][^\s\"',]*"),
-    re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://[^\s/:@]+:)[^\s/@]+(?=@)"),
-)
+#: Bytes of a secret file that are read.
+LONGEST_SECRET = 65536
 
-#: How the name of a variable that holds a secret ends.
-_SECRET_NAME = re.compile(r"(?i)(?:TOKEN|API_?KEY|SECRET|SECRET_KEY|ACCESS_KEY|PASSWORD|PASSWD|CREDENTIALS?)$")
+#: Where the collection keeps its secrets, unless a module's options say otherwise.
+SECRETS_DIR = "/etc/gb10/secrets"
 
-#: How an option of a command line ends that is followed by a secret.
-_SECRET_OPTION = re.compile(r"(?i)(?:token|api[_-]?key|secret|password)$")
+#: Options of modules that name a directory with secrets, a file with one, or several files by name.
+_DIRECTORY_OPTIONS = ("secrets_dir",)
+_FILE_OPTIONS = ("api_key_file", "token_file")
+_FILES_OPTIONS = ("secret_files",)
 
 #: The text that replaces a secret.
 HIDDEN = "<secret>"
+#: How every such text begins; the ones of known secrets have a name.
+_HIDDEN_START = "<secret"
+
+#: How the name of a variable, an option or a key ends that holds a secret.
+_SECRET_END = (
+    r"(?:token|api[_-]?key|secret|(?:secret|access|private|account|signing|encryption)[_-]?key|passw(?:or)?d|passphrase|(?<=[_-])pass|(?<=_)pwd"
+    r"|credentials?)"
+)
+_SECRET_NAME = re.compile(rf"(?i){_SECRET_END}$")
+
+#: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password.
+_HARMLESS_NAME = re.compile(r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think|stop|first|output|next)_token$|^--ask-)")
+
+#: Values that say that there is none.
+_NO_VALUE = ("none", "null", "true", "false")
+#: Where containers have the files with their secrets. A path there is no secret.
+_MOUNTED = "/run/secrets/"
+
+#: Secrets that show what they are, whatever stands around them. What stands before a secret is kept.
+_SHAPES = (
+    re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
+    # In JSON, a line's beginning follows the letter of an escaped line break.
+    re.compile(r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[opsu]_|github_pat_|glpat-|xox[abp]-))[A-Za-z0-9_-]{16,}"),
+    # User and password within an address; a token may stand in place of either.
+    re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>]+(?=@)"),
+    re.compile(
+        r"(?i)(?P<kept>\bauthorization\\{0,3}[\"']?\s{0,8}[:=]\s{0,8}\\{0,3}[\"']?(?:(?:basic|bearer|digest|negotiate|token)\s{1,8})?)"
+        r"(?!(?:basic|bearer|digest|negotiate|token)\s)[^\s\"',<\\]+"
+    ),
+    re.compile(r"(?i)(?P<kept>\bbearer\s{1,8})[^\s\"',<\\]{8,}"),
+    re.compile(r"(?i)(?P<kept>(?<![\w-])(?:x-[a-z0-9-]{0,64}(?:key|token|secret)|api-key|private-token)\s{0,8}:\s{0,8})[^\s\"',<\\]+"),
+)
+
+#: A name, and what stands between it and its value: an assignment, the end of a quoted key or option, the colon of a line of YAML with one word
+#: after it, or the blank after an option.
+_NAMED = re.compile(
+    rf"(?im)(?<![\w.-])(?P<name>[\w.-]*{_SECRET_END})"
+    r"(?:(?P<assigned>[ \t]{0,8}=(?!=)[ \t]{0,8}|%3D)|\\{0,3}[\"'](?:(?P<key>\s{0,8}:\s{0,8})|(?P<listed>,\s{0,8}))|(?P<line>:[ \t]{1,8}(?=[^\s<>|\"'\[{]\S*[ \t]*$))|(?P<option>[ \t]{1,8}))"
+)
+#: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word.
+_QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"
+_VALUE = re.compile(rf"{_QUOTED}|\[[^\]\n]*|[^\s\"',;&\\)}}\]]+")
+#: Values of an option: on a command line, where the key of vLLM's API takes several, and in a printed list of words.
+_ONE_WORD = re.compile(rf"{_QUOTED}|[^\s\"'-][^\s\"']*")
+_WORDS = re.compile(r"[^\s\"'-](?:(?![ \t]{1,8}(?:-|$))[^\n\"'])*", re.MULTILINE)
+_LISTED = re.compile(r"(?P<quote>\\{0,3}[\"'])(?!-)(?:(?!(?P=quote))[^\n])*")
+_TAKES_SEVERAL = re.compile(r"(?i)^--api[_-]key$")
 
 
-def known_secrets(directory: str) -> dict[str, str]:
-    """Return name → value of the secret files in ``directory``, empty when there is no such directory.
+# -- what is known ---------------------------------------------------------------------------------------------------
 
-    Raises :class:`ClusterError` when one exists but cannot be read: then nothing may leave the node.
-    """
-    found = {}
+
+def check_readable(directory: str) -> None:
+    """Raise :class:`ClusterError` when a directory with secrets exists and not all in it can be read: then no log may leave the node."""
     try:
-        for name in sorted(os.listdir(directory)):
+        for name in os.listdir(directory):
             path = os.path.join(directory, name)
             if os.path.isfile(path):
-                with open(path, encoding="utf-8", errors="replace") as handle:
-                    found[name] = handle.read().strip()
+                read_secret(path)
     except FileNotFoundError:
-        return {}
+        return
     except OSError as error:
         raise ClusterError(
             f"{error.filename} cannot be read, so its content cannot be taken out of the logs: {error.strerror}", remedy="Run the task with become: true."
         ) from error
-    return {name: value for name, value in found.items() if len(value) >= SHORTEST_SECRET}
 
 
-def redacted(text: str, secrets: dict[str, str]) -> str:
+def read_secret(path: str) -> str:
+    """Return the text of a secret file. Raises OSError."""
+    with open(path, encoding="utf-8", errors="replace") as handle:
+        return handle.read(LONGEST_SECRET).strip()
+
+
+def secrets_of(params: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return name → value of the secrets that a module could come across, by its options and in the usual place.
+
+    What this account cannot read, the module cannot have read either, so that is left out.
+    """
+    directories = [SECRETS_DIR, *(params[name] for name in _DIRECTORY_OPTIONS if params.get(name))]
+    paths = [params[name] for name in _FILE_OPTIONS if params.get(name)]
+    paths += [path for name in _FILES_OPTIONS for path in (params.get(name) or {}).values()]
+    # Each cluster has a directory of its own there.
+    paths += [path for directory in directories for depth in ("*", "*/*") for path in glob.glob(os.path.join(glob.escape(directory), depth))]
+    found: dict[str, str] = {}
+    for path in dict.fromkeys(map(str, paths)):
+        try:
+            value = read_secret(path) if stat.S_ISREG(os.stat(path).st_mode) else ""
+        except OSError:
+            continue
+        if len(value) >= SHORTEST_SECRET:
+            name = os.path.basename(path)
+            found[path if name in found else name] = value
+    return found
+
+
+def _spellings(value: str) -> set[str]:
+    """Return a known secret as it may stand in a text: plain, in JSON (once and twice), in Python, in an address."""
+    escaped = json.dumps(value)[1:-1]
+    in_address = {urllib.parse.quote(value), urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
+    return {value, escaped, json.dumps(escaped)[1:-1], repr(value)[1:-1], *in_address}
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------
+
+
+def redacted(text: str, secrets: t.Mapping[str, str]) -> str:
     """Return ``text`` without the values of ``secrets`` and without anything else that looks like a secret."""
-    for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
-        text = text.replace(value, f"<secret {name}>")
-    for pattern in _PATTERNS:
-        text = pattern.sub(r"\g<kept><secret>", text)
-    return text
+    known = [(spelling, name) for name, value in secrets.items() for spelling in _spellings(value)]
+    for spelling, name in sorted(known, key=lambda one: (-len(one[0]), one)):
+        text = text.replace(spelling, f"{_HIDDEN_START} {name}>")
+    for pattern in _SHAPES:
+        text = pattern.sub(rf"\g<kept>{HIDDEN}", text)
+    return _without_named(text)
 
 
-def shown_argv(argv: t.Iterable[str]) -> list[str]:
+def _without_named(text: str) -> str:
+    """Return a text without the values that stand after the name of a secret."""
+    parts: list[str] = []
+    done = 0
+    for match in _NAMED.finditer(text):
+        if match.start() >= done and not _HARMLESS_NAME.search(match["name"]):
+            for start, end in _values(text, match):
+                if not text.startswith((_HIDDEN_START, _MOUNTED), start):
+                    parts += [text[done:start], HIDDEN]
+                    done = end
+    return "".join([*parts, text[done:]])
+
+
+def _values(text: str, match: re.Match[str]) -> t.Iterator[tuple[int, int]]:
+    """Yield where the values of a named secret begin and end, without their quotes."""
+    several = bool(_TAKES_SEVERAL.match(match["name"]))
+    if match["listed"] is None:
+        is_option = match["option"] is not None
+        line_start = text.rfind("\n", 0, match.start()) + 1 if match["line"] else match.start()
+        if (is_option and not match["name"].startswith("-")) or text[line_start:match.start()].strip(" \t-"):
+            return
+        value = (_WORDS.match(text, match.end()) if is_option and several else None) or (_ONE_WORD if is_option else _VALUE).match(text, match.end())
+        if value and value[0].lower() not in _NO_VALUE:
+            yield value.end("quote") if value.re is not _WORDS and value["quote"] else value.start(), value.end()
+        return
+    at = match.end()
+    while match["name"].startswith("-"):
+        value = _LISTED.match(text, at)
+        if not value:
+            return
+        yield value.end("quote"), value.end()
+        after = re.compile(re.escape(value["quote"]) + r",\s{0,8}").match(text, value.end())
+        if not several or not after:
+            return
+        at = after.end()
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def shown_argv(argv: t.Iterable[str], secrets: t.Mapping[str, str] | None = None) -> list[str]:
     """Return the words of a command line as they may leave a node: without the values of secret options, and without what looks like a secret.
 
     Some of these options take several values (``--api-key A B``), so all words up to the next option go.
@@ -76,13 +200,36 @@ def shown_argv(argv: t.Iterable[str]) -> list[str]:
     for word in argv:
         if word.startswith("-"):
             option, equals, _value = word.partition("=")
-            hiding = bool(_SECRET_OPTION.search(option)) and not equals
-            found.append(f"{option}={HIDDEN}" if equals and _SECRET_OPTION.search(option) else redacted(word, {}))
+            secret = bool(_SECRET_NAME.search(option)) and " " not in option
+            hiding = secret and not equals
+            found.append(f"{option}={HIDDEN}" if equals and secret else redacted(word, secrets or {}))
         else:
-            found.append(HIDDEN if hiding else redacted(word, {}))
+            found.append(HIDDEN if hiding else redacted(word, secrets or {}))
     return found
 
 
-def shown_value(name: str, value: str) -> str:
+def shown_value(name: str, value: str, secrets: t.Mapping[str, str] | None = None) -> str:
     """Return the value of a variable as it may leave a node: :data:`HIDDEN` for the name of a secret, else without what looks like one."""
-    return HIDDEN if value and _SECRET_NAME.search(name) else redacted(value, {})
+    secret = _SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name) and not value.startswith(_MOUNTED)
+    return HIDDEN if value and secret else redacted(value, secrets or {})
+
+
+def cleaned(content: t.Any, secrets: t.Mapping[str, str]) -> t.Any:
+    """Return data of any depth without secrets. Texts in a list are taken for the words of a command line."""
+    if isinstance(content, str):
+        return redacted(content, secrets)
+    if isinstance(content, t.Mapping):
+        return {name: _cleaned_entry(name, value, secrets) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return shown_argv(content, secrets) if all(isinstance(entry, str) for entry in content) else [cleaned(entry, secrets) for entry in content]
+    return content
+
+
+def _cleaned_entry(name: t.Any, value: t.Any, secrets: t.Mapping[str, str]) -> t.Any:
+    """Return the value of a key. One in capitals is taken for the name of a variable."""
+    return shown_value(name, value, secrets) if isinstance(value, str) and str(name).isupper() else cleaned(value, secrets)
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text holds what looks like a secret."""
+    return redacted(text, {}) != text

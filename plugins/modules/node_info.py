@@ -1060,7 +1060,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import firewall, net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, tenants
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once, pending
 
 #: What can be read, in the order of the result. Each is a method of :class:`Look`.
@@ -1216,9 +1215,7 @@ class Look:
         self.sections.read("listeners", lambda: require_seen(found))
         # Without an engine a container goes by its id.
         entries = self.sections.read("containers", self.entries, []) if any(entry["container"] for entry in found) else []
-        return [
-            {**entry, "cmdline": redacted(entry["cmdline"], {}), "container": survey.container_name(entry["container"], entries)} for entry in found
-        ]
+        return [{**entry, "container": survey.container_name(entry["container"], entries)} for entry in found]
 
     def disk(self) -> dict[str, t.Any]:
         return {path: self.sections.read("disk", lambda path=path: disk(path)) for path in self.params["paths"]}

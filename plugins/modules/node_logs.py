@@ -212,9 +212,8 @@ def ray_logs(archive: bytes) -> t.Iterator[tuple[str, str, bool]]:
 class Collector:
     """Reads the sources one after the other; what cannot be read becomes an entry of ``errors``."""
 
-    def __init__(self, params: dict[str, t.Any], secrets: dict[str, str]) -> None:
+    def __init__(self, params: dict[str, t.Any]) -> None:
         self.params = params
-        self.secrets = secrets
         self.logs: list[Log] = []
         self.errors: list[dict[str, str]] = []
 
@@ -226,7 +225,7 @@ class Collector:
             self.errors.append({"source": name, "error": " ".join(str(error).split())})
             return
         if found:
-            self.logs.append(Log(name, _redact.redacted(found[0], self.secrets), found[1]))
+            self.logs.append(Log(name, *found))
 
     def file(self, name: str, path: str) -> None:
         self.take(name, lambda: end_of_file(path, self.params["max_bytes"]) if path and os.path.exists(path) else None)
@@ -260,7 +259,7 @@ class Collector:
     def ray(self, api: EngineApi, what: str, ident: str) -> None:
         try:
             for name, text, cut in ray_logs(api.archive(ident, RAY_LOGS, RAY_ARCHIVE_LIMIT)):
-                self.logs.append(Log(f"ray-{what}-{name}", _redact.redacted(text, self.secrets), cut))
+                self.logs.append(Log(f"ray-{what}-{name}", text, cut))
         except NotFound:
             # Ray never ran in this container.
             return
@@ -288,7 +287,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     if not LEAST_BYTES <= params["max_bytes"] <= MOST_BYTES:
         raise ClusterError(f"max_bytes is {params['max_bytes']}; expected {LEAST_BYTES} to {MOST_BYTES}", remedy="Correct max_bytes.", reason="input")
-    collector = Collector(params, _redact.known_secrets(os.path.join(params["secrets_dir"], params["cluster_name"])))
+    _redact.check_readable(os.path.join(params["secrets_dir"], params["cluster_name"]))
+    collector = Collector(params)
     for part in (collector.engine, collector.containers, collector.kernel, collector.memory):
         part()
     return {

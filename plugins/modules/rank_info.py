@@ -251,7 +251,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         ranks.append(
             {
                 "pid": pid,
-                "title": process.command[:TITLE_LIMIT],
+                "title": process.shown_command[:TITLE_LIMIT],
                 "source": source,
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 **effective(pid, params["devices"], proc_root),

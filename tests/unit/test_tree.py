@@ -57,7 +57,8 @@ def test_python_of_the_house(path: Path) -> None:
     assert "from __future__ import annotations" in source
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"}):
+        # The one exit of modules turns whatever happened into a failed result.
+        if path.name != "_module.py" and isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"}):
             found.append(f"line {node.lineno}: except {ast.unparse(node.type) if node.type else ''}")
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("sleep") and any(isinstance(a, ast.Constant) for a in node.args):
             found.append(f"line {node.lineno}: {ast.unparse(node)}")

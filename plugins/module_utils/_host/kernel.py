@@ -14,7 +14,6 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_text, required_text, strict
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: The modules that a node of the cluster needs.
@@ -263,8 +262,7 @@ def kernel(
     is loaded. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``section``.
     """
     release = required_text(os.path.join(proc_root, "sys", "kernel", "osrelease"))
-    # What the boot loader passes may hold a credential.
-    cmdline = section(lambda: redacted(required_text(os.path.join(proc_root, "cmdline")), {}))
+    cmdline = section(lambda: required_text(os.path.join(proc_root, "cmdline")))
     files: dict[str, str] | None = section(lambda: installed_modules(modules_root, release))
 
     modules = {}

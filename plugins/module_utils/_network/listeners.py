@@ -15,6 +15,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv
 
 TCP_ESTABLISHED = 0x01
 TCP_LISTEN = 0x0A
@@ -111,9 +112,14 @@ def _inodes(root: str, pid: int) -> set[int]:
     return socket_inodes(links)
 
 
+def parse_cmdline(raw: bytes) -> tuple[str, ...]:
+    """Return the arguments of a ``/proc/PID/cmdline`` content; a title that overwrote them is one argument."""
+    return tuple(raw.decode("utf-8", "replace").rstrip("\0 ").split("\0")) if raw.strip(b"\0 ") else ()
+
+
 def command_line(pid: int, root: str = "/proc") -> str:
-    """Return a process's command line (or the title it gave itself), empty when it is gone."""
-    return _text(os.path.join(root, str(pid), "cmdline")).replace("\0", " ").strip()
+    """Return a process's command line (or the title it gave itself) without secrets, empty when it is gone."""
+    return " ".join(shown_argv(parse_cmdline(_text(os.path.join(root, str(pid), "cmdline")).encode()))).strip()
 
 
 def started_at(pid: int, root: str = "/proc") -> str:

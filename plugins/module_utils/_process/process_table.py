@@ -16,7 +16,8 @@ import pwd
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import container_id
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import container_id, parse_cmdline
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: How it shows that a process has ended meanwhile.
@@ -60,9 +61,14 @@ class Process(t.NamedTuple):
         return " ".join(self.argv)
 
     @property
+    def shown_command(self) -> str:
+        """The command line as it may leave the node, before anything is cut off."""
+        return " ".join(shown_argv(self.argv))[:CMDLINE_SHOWN]
+
+    @property
     def title(self) -> str:
         """What to call it in a message."""
-        return (self.command or self.name)[:TITLE_SHOWN]
+        return (self.shown_command or self.name)[:TITLE_SHOWN]
 
     @property
     def program(self) -> str:
@@ -102,11 +108,6 @@ def parse_stat(text: str) -> dict[str, t.Any]:
     except (IndexError, ValueError):
         raise UnknownState(f"the kernel describes a process in a shape that cannot be read: {text[:200]!r}", raw=text[:2000]) from None
     return {**found, "session": session, "cpu_ticks": utime + stime, "start_ticks": start}
-
-
-def parse_cmdline(raw: bytes) -> tuple[str, ...]:
-    """Return the arguments of a ``/proc/PID/cmdline`` content; a title that overwrote them is one argument."""
-    return tuple(raw.decode("utf-8", "replace").rstrip("\0 ").split("\0")) if raw.strip(b"\0 ") else ()
 
 
 def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:

@@ -18,7 +18,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import (
-    CMDLINE_SHOWN,
     GONE,
     Process,
     Scan,
@@ -26,7 +25,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
     read_whole,
     user_name,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: CUDA opens it as soon as it is initialized, before there is a context (seen on an H100 with driver 580); programs that only ask or draw do not.
@@ -125,7 +123,7 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
     return {
         "pid": process.pid,
         "name": process.program,
-        "cmdline": redacted(process.command, {})[:CMDLINE_SHOWN],
+        "cmdline": process.shown_command,
         "user": user_name(process.uid),
         "kind": kind,
         "container": names.get(process.container, process.container),

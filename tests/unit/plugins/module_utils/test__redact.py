@@ -6,12 +6,100 @@
 
 from __future__ import annotations
 
+import json
+import re
+import urllib.parse
+
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import known_secrets, redacted, shown_value
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import check_readable, cleaned, redacted, secrets_of, shown_argv, shown_value
 
 KEY = "Zk3v9PqL0aWb7"
+#: A key that a person chose, with what JSON, Python and an address spell otherwise.
+CHOSEN = "it's \"50%\" / käse\\&é"
+
+SHAPES = [
+    ("token hf_abcdefghijklmnopqrstuv here", "token hf_<secret> here"),
+    (r'{"log": "a\nhf_abcdefghijklmnopqrstuv"}', r'{"log": "a\nhf_<secret>"}'),
+    ("key sk-abcdefghijklmnop12 and nvapi-abcdefghijklmnop12", "key sk-<secret> and nvapi-<secret>"),
+    ("ghp_abcdefghijklmnopqrstuv glpat-abcdefghijklmnop12", "ghp_<secret> glpat-<secret>"),
+    # Headers.
+    ("Authorization: Bearer abcdefghijk", "Authorization: Bearer <secret>"),
+    ("curl -H 'Authorization: Basic dXNlcjpwdw==' x", "curl -H 'Authorization: Basic <secret>' x"),
+    ("authorization: abc", "authorization: <secret>"),
+    ('{"Authorization": "token abc"}', '{"Authorization": "token <secret>"}'),
+    ("X-Api-Key: abc", "X-Api-Key: <secret>"),
+    ("PRIVATE-TOKEN: abc", "PRIVATE-TOKEN: <secret>"),
+    # Variables.
+    ('"VLLM_API_KEY=abc123",', '"VLLM_API_KEY=<secret>",'),
+    ("HF_TOKEN=x", "HF_TOKEN=<secret>"),
+    ("AWS_SECRET_ACCESS_KEY=ab/cd+e= B=1", "AWS_SECRET_ACCESS_KEY=<secret> B=1"),
+    ("DB_PASSWD=abc", "DB_PASSWD=<secret>"),
+    ("MYSQL_PWD=abc SMTP_PASS=x", "MYSQL_PWD=<secret> SMTP_PASS=<secret>"),
+    ("hf_token=abc", "hf_token=<secret>"),
+    ("password = abc", "password = <secret>"),
+    ("POSTGRES_PASSWORD='a b' C=1", "POSTGRES_PASSWORD='<secret>' C=1"),
+    ("Environment=HF_TOKEN=abc", "Environment=HF_TOKEN=<secret>"),
+    ("?token=abc&page=1", "?token=<secret>&page=1"),
+    ("next%3D%2F%26password%3Dabc", "next%3D%2F%26password%3D<secret>"),
+    # Options.
+    ("vllm serve m --api-key abc --port 1", "vllm serve m --api-key <secret> --port 1"),
+    ("vllm serve m --api-key A B --port 1", "vllm serve m --api-key <secret> --port 1"),
+    ("vllm serve m --api-key=-x --port 1", "vllm serve m --api-key=<secret> --port 1"),
+    ("vllm serve m --hf-token=abc", "vllm serve m --hf-token=<secret>"),
+    ("gpg --passphrase 'a b' -d f", "gpg --passphrase '<secret>' -d f"),
+    ("['serve', '--api-key', 'abc']", "['serve', '--api-key', '<secret>']"),
+    ("['--api-key', 'A', 'B', '--port', '1']", "['--api-key', '<secret>', '<secret>', '--port', '1']"),
+    ('["--hf-token", "abc", "m"]', '["--hf-token", "<secret>", "m"]'),
+    # JSON, JSON within JSON, Python, YAML.
+    ('{"password": "a \'b", "n": 1}', '{"password": "<secret>", "n": 1}'),
+    (r'"{\"api_key\": \"a b\", \"n\": 1}"', r'"{\"api_key\": \"<secret>\", \"n\": 1}"'),
+    ("{'secret': 'a \"b', 'n': 1}", "{'secret': '<secret>', 'n': 1}"),
+    ("Namespace(api_key=['abc', 'def'], port=1)", "Namespace(api_key=<secret>], port=1)"),
+    ("a: 1\n  password: hunter2\nb: 2", "a: 1\n  password: <secret>\nb: 2"),
+    # Addresses.
+    ("http://user:hunter2@proxy:3128/x", "http://<secret>@proxy:3128/x"),
+    ("redis://:pw@host/0", "redis://<secret>@host/0"),
+    ("git clone https://abc@host/x", "git clone https://<secret>@host/x"),
+    ("postgresql+asyncpg://u:p@ss@db/x", "postgresql+asyncpg://<secret>@db/x"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SHAPES)
+def test_what_looks_like_a_secret_goes(text, expected):
+    assert redacted(text, {}) == expected
+    assert redacted(expected, {}) == expected, "nothing more goes a second time"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=2048",
+        "generation_tokens_total 17",
+        "seconds_to_first_token: 0.4",
+        "eos_token='</s>', bos_token=<s>",
+        "--tokenizer=gb10/tiny",
+        "hf_overrides",
+        "--max-num-batched-tokens 2048",
+        "--api-key --port 1",
+        "--ask-become-pass or a file",
+        "http://h:80/a@b",
+        "RAY_AUTH_TOKEN_PATH=/run/secrets/gb10/ray_token",
+        '{"secret_env": {"VLLM_API_KEY": "/run/secrets/gb10/api_key"}}',
+        "secret VLLM_API_KEY: cannot read /run/secrets/gb10/api_key",
+        "hf_token=None, api_key=None",
+        "PWD=/root OLDPWD=/home",
+        "gb10_api_key == 'generate'",
+        "to the first token: 12 s",
+    ],
+)
+def test_what_is_none_stays(text):
+    assert redacted(text, {}) == text
+
+
+# --- known secrets ------------------------------------------------------------------------------------------------------
 
 
 def test_known_values_go_wherever_they_stand():
@@ -24,38 +112,51 @@ def test_a_secret_within_another_leaves_no_rest():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "spelled",
     [
-        ("token hf_abcdefghijklmnopqrstuv here", "token hf_<secret> here"),
-        ("Authorization: Bearer abcdefghijk", "Authorization: Bearer <secret>"),
-        ('"VLLM_API_KEY=abc123",', '"VLLM_API_KEY=<secret>",'),
-        ("HF_TOKEN=x", "HF_TOKEN=<secret>"),
-        ("vllm serve m --api-key abc --port 1", "vllm serve m --api-key <secret> --port 1"),
-        ("vllm serve m --hf-token=abc", "vllm serve m --hf-token=<secret>"),
-        ("['serve', '--api-key', 'abc']", "['serve', '--api-key', '<secret>']"),
-        ("key sk-abcdefghijklmnop12 and nvapi-abcdefghijklmnop12", "key sk-<secret> and nvapi-<secret>"),
-        ("http://user:hunter2@proxy:3128/x", "http://user:<secret>@proxy:3128/x"),
+        CHOSEN,
+        json.dumps(CHOSEN)[1:-1],
+        json.dumps(json.dumps({"a": CHOSEN})),
+        repr(CHOSEN)[1:-1],
+        urllib.parse.quote(CHOSEN),
+        urllib.parse.quote(CHOSEN, safe=""),
+        urllib.parse.quote_plus(CHOSEN),
     ],
 )
-def test_what_looks_like_a_secret_goes(text, expected):
-    assert redacted(text, {}) == expected
+def test_known_values_go_in_whatever_spelling(spelled):
+    shown = redacted(f"x {spelled} y", {"api_key": CHOSEN})
+    assert "<secret api_key>" in shown and "50" not in shown and "se" not in shown.replace("<secret api_key>", "")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "max_tokens=2048",
-        "generation_tokens_total 17",
-        "--tokenizer=gb10/tiny",
-        "hf_overrides",
-        "--max-num-batched-tokens 2048",
-        "--api-key --port 1",
-        "http://h:80/a@b",
-        "RAY_AUTH_TOKEN_PATH=/run/secrets/gb10/ray_token",
-    ],
-)
-def test_what_is_none_stays(text):
-    assert redacted(text, {}) == text
+def test_secrets_are_read_where_the_options_of_a_module_say(tmp_path, monkeypatch):
+    monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path / "usual"))
+    for path in ("usual/gb10/ray_token", "own/gb10/api_key", "mounted", "alone"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"{path}-{KEY}\n")
+    (tmp_path / "own/gb10/short").write_text("abc")
+    (tmp_path / "own/gb10/broken").symlink_to("/proc/self/mem")
+    params = {"secrets_dir": str(tmp_path / "own"), "api_key_file": str(tmp_path / "alone"), "secret_files": {"x": str(tmp_path / "mounted")}, "token_file": None}
+    assert set(secrets_of(params)) == {"ray_token", "api_key", "mounted", "alone"}
+    assert secrets_of(params)["api_key"] == f"own/gb10/api_key-{KEY}"
+    assert set(secrets_of({"secrets_dir": str(tmp_path / "absent")})) == {"ray_token"}
+
+
+def test_two_clusters_have_secrets_of_one_name(tmp_path):
+    for cluster in ("one", "two"):
+        (tmp_path / cluster).mkdir()
+        (tmp_path / cluster / "api_key").write_text(f"{cluster}-{KEY}")
+    assert sorted(secrets_of({"secrets_dir": str(tmp_path)}).values()) == [f"one-{KEY}", f"two-{KEY}"]
+
+
+def test_a_directory_that_cannot_be_read_stops_the_logs(tmp_path):
+    check_readable(str(tmp_path / "absent"))
+    check_readable(str(tmp_path))
+    (tmp_path / "api_key").symlink_to("/proc/self/mem")
+    with pytest.raises(ClusterError, match="cannot be taken out of the logs"):
+        check_readable(str(tmp_path))
+
+
+# --- values and data ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,7 +164,8 @@ def test_what_is_none_stays(text):
     [
         ("HF_TOKEN", "x", "<secret>"),
         ("VLLM_API_KEY", "abc", "<secret>"),
-        ("S3_SECRET_ACCESS_KEY", "abc", "<secret>"),
+        ("VLLM_API_KEY", "/run/secrets/gb10/api_key", "/run/secrets/gb10/api_key"),
+        ("S3_SECRET_ACCESS_KEY", "/abc", "<secret>"),
         ("HF_TOKEN", "", ""),
         ("RAY_AUTH_TOKEN_PATH", "/run/x", "/run/x"),
         ("TOKENIZERS_PARALLELISM", "false", "false"),
@@ -74,18 +176,50 @@ def test_variables_are_shown_without_secrets(name, value, shown):
     assert shown_value(name, value) == shown
 
 
-def test_secrets_are_read_from_their_directory(tmp_path):
-    (tmp_path / "api_key").write_text(f"{KEY}\n")
-    (tmp_path / "short").write_text("abc")
-    (tmp_path / "folder").mkdir()
-    assert known_secrets(str(tmp_path)) == {"api_key": KEY}
-    assert known_secrets(str(tmp_path / "absent")) == {}
+def test_words_of_a_command_line_go_up_to_the_next_option():
+    assert shown_argv(["vllm", "--api-key", "A", "B c", "--port", "1", "--password=-x", f"--x={KEY}"], {"api_key": KEY}) == [
+        "vllm", "--api-key", "<secret>", "<secret>", "--port", "1", "--password=<secret>", "--x=<secret api_key>",
+    ]  # fmt: skip
 
 
-def test_a_directory_that_cannot_be_read_stops_everything(tmp_path, monkeypatch):
-    def denied(path):
-        raise PermissionError(13, "Permission denied", path)
+def test_data_of_any_depth_is_cleaned():
+    content = {"a": [{"argv": ["serve", "--hf-token", "x"], "HF_TOKEN": "x", "n": 1, "none": None}], "env": {"DB_PASSWORD": "x"}, "api_key": "absent", "yes": True}
+    assert cleaned(content, {}) == {
+        "a": [{"argv": ["serve", "--hf-token", "<secret>"], "HF_TOKEN": "<secret>", "n": 1, "none": None}],
+        "env": {"DB_PASSWORD": "<secret>"}, "api_key": "absent", "yes": True,
+    }  # fmt: skip
 
-    monkeypatch.setattr("os.listdir", denied)
-    with pytest.raises(ClusterError, match="Permission denied"):
-        known_secrets(str(tmp_path))
+
+# --- time ---------------------------------------------------------------------------------------------------------------
+
+
+def patterns():
+    found = [*_redact._SHAPES, *(value for value in vars(_redact).values() if isinstance(value, re.Pattern))]
+    return [pytest.param(pattern, id=str(number)) for number, pattern in enumerate(found)]
+
+
+def unbounded(parsed, inside=False):
+    """Yield for each repetition without a small bound whether another one holds it."""
+    for operation, argument in parsed:
+        name = str(operation)
+        repeats = name in ("MAX_REPEAT", "MIN_REPEAT") and argument[1] > 64
+        if repeats:
+            yield inside
+        for part in argument if isinstance(argument, (tuple, list)) else [argument]:
+            for one in part if isinstance(part, list) else [part]:
+                if isinstance(one, re._parser.SubPattern):
+                    yield from unbounded(one, inside or repeats)
+
+
+@pytest.mark.parametrize("pattern", patterns())
+def test_no_repetition_holds_another(pattern):
+    """Such a pattern may try every way to share a text between them; a look at one character within a repetition is none."""
+    assert not any(unbounded(re._parser.parse(pattern.pattern, pattern.flags)))
+
+
+@pytest.mark.parametrize("unit", ["a.", "a-", "token", "token=", "http://", "://a", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_"])
+def test_long_texts_of_every_kind_stay_what_they_are_or_get_shorter(unit):
+    """Their time is measured by bench/redact.py."""
+    text = (unit * 16384)[:16384]
+    shown = redacted(text, {})
+    assert redacted(shown, {}) == shown and shown.startswith(unit[:2])

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, secrets_of
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.modules import node_logs
 
@@ -74,7 +75,8 @@ def call(node, **params):
         "cluster_name": "gb10", "max_bytes": 4096, "state_dir": str(node / "state"), "log_dir": str(node / "log"),
         "secrets_dir": str(node / "secrets"), "docker_socket": "/none", "docker_timeout": 1,
     }  # fmt: skip
-    result = node_logs.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
+    params = {**defaults, **params}
+    result = cleaned(node_logs.work(types.SimpleNamespace(params=params, check_mode=False)), secrets_of(params))
     return {log["name"]: log for log in result["logs"]}, result["errors"]
 
 

@@ -54,7 +54,7 @@ def tree(root: pathlib.Path, **files: str | bytes) -> dict[str, str]:
         "proc/sys/kernel/osrelease": RELEASE + "\n",
         "proc/sys/kernel/arch": "aarch64\n",
         "proc/sys/kernel/random/boot_id": "2a5dc1f5-3983-4f96-a958-ebff58fa47ab\n",
-        "proc/cmdline": "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 nvidia-drm.modeset=1 hub=hf_abcdefghijklmnopqrst\n",
+        "proc/cmdline": "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 nvidia-drm.modeset=1\n",
         "proc/uptime": "8462.83 16000.01\n",
         "sys/module/nvidia/version": "580.95.05\n",
         "sys/module/nvidia_uvm/version": "580.65.06\n",
@@ -112,7 +112,7 @@ def test_a_node(tmp_path, modinfo):
         "release": RELEASE,
         "arch": "aarch64",
         "boot_id": "2a5dc1f5-3983-4f96-a958-ebff58fa47ab",
-        "cmdline": "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 nvidia-drm.modeset=1 hub=hf_<secret>",
+        "cmdline": "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 nvidia-drm.modeset=1",
         "uptime_s": 8462.83,
         "modules": {
             "nvidia": {"loaded": "580.95.05", "installed": "580.95.05"},

@@ -92,6 +92,12 @@ def test_listeners_name_process_start_and_container(tmp_path):
     ]
 
 
+def test_a_command_line_is_shown_word_by_word_without_secrets(tmp_path):
+    root = proc_tree(tmp_path)
+    (tmp_path / "17833" / "cmdline").write_bytes(b"vllm\0serve\0m\0--api-key\0a b\0c\0--port\0001\0")
+    assert listeners.command_line(17833, root) == "vllm serve m --api-key <secret> <secret> --port 1"
+
+
 def test_listeners_of_free_ports_are_none(tmp_path):
     assert listeners.listeners([8000], proc_tree(tmp_path)) == []
 
