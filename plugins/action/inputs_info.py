@@ -12,6 +12,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluste
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
+#: What the role gb10 computes from the settings, by its names there.
+DERIVED = ("env", "own_names")
+#: What else it computes once it is known what spreads the ranks: of some profiles only the image says that.
+DERIVED_BY_EXECUTOR = ("executor_choice", "serve_arguments")
+
 
 class ActionModule(ActionBase):
     """Evaluates each setting of the host on its own, so that one that can't be evaluated is named; runs on the controller alone."""
@@ -46,14 +51,24 @@ class ActionModule(ActionBase):
         derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == settings.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
         login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *values.KEY_FILES))
+        judged = inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars))
         return {
             "login": {
                 "connection": login.get("ansible_connection", "ssh"),
                 "host": login.get("ansible_host", host),
                 "port": login.get("ansible_port", 22),
             },
-            **inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars)),
+            **judged,
+            "derived": {} if table.worst(judged["findings"]) in table.STOPPING else self._derived(task_vars, judged["profile"]),
         }
+
+    def _derived(self, task_vars, profile):
+        """What follows from sound settings; what can't be computed fails where it is needed, as without this."""
+        computed = task_vars["__gb10_computed"]
+        # An answer of an earlier play must not count.
+        self._templar.available_variables = {**task_vars, "__gb10_known": {"profile": profile}}
+        asked = self._templar.template(task_vars["__gb10_executor_asked"])
+        return {"profile": profile, **self._evaluate(computed, DERIVED if asked else (*DERIVED, *DERIVED_BY_EXECUTOR))[0]}
 
     def _passwords(self, hostvars, hosts):
         """What stands in the way of the passwords of other hosts; the passwords themselves stay where they are."""

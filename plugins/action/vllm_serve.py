@@ -38,7 +38,9 @@ INFO = "gb10.cluster.vllm_serve_info"
 #: Seconds that one poll of a node may take: a lost connection can hang forever.
 POLL_SECONDS = 30
 #: How often an instance reads the board for each poll of its own node: reading the board costs nothing.
-BOARD_READS_PER_POLL = 8
+BOARD_READS_PER_POLL = 20
+#: What a result keeps of the last snapshot, for the stages after it.
+SEEN = ("engine", "last_end", "container", "healthy", "engine_version", "requests_running", "completion")
 #: Seconds for which polls may fail one after the other before that counts as the node's failure.
 UNREACHABLE_SECONDS = 60.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
@@ -172,6 +174,11 @@ def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.
         findings=[match.finding(node) for match in matches],
         log_lines=list(diagnosis.tail),
     )
+
+
+def seen(snapshot: NodeSnapshot) -> dict[str, t.Any]:
+    """Return what the result keeps of a snapshot."""
+    return {name: snapshot[name] for name in SEEN}
 
 
 class ActionModule(ActionBase):
@@ -373,6 +380,7 @@ class ActionModule(ActionBase):
             "seconds_to_first_token": proof["seconds"],
             "engine_live": True,
             "findings": [match.finding(self._node) for match in diagnosis.warnings],
+            "seen": seen(snapshot),
         }
 
     # -- worker ------------------------------------------------------------------------------------------------------
@@ -389,12 +397,13 @@ class ActionModule(ActionBase):
     def _wait_rank(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
         progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
-        self._log = log
+        self._log, last = log, {}
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
             self._process(options, snapshot, log, progress, elapsed)
             self._check_engine(snapshot, log)
             self._check_head(board, elapsed)
-        return {**self._head_result(board, options), "findings": [match.finding(self._node) for match in log.diagnosis.warnings]}
+            last = {"seen": seen(snapshot)}
+        return {**self._head_result(board, options), **last, "findings": [match.finding(self._node) for match in log.diagnosis.warnings]}
 
     def _head_result(self, board: RunBoard, options: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the head's success for the result. Raises :class:`WaitTimeout` when the head said nothing."""

@@ -69,6 +69,14 @@ profile:
   returned: without O(passwords_of)
   type: dict
   sample: {"id": nemotron_3_super_tp2}
+derived:
+  description:
+    - What the role P(gb10.cluster.gb10#role) computes from sound settings (C(profile), C(env), C(own_names), C(executor_choice), C(serve_arguments)).
+    - What can't be computed, or not before the image was asked, is left out.
+  returned: without O(passwords_of)
+  type: dict
+  version_added: 0.2.0
+  sample: {"own_names": [VLLM_HOST_IP]}
 login:
   description: How Ansible reaches the host.
   returned: without O(passwords_of)

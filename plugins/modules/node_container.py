@@ -73,11 +73,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-container_id:
-  description: Full id of the container; empty when there is none (in check mode, none yet).
+info:
+  description:
+    - The container as the module leaves it, as M(gb10.cluster.node_container_info) returns it.
+    - Empty in check mode when something would be done.
   returned: success
-  type: str
-  sample: 3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c
+  type: dict
+  sample: {"exists": true, "running": true, "role": worker, "executor": native}
 session:
   description:
     - Id of this run of the container. A container that is started or recreated has another one.

@@ -178,24 +178,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-from ansible_collections.gb10.cluster.plugins.module_utils._node import container, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 
 ROLES = ("head", "worker")
-
-NOTHING: dict[str, t.Any] = {
-    "exists": False,
-    "running": False,
-    "role": "",
-    "executor": "",
-    "container": {},
-    "session": "",
-    "address": "",
-    "ray_version": "",
-    "python_version": "",
-    "nodes": [],
-    "gpus_total": 0.0,
-    "ray_error": "",
-}
 
 
 def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
@@ -204,53 +189,19 @@ def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
     return next(iter(sorted(found, key=lambda entry: not entry[1]["State"]["Running"])), None)
 
 
-def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the keys of the result that describe the container."""
-    current = container.existing(inspected)
-    executor = current.fields.get("executor", ray.EXECUTOR)
-    return {
-        "exists": True,
-        "running": current.running,
-        "role": role,
-        "executor": executor,
-        "container": {
-            "id": current.id,
-            "name": current.name,
-            "image": current.fields.get("image", ""),
-            "image_id": inspected["Image"],
-            "created": inspected["Created"],
-            "state": current.status,
-            "exit_code": None if current.holds_processes else current.exit_code,
-        },
-        "session": container.session(current.id, current.started_at) if current.running else "",
-        "address": ray.host_port(current.fields["head_address"], current.fields["port"]) if executor == "ray" and current.readable else "",
-    }
-
-
-def asked(table: ray.RayTable) -> dict[str, t.Any]:
-    """Return the keys of the result that describe Ray."""
-    return {
-        "ray_version": table.ray_version,
-        "python_version": table.python_version,
-        "nodes": table.nodes,
-        "gpus_total": sum(node["gpus"] for node in table.nodes if node["alive"]),
-        "ray_error": table.error,
-    }
-
-
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     found = find(api, params["cluster_name"])
     if found is None:
-        return {**NOTHING, "msg": f"this node has no container of cluster {params['cluster_name']}"}
-    result = {**NOTHING, **described(*found)}
+        return {**description.NOTHING, "msg": f"this node has no container of cluster {params['cluster_name']}"}
+    result = description.described(*found)
     name = result["container"]["name"]
     if not result["running"]:
         return {**result, "msg": f"container {name} is {result['container']['state']}"}
     if result["executor"] != "ray":
         return {**result, "msg": f"{result['role']} of cluster {params['cluster_name']}, without Ray"}
-    result.update(asked(ray.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
+    result.update(ray.answer(ray.ask(api, result["container"]["id"], result["address"], params["connect_timeout"])))
     if result["ray_error"]:
         return {**result, "verdict": "unknown", "msg": f"Ray's head at {result['address']} does not answer: {result['ray_error']}"}
     alive = sum(node["alive"] for node in result["nodes"])

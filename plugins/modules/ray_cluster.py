@@ -76,6 +76,12 @@ options:
       - One in which an engine or a rank is at work is so only with O(interrupt_requests=true).
     type: bool
     default: false
+  ray_nodes:
+    description:
+      - For a worker, the head's table of nodes (C(nodes) in RV(info)) when it was just asked. The head is not asked again for a worker that is ready by this table.
+    type: list
+    elements: dict
+    default: []
 seealso:
   - module: gb10.cluster.node_container_info
   - module: gb10.cluster.vllm_serve
@@ -113,11 +119,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-container_id:
-  description: Full id of the container; empty when there is none (in check mode, none yet).
+info:
+  description:
+    - The container as the module leaves it, as M(gb10.cluster.node_container_info) returns it. C(nodes) is the head's table when it was asked (O(wait=true)).
+    - Empty in check mode when something would be done.
   returned: success
-  type: str
-  sample: 3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c
+  type: dict
+  sample: {"exists": true, "running": true, "role": head, "executor": ray}
 session:
   description:
     - Id of this run of the container. A container that is started or recreated has another one.
@@ -146,43 +154,6 @@ engine_requests_running:
   returned: always
   type: int
   sample: 0
-ray_nodes:
-  description:
-    - The head's table of nodes, when it was asked (O(wait=true)).
-    - Of a dead node only the last entry under its address is listed, and only while no living one has that address.
-  returned: success
-  type: list
-  elements: dict
-  contains:
-    address:
-      description: Address of the node.
-      type: str
-    alive:
-      description: Whether the head counts it as alive.
-      type: bool
-    head:
-      description: Whether it is the head's own node.
-      type: bool
-    gpus:
-      description: How many GPUs Ray counts on it.
-      type: float
-    resources:
-      description: All that Ray counts on it.
-      type: dict
-    node_id:
-      description: Ray's id of this incarnation of the node.
-      type: str
-    started_ms:
-      description: When this incarnation began, in milliseconds since 1970, by the node's own clock.
-      type: int
-  sample:
-    - address: 192.168.100.11
-      alive: true
-      head: true
-      gpus: 1.0
-      resources: {"CPU": 20.0, "GPU": 1.0, "node:192.168.100.11": 1.0}
-      node_id: 3a823a14ebd79e876033b95566281d8698c5214acbc6e5edaa3bda4f
-      started_ms: 1795225985686
 exit_code:
   description: Exit code of a container that ended while it was waited for.
   returned: when the container ended
@@ -213,7 +184,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     head = params["node_address"] if params["node_role"] == "head" else params["head_address"]
     address = ray.host_port(head, params["port"]) if params["state"] == "started" and head else ""
-    return {"address": address, "ray_nodes": [], **apply(module, ray.EXECUTOR)}
+    return {"address": address, **apply(module, ray.EXECUTOR)}
 
 
 def main() -> None:

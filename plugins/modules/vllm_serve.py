@@ -308,6 +308,14 @@ engine_live:
   returned: where the engine or a part of it is started
   type: bool
   sample: true
+seen:
+  description:
+    - What M(gb10.cluster.vllm_serve_info) returned last while the first token was waited for (C(engine), C(last_end), C(container), C(healthy),
+      C(engine_version), C(requests_running), C(completion)), so that nobody asks again who comes right after.
+  returned: after a wait, where the engine or a part of it is started
+  type: dict
+  version_added: 0.2.0
+  sample: {"healthy": true, "engine_version": 0.32.0, "completion": {"tokens": 1, "seconds": 0.4}}
 requests_running:
   description: How many requests the live engine works on. Null when it does not say.
   returned: when a restart is blocked, or a stop is refused

@@ -28,7 +28,8 @@ STAGES = {
 ASKS_ALONE = {
     "ray": {"Ask which engine serves before this play"},
     "serve": {"Ask which engine serves before this play"},
-    "report": {"Ask about the engine"},
+    "proof": {"Ask the engine for a completion"},
+    "report": {"Ask about the engine", "Ask about the node container"},
 }
 
 

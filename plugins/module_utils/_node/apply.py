@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._node import container, native, obstacles, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
@@ -268,7 +268,7 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
     except ClusterError as error:
         error.details = {**common, **error.details}
         raise
-    return {**common, **outcome(docker, params, wanted, steps, module.check_mode), **waited}
+    return {**common, **outcome(docker, params, wanted, steps, module.check_mode, waited)}
 
 
 def before(current: ExistingContainer | None) -> dict[str, t.Any]:
@@ -283,17 +283,14 @@ def after(state: str, current: ExistingContainer | None, wanted: WantedContainer
     return container.snapshot("exited" if current.holds_processes else current.status, current.fields)
 
 
-def outcome(docker: Docker, params: Params, wanted: WantedContainer | None, steps: list[Action], check_mode: bool) -> dict[str, t.Any]:
+def outcome(
+    docker: Docker, params: Params, wanted: WantedContainer | None, steps: list[Action], check_mode: bool, waited: dict[str, t.Any]
+) -> dict[str, t.Any]:
     """Return the keys that describe the container as the module leaves it, or would leave it in check mode."""
     reason = steps[0].reason if steps else "as wanted"
     what = f"{params['node_role']} of cluster {params['cluster_name']}"
     if steps and check_mode:
-        return {"msg": f"{what} would be {params['state']}", "reason": reason, "container_id": "", "session": SESSION_TO_COME if wanted else ""}
+        return {"msg": f"{what} would be {params['state']}", "reason": reason, "session": SESSION_TO_COME if wanted else "", "info": {}}
     inspected = find_node_container(docker, params["cluster_name"], params["node_role"])
-    running = bool(inspected and inspected["State"]["Running"])
-    return {
-        "msg": f"{what} is {params['state']}",
-        "reason": reason,
-        "container_id": inspected["Id"] if inspected else "",
-        "session": container.session(inspected["Id"], inspected["State"]["StartedAt"]) if inspected and running else "",
-    }
+    info = {**(description.described(params["node_role"], inspected) if inspected else description.NOTHING), **waited}
+    return {"msg": f"{what} is {params['state']}", "reason": reason, "session": info["session"], "info": info}

@@ -168,6 +168,7 @@ FIELDS = (
     Field("object_store_memory", {"type": "int"}, counts=True, absent=None, executors=("ray",)),
     Field("ray_arguments", {"type": "list", "elements": "str", "default": []}, counts=True, absent=[], executors=("ray",)),
     Field("replace_stale", {"type": "bool", "default": False}, executors=("ray",)),
+    Field("ray_nodes", {"type": "list", "elements": "dict", "default": []}, executors=("ray",)),
     Field("ports", {"type": "list", "elements": "int", "default": []}, executors=("native",)),
 )
 

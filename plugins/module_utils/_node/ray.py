@@ -189,6 +189,17 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
         ) from None
 
 
+def answer(table: RayTable) -> dict[str, t.Any]:
+    """Return the keys of a result that say what the head answered."""
+    return {
+        "ray_version": table.ray_version,
+        "python_version": table.python_version,
+        "nodes": table.nodes,
+        "gpus_total": sum(node["gpus"] for node in table.nodes if node["alive"]),
+        "ray_error": table.error,
+    }
+
+
 def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Return every living node, and of the dead ones those whose address has neither a living nor a later entry."""
     latest = {node["address"]: node["node_id"] for node in nodes if not node["alive"]}
@@ -320,14 +331,17 @@ def milliseconds(timestamp: str) -> int:
 
 
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
-    """Wait until Ray knows this node, and return its table of nodes for the result.
+    """Wait until Ray knows this node, and return what the head answered for the result.
 
-    Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
+    The head is not asked when it just listed this node as ready (``ray_nodes``). Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
     """
     address = host_port(wanted.fields["head_address"], wanted.fields["port"])
     last = "nothing was asked yet"
     for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
         current = container.running(docker, node, wanted)
+        since = milliseconds(current.started_at)
+        if registered(params["ray_nodes"], wanted.fields["node_address"], since, current.uptime()):
+            return {"nodes": params["ray_nodes"]}
         try:
             table = ask(docker, current.id, address, params["connect_timeout"])
         except ClusterError as error:
@@ -335,8 +349,8 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
             last = f"{error} {error.details.get('raw', '')}".strip()
             continue
         check_waiting_helps(table, wanted.fields["image"], address, node)
-        if not table.error and registered(table.nodes, wanted.fields["node_address"], milliseconds(current.started_at), current.uptime()):
-            return {"ray_nodes": table.nodes}
+        if not table.error and registered(table.nodes, wanted.fields["node_address"], since, current.uptime()):
+            return answer(table)
         last = table.error or f"the head knows {', '.join(entry['address'] for entry in table.nodes if entry['alive']) or 'no node'}"
     what = "the head" if wanted.role == "head" else f"the worker {wanted.fields['node_address']}"
     raise WaitTimeout(

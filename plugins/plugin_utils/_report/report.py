@@ -36,6 +36,12 @@ READS = {
 }
 
 
+#: What Ray's head says, the same for every node.
+OF_RAY = ("ray_version", "python_version", "nodes", "gpus_total", "ray_error")
+#: What a node's container is.
+OF_CONTAINER = ("exists", "running", "role", "executor", "container", "session", "address")
+
+
 def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:
     """Return the seconds of each stage, from the times (seconds since the epoch) at which the stages began; the last mark only ends."""
     began = [(stage, float(mark)) for stage, mark in marks.items() if mark is not None]
@@ -47,6 +53,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
     head = answers[next(iter(answers.values()))["head"]]
     native = head["executor"]["executor"] == "native"
     engine = head["engine"]["engine"]
+    nodes = {node: {name: answer["container"][name] for name in OF_CONTAINER} for node, answer in answers.items()}
     return {
         "schema": SCHEMA,
         "cluster": head["cluster"],
@@ -57,7 +64,8 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "executor": head["executor"]["executor"],
         "executor_reason": head["executor"]["reason"],
         "engine": engine,
-        "nodes": {node: {**answer["container"], **({"rank": answer["engine"]["engine"]} if native else {})} for node, answer in answers.items()},
+        "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
+        "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "stages": stage_seconds({**{stage: head[fact] for stage, fact in MARKS.items()}, "report": run.now.timestamp()}),
         "proofs": (head["proof"] or {}).get("findings", []),
     }

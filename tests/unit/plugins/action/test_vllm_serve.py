@@ -39,6 +39,8 @@ SNAPSHOT = {
     "shards": "1/2",
     "healthy": False,
     "engine_version": "",
+    "last_end": "",
+    "requests_running": None,
     "memory_available_mb": 42188,
     "completion": None,
 }
@@ -128,6 +130,7 @@ def test_ready_is_a_token(play):
     result = play.run(STARTED, snapshot(stage="starting", shards=""), snapshot(), snapshot(healthy=True), snapshot(**TOKEN))
     assert (result["failed"], result["changed"], result["engine_version"]) == (False, True, "0.32.0")
     assert (result["seconds_to_ready"], result["seconds_to_first_token"]) == (42.2, 0.4)
+    assert result["seen"] == {name: snapshot(**TOKEN)[name] for name in vllm_serve.SEEN}
     assert play.shown[0].startswith("spark-1: starting, 41.2 GiB available, 00:0")
     assert play.shown[1].startswith("spark-1: loading weights 1/2, 41.2 GiB available, 00:0")
     assert play.board("spark-2", "worker").success().node == "spark-1"

@@ -29,7 +29,7 @@ def params(**given):
 
 def container(unit, status="running"):
     state = {"Status": status, "Running": status == "running", "ExitCode": 0 if status == "running" else 127, "OOMKilled": False, "StartedAt": "2026-11-21"}
-    return {"Id": OWN_ID, "Name": f"/{unit.name}", "State": state, "Config": {"Labels": unit.labels, "Image": "local/vllm:1"}}
+    return {"Id": OWN_ID, "Name": f"/{unit.name}", "State": state, "Created": "2026-11-21", "Image": "sha256:aaa", "Config": {"Labels": unit.labels}}
 
 
 def unit(**given):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.modules import node_container_info
 
 FIELDS = '{"head_address":"10.0.0.11","image":"local/vllm-ray:26.05","node_address":"10.0.0.11","port":6379}'
@@ -83,4 +83,4 @@ def test_of_two_roles_the_running_one_is_reported(ask):
 
 
 def test_every_key_is_documented(ask):
-    assert yaml.safe_load(node_container_info.RETURN).keys() == node_container_info.NOTHING.keys()
+    assert yaml.safe_load(node_container_info.RETURN).keys() == description.NOTHING.keys()

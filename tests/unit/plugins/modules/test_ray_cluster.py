@@ -41,7 +41,7 @@ def container(container_id=OWN_ID, name="gb10-gb10-head", status="running", labe
     }  # fmt: skip
     return {
         "Id": container_id, "Name": f"/{name}", "State": state, "Created": "2026-11-21T01:57:50.000000000Z", "Path": path, "Args": list(args),
-        "Config": {"Labels": labels or {}, "Image": "local/vllm-ray:26.05"},
+        "Image": "sha256:aaa", "Config": {"Labels": labels or {}, "Image": "local/vllm-ray:26.05"},
     }  # fmt: skip
 
 
@@ -150,10 +150,10 @@ def test_same_options_change_nothing(node):
     node(Engine([running()]))
     result = ray_cluster.work(Module())
     assert (result["changed"], result["actions"], result["reason"]) == (False, [], "as wanted")
-    assert result["container_id"] == OWN_ID
+    assert result["info"]["container"]["id"] == OWN_ID
     assert re.fullmatch(r"[0-9a-f]{16}", result["session"])
     assert result["address"] == "10.0.0.11:6379"
-    assert result["ray_nodes"] == [READY]
+    assert result["info"]["nodes"] == [READY]
     assert result["diff"]["before"] == result["diff"]["after"]
 
 
@@ -426,7 +426,7 @@ def wait(engine, table, monkeypatch, **given):
 def test_the_wait_ends_when_ray_knows_the_node(monkeypatch):
     before = [UnknownState("printed what cannot be read", raw="x"), ClusterError("is not running"), RayTable("", "", [], "Connection refused", "head")]
     table = RayTable("2.60.0", "3.11.2", [READY], "", "")
-    assert wait(Engine([running()]), [*before, RayTable("2.60.0", "3.11.2", [], "", ""), table], monkeypatch) == {"ray_nodes": [READY]}
+    assert wait(Engine([running()]), [*before, RayTable("2.60.0", "3.11.2", [], "", ""), table], monkeypatch)["nodes"] == [READY]
 
 
 @pytest.mark.parametrize(
@@ -460,10 +460,22 @@ def test_a_clock_that_was_set_back_does_not_keep_ray_waiting_for_ever(monkeypatc
     monkeypatch.setattr(node_container.ExistingContainer, "uptime", lambda current: uptime)
     earlier = RayTable("2.60.0", "3.11.2", [{**READY, "started_ms": READY["started_ms"] - 86400000}], "", "")
     if ready:
-        assert wait(Engine([running()]), earlier, monkeypatch)["ray_nodes"] == earlier.nodes
+        assert wait(Engine([running()]), earlier, monkeypatch)["nodes"] == earlier.nodes
     else:
         with pytest.raises(WaitTimeout):
             wait(Engine([running()]), earlier, monkeypatch)
+
+
+@pytest.mark.parametrize(("listed", "ready"), [(READY, True), ({**READY, "alive": False}, False), ({**READY, "started_ms": 1}, False)])
+def test_a_head_that_just_listed_the_node_as_ready_is_not_asked_again(monkeypatch, listed, ready):
+    """An entry of the container's predecessor, which the head goes on listing for a while, does not count."""
+    monkeypatch.setattr(node_container.ExistingContainer, "uptime", lambda current: 10.0)
+    refused = RayTable("", "", [], "Connection refused", "head")
+    if ready:
+        assert wait(Engine([running()]), refused, monkeypatch, ray_nodes=[listed]) == {"nodes": [listed]}
+    else:
+        with pytest.raises(WaitTimeout, match="Connection refused"):
+            wait(Engine([running()]), refused, monkeypatch, ray_nodes=[listed])
 
 
 def test_milliseconds_of_dockers_times():

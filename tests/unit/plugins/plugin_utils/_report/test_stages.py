@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._node import description
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, report, stages, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
@@ -161,7 +162,7 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
 
 def test_the_report_is_shown_written_and_passed_on() -> None:
     key = {"key": "generate", "key_file": "/k"}
-    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", **key, "profile": PROFILE, "container": {"exists": True}}
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", **key, "profile": PROFILE, "container": {**description.NOTHING, "exists": True}}
     marks: dict[str, t.Any] = {**dict.fromkeys(report.MARKS.values()), "__image_started": NOW.timestamp() - 30, "__proof_started": NOW.timestamp() - 10}
     executor = {"executor": "native", "reason": "r"}
     proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}
@@ -179,7 +180,11 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     ]
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
-    assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {"exists": True, "rank": ENGINE}
+    assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
+    assert outcome.stats["gb10_report"]["ray"] is None
+    beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}} for node, answer in answers.items()}
+    assert report.content(beside_ray, run())["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
+    assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
 
 
 def test_stage_seconds_skip_what_did_not_run() -> None:
