@@ -83,6 +83,10 @@ faults: venv
 	$(PARTS) faults faults-again
 
 ##@ Build it
+.PHONY: tarball
+tarball: venv ## the collection's tarball (build/), the same bytes for the same commit
+	$(PYTHON) tests/tools/collection_tarball.py build
+
 .PHONY: ee-context
 ee-context: venv ## the build context of the execution environment (build/ee)
 	$(PYTHON) tests/tools/ee_context.py

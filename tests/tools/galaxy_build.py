@@ -20,6 +20,8 @@ import tempfile
 import typing as t
 from pathlib import Path
 
+import collection_tarball
+
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTION = "gb10.cluster"
 
@@ -74,8 +76,7 @@ def check_names(tree: Path, *, cwd: Path, env: t.Mapping[str, str]) -> None:
 
 def build(target: Path, env: t.Mapping[str, str]) -> Path:
     """Build the tarball into ``target``, see that nothing strange is in it, and return its path."""
-    run(["ansible-galaxy", "collection", "build", "--output-path", str(target)], cwd=ROOT, env=env)
-    (tarball,) = target.glob("*.tar.gz")
+    tarball = collection_tarball.build(ROOT, target, env)
     with tarfile.open(tarball) as archive:
         members = archive.getnames()
     tops = {member.split("/")[0] for member in members}
