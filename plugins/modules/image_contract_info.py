@@ -91,10 +91,10 @@ labels:
   type: dict
   sample: {"io.gb10.base": "sha256:fc5d6037a455", "io.gb10.recipe": "1f0c3f3d"}
 base:
-  description: What the image was built on, from the labels that the role image gives it; null for other images.
+  description: What the image was built on, and the files that pip added, from the labels that the role image gives it; null for other images.
   returned: success
   type: dict
-  sample: {"image_id": "sha256:fc5d6037a455", "recipe": "1f0c3f3d"}
+  sample: {"image_id": "sha256:fc5d6037a455", "recipe": "1f0c3f3d", "lock": ["msgpack==1.2.4 --hash=sha256:a45ceb5f199d5e38"]}
 base_image_id:
   description: The id of O(base_image) on this node, null when it is absent or nobody asked.
   returned: success
@@ -163,6 +163,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 LABEL_BASE = "io.gb10.base"
 LABEL_RECIPE = "io.gb10.recipe"
+LABEL_LOCK = "io.gb10.lock"
 
 CONTRACT_KEYS = {"python", "architecture", "versions", "programs", "packages", "packages_digest"}
 
@@ -216,9 +217,15 @@ def write_cache(path: str, probe_digest: str, contract: dict[str, t.Any]) -> Non
     write_json(path, {"probe": probe_digest, "contract": contract})
 
 
-def base_of(labels: dict[str, str]) -> dict[str, str] | None:
-    """Return what the role image noted about the image it built on."""
-    return {"image_id": labels[LABEL_BASE], "recipe": labels.get(LABEL_RECIPE, "")} if labels.get(LABEL_BASE) else None
+def base_of(labels: dict[str, str]) -> dict[str, t.Any] | None:
+    """Return what the role image noted about the image it built on, and what it added."""
+    if not labels.get(LABEL_BASE):
+        return None
+    try:
+        lock = json.loads(labels.get(LABEL_LOCK, ""))
+    except ValueError:
+        lock = None
+    return {"image_id": labels[LABEL_BASE], "recipe": labels.get(LABEL_RECIPE, ""), "lock": lock if isinstance(lock, list) else []}
 
 
 ABSENT: dict[str, t.Any] = {

@@ -192,6 +192,21 @@ def test_image_replaced_under_its_tag(lab: Lab, live_cluster: None, fault: Fault
     assert not fault.completes().changed
 
 
+def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """As after an upgrade of the collection: the live engine keeps its image until somebody consents, then both nodes get the same files."""
+    for host in (HEAD, WORKER):
+        lab.run(host, "sh", "-c", 'printf "FROM %s\nLABEL io.gb10.recipe=earlier\n" "$1" | docker build --quiet --tag "$1" -', "sh", IMAGE)
+    assert lab.play(skip_tags="image").rc == 0
+    before = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE) for host in (HEAD, WORKER)}
+    upgraded = lab.play()
+    assert upgraded.rc == 0 and not upgraded.changed and "was built by an earlier recipe and stays while its engine serves" in upgraded.said
+    assert {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE) for host in (HEAD, WORKER)} == before
+    assert lab.play(gb10_allow_restart=True).rc == 0
+    labels = [json.loads(lab.run(host, "docker", "image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE)) for host in (HEAD, WORKER)]
+    assert labels[0] == labels[1] and labels[0]["io.gb10.recipe"] != "earlier" and "ray==2.60.0 --hash=sha256:" in labels[0]["io.gb10.lock"]
+    assert not fault.completes().changed
+
+
 # --- a full disk ------------------------------------------------------------------------------------------------------------
 
 

@@ -50,6 +50,17 @@ def test_it_has_ray_and_what_the_base_has(host):
     assert any(package.startswith("ray==") for package in image - base)
 
 
+def test_what_it_adds_is_locked_by_hash(host, inspect):
+    lock = json.loads(inspect(IMAGE)["Config"]["Labels"]["io.gb10.lock"])
+    assert all(" --hash=sha256:" in line for line in lock)
+    with host.sudo():
+        base, image = (
+            set(host.check_output("docker run --rm --network none %s python3 -m pip list --format freeze", reference).splitlines())
+            for reference in (BASE, IMAGE)
+        )
+    assert {line.partition(" ")[0] for line in lock} == image - base
+
+
 def test_nothing_of_the_build_is_left(host):
     with host.sudo():
         assert host.check_output("docker ps --all --quiet") == ""

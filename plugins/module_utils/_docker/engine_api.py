@@ -294,8 +294,18 @@ class EngineApi:
         """
         return self._call("GET", f"/containers/{_quoted(container_id)}/archive", {"path": path}, enough=limit)
 
-    def run_throwaway(self, image: str, argv: list[str], *, labels: dict[str, str], timeout: float) -> ExecResult:
-        """Run ``argv`` in a new container of ``image`` without network, remove the container, return what it left behind.
+    def run_throwaway(
+        self,
+        image: str,
+        argv: list[str],
+        *,
+        labels: dict[str, str],
+        timeout: float,
+        network: str = "none",
+        env: t.Mapping[str, str] | None = None,
+        binds: t.Sequence[str] = (),
+    ) -> ExecResult:
+        """Run ``argv`` in a new container of ``image``, remove the container, return what it left behind.
 
         ``labels`` mark it as ours, should anything keep it from being removed.
         Raises :class:`NotFound` when the image is absent and :class:`UnknownState` when ``timeout`` (seconds) is over.
@@ -305,7 +315,8 @@ class EngineApi:
             "Entrypoint": argv[:1],
             "Cmd": argv[1:],
             "Labels": labels,
-            "HostConfig": {"NetworkMode": "none", "Init": True},
+            "Env": [f"{name}={value}" for name, value in (env or {}).items()],
+            "HostConfig": {"NetworkMode": network, "Init": True, "Binds": list(binds)},
         }
         container_id = _parsed(self._call("POST", "/containers/create", body=request))["Id"]
         try:

@@ -93,8 +93,14 @@ def test_a_cache_that_cannot_be_written_only_warns(call, tmp_path):
 def test_labels_tell_the_base(call):
     image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base", "io.gb10.recipe": "r1", "other": "x"}}}
     result = call(Engine(image, MARK + json.dumps(CONTRACT)))
-    assert result["base"] == {"image_id": "sha256:base", "recipe": "r1"} and result["labels"]["other"] == "x"
+    assert result["base"] == {"image_id": "sha256:base", "recipe": "r1", "lock": []} and result["labels"]["other"] == "x"
     assert call(answering())["base"] is None
+
+
+@pytest.mark.parametrize(("label", "lock"), [('["ray==2.60.0 --hash=sha256:e2"]', ["ray==2.60.0 --hash=sha256:e2"]), ("{", []), ("7", [])])
+def test_labels_tell_what_pip_added(call, label, lock):
+    image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base", "io.gb10.lock": label}}}
+    assert call(Engine(image, MARK + json.dumps(CONTRACT)))["base"]["lock"] == lock
 
 
 @pytest.mark.parametrize(("base", "found"), [(None, None), ("base:1", "sha256:base"), ("base:2", None)])

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which files pip would add to an image for some requirements, as one line of JSON. This module util is PRIVATE to the collection.
+
+The text of this file is run inside the image by its own ``python3`` with the requirements as arguments, so it needs nothing but the
+standard library of Python 3.8 or newer, and pip 22.2 or newer. Nothing is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+#: Stands before the JSON, so that other output of the image does no harm.
+MARK = "gb10-layer-lock:"
+#: Most characters of pip's own words in the answer.
+SHOWN = 2000
+
+
+def normal(name):
+    """Return a distribution's name in the one spelling that all tools agree on."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def constraints(requirements):
+    """Return what pins every installed package to its version, but those that are asked for."""
+    wanted = {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in requirements}
+    installed = {normal(entry.metadata["Name"]): entry.version for entry in importlib.metadata.distributions() if entry.metadata["Name"]}
+    return "".join("%s==%s\n" % pair for pair in sorted(installed.items()) if pair[0] not in wanted)
+
+
+def locked(report):
+    """Return a line for each file of pip's report, as its option --require-hashes wants them."""
+    lines = []
+    for entry in report["install"]:
+        metadata, digest = entry["metadata"], entry["download_info"]["archive_info"]["hash"]
+        lines.append("%s==%s --hash=%s" % (normal(metadata["name"]), metadata["version"], digest.replace("=", ":", 1)))
+    return sorted(lines)
+
+
+def resolve(requirements):
+    """Return the answer: what would be added, or what pip said instead."""
+    with tempfile.TemporaryDirectory() as place:
+        pins, report = os.path.join(place, "constraints.txt"), os.path.join(place, "report.json")
+        with open(pins, "w") as stream:
+            stream.write(constraints(requirements))
+        argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--progress-bar=off", "--no-cache-dir", "--root-user-action=ignore", "--only-binary=:all:"]
+        done = subprocess.run([*argv, "--constraint", pins, "--report", report, *requirements], capture_output=True, text=True)
+        if done.returncode:
+            return {"lock": None, "error": (done.stdout + done.stderr).strip()[-SHOWN:]}
+        with open(report) as stream:
+            return {"lock": locked(json.load(stream)), "error": ""}
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n" + MARK + json.dumps(resolve(sys.argv[1:])) + "\n")

@@ -1,0 +1,165 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_layer_info
+short_description: Show which files pip would add to an image
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Has an image's own pip find what O(requirements) need beyond what the image holds, with every installed package kept at its version.
+    The answer names each file by its hash, so that a layer made of it is the same on every node, and next month.
+  - For that it starts a labeled throw-away container with network, and removes it. Nothing is installed.
+  - It does so in check mode, too, and never reports a change.
+requirements:
+  - pip 22.2 or newer in the image
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Starts the throw-away container in check mode, too.
+options:
+  image:
+    description:
+      - The image, as a tag, a digest or an id.
+    type: str
+    required: true
+  requirements:
+    description:
+      - What the layer is for, as pip writes it.
+    type: list
+    elements: str
+    required: true
+  ca_file:
+    description:
+      - A CA bundle on the node that pip needs behind a TLS proxy.
+    type: path
+  pip_env:
+    description:
+      - Variables for pip, such as C(PIP_INDEX_URL).
+    type: dict
+    default: {}
+  tool_timeout:
+    description:
+      - Seconds that pip gets.
+    type: int
+    default: 600
+"""
+
+EXAMPLES = r"""
+- name: Find what Ray adds to the base
+  gb10.cluster.image_layer_info:
+    image: nvcr.io/nvidia/vllm:26.05-py3
+    requirements: ["ray==2.60.0"]
+  become: true
+  register: layer
+"""
+
+RETURN = r"""
+lock:
+  description: The files that would be added, as lines for pip's option C(--require-hashes). Empty when the image has all of it.
+  returned: success
+  type: list
+  elements: str
+  sample: ["msgpack==1.2.4 --hash=sha256:a45ceb5f199d5e388f28b550ba881096a3740d4bda10e661d77f59d9a2e8187a"]
+"""
+
+import inspect
+import json
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import lock_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+
+#: Where the CA bundle appears in the container.
+CA_TARGET = "/run/gb10/ca.crt"
+#: What pip says when the requirements do not go with what is installed.
+CONFLICT = "ResolutionImpossible"
+OLD_PIP = "no such option"
+
+
+def parse_answer(stdout: str) -> dict[str, t.Any]:
+    """Return what the probe printed. Raises ValueError when there is none."""
+    line = next((line for line in stdout.splitlines() if line.startswith(lock_probe.MARK)), None)
+    if line is None:
+        raise ValueError("no answer in its output")
+    answer = json.loads(line[len(lock_probe.MARK):])
+    if not isinstance(answer, dict) or not isinstance(answer.get("error"), str) or not isinstance(answer.get("lock"), (list, type(None))):
+        raise ValueError("an answer that lacks required keys")
+    return answer
+
+
+def remedy_of(words: str, image: str) -> str:
+    """Return what to do about pip's refusal."""
+    if OLD_PIP in words:
+        return f"{image} has a pip older than 22.2: choose a newer image.base."
+    if CONFLICT in words:
+        return "Set gb10_ray_version to one whose requirements this base meets; the base's own packages stay as they are."
+    return "See whether containers of this node reach the package index; behind a proxy set gb10_build_ca_file and gb10_build_pip_env (PIP_PROXY, PIP_INDEX_URL)."
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    image, wanted = params["image"], params["requirements"]
+    api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    env = {name: str(value) for name, value in params["pip_env"].items()}
+    binds = []
+    if params["ca_file"]:
+        env["PIP_CERT"] = CA_TARGET
+        binds = [f"{params['ca_file']}:{CA_TARGET}:ro"]
+    result = api.run_throwaway(
+        image,
+        ["python3", "-c", inspect.getsource(lock_probe), *wanted],
+        labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"},
+        timeout=params["tool_timeout"],
+        network="bridge",
+        env=env,
+        binds=binds,
+    )
+    try:
+        answer = parse_answer(result.stdout)
+    except ValueError as error:
+        raise UnknownState(
+            f"image {image} does not report what {', '.join(wanted)} needs: python3 ended with status {result.rc} and {error}",
+            remedy=f"Try it by hand: docker run --rm --entrypoint python3 {image} -m pip --version",
+            reason="image does not answer",
+            raw=(result.stdout + result.stderr)[-2000:],
+        ) from error
+    if answer["lock"] is None:
+        words = answer["error"]
+        raise ClusterError(
+            f"{', '.join(wanted)} cannot be added to {image}: {' '.join(words.split())}", remedy=remedy_of(words, image), reason="no layer", raw=words
+        )
+    return {"msg": f"{', '.join(wanted)} adds {len(answer['lock'])} package(s) to {image}", "lock": answer["lock"]}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "image": {"type": "str", "required": True},
+            "requirements": {"type": "list", "elements": "str", "required": True},
+            "ca_file": {"type": "path"},
+            "pip_env": {"type": "dict", "default": {}},
+            "tool_timeout": {"type": "int", "default": 600},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

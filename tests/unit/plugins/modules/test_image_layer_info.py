@@ -1,0 +1,76 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Asking an image which files a layer adds, with an engine that answers what it is told."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.lock_probe import MARK
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.modules import image_layer_info
+
+LOCK = ["msgpack==1.2.4 --hash=sha256:a4", "ray==2.60.0 --hash=sha256:e2"]
+
+
+class Engine:
+    """Stands for EngineApi."""
+
+    def __init__(self, stdout):
+        self.stdout, self.runs = stdout, []
+
+    def run_throwaway(self, image, argv, **options):
+        self.runs.append((image, argv, options))
+        return ExecResult(0, self.stdout, "")
+
+
+@pytest.fixture
+def call(monkeypatch):
+    def call(stdout, **params):
+        engine = Engine(stdout)
+        monkeypatch.setattr(image_layer_info, "EngineApi", lambda socket, timeout: engine)
+        defaults = {"image": "e:1", "requirements": ["ray==2.60.0"], "ca_file": None, "pip_env": {}, "tool_timeout": 7}
+        module = types.SimpleNamespace(params={**defaults, "docker_socket": "", "docker_timeout": 1, **params}, check_mode=False)
+        return image_layer_info.work(module), engine
+
+    return call
+
+
+def test_the_lock_and_how_it_was_asked_for(call):
+    result, engine = call(f"banner\n{MARK}{json.dumps({'lock': LOCK, 'error': ''})}\n", ca_file="/ca.pem", pip_env={"PIP_INDEX_URL": "https://i/simple"})
+    assert result["lock"] == LOCK
+    ((image, argv, options),) = engine.runs
+    assert image == "e:1" and argv[:2] == ["python3", "-c"] and argv[3:] == ["ray==2.60.0"]
+    assert options["network"] == "bridge" and options["timeout"] == 7 and options["labels"]["io.gb10.role"] == "probe"
+    assert options["env"] == {"PIP_INDEX_URL": "https://i/simple", "PIP_CERT": "/run/gb10/ca.crt"} and options["binds"] == ["/ca.pem:/run/gb10/ca.crt:ro"]
+
+
+def test_without_a_bundle_nothing_is_mounted(call):
+    _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}))
+    assert engine.runs[0][2]["binds"] == [] and engine.runs[0][2]["env"] == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("ERROR: ResolutionImpossible: for help visit", "gb10_ray_version"),
+        ("no such option: --report", "older than 22.2"),
+        ("ERROR: No matching distribution found for ray==2.60.0", "gb10_build_ca_file"),
+    ],
+)
+def test_a_refusal_keeps_pips_words(call, words, remedy):
+    with pytest.raises(ClusterError, match="ray==2.60.0 cannot be added to e:1") as caught:
+        call(MARK + json.dumps({"lock": None, "error": words}))
+    assert words in str(caught.value) and remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "{}", MARK + '{"lock": 7, "error": ""}'])
+def test_an_image_that_does_not_answer_is_unknown(call, stdout):
+    with pytest.raises(UnknownState, match="does not report what ray==2.60.0 needs"):
+        call(stdout)
