@@ -216,9 +216,13 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def gpu_kept(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A reload of systemd does not take the GPU from containers: their cgroups are not systemd's, or CDI told it of the devices."""
-    ways = node.get("docker.nvidia")
-    if node.get("docker.cgroup_driver") == "systemd" and ways not in ("cdi", "none"):
+    """A reload of systemd does not take the GPU from containers: their cgroups are not systemd's, or CDI names the devices.
+
+    Where an engine has both ways, it takes CDI from version 29 on (moby/moby#50228).
+    """
+    ways, version = node.get("docker.nvidia"), node.get("docker.version")
+    by_hook = ways in ("runtime", "hook") or (ways == "both" and int(version.partition(".")[0]) < 29)
+    if node.get("docker.cgroup_driver") == "systemd" and by_hook:
         yield Fault(ways, "cdi")
 
 

@@ -379,6 +379,14 @@ def test_a_log_that_could_only_be_read_in_part_passes_nothing():
     assert set(verdicts.values()) == {"unknown", "warn"}
 
 
+def test_an_engine_with_both_ways_to_a_gpu_takes_cdi_from_29_on():
+    both = {"docker__nvidia": "both"}
+    assert ids(judged(asked(node(**both)), second(node(**both)))) == set()
+    older = {**both, "docker__version": "28.3.3"}
+    assert ids(judged(asked(node(**older)), second(node(**older)))) == {"docker.gpu_kept"}
+    assert ids(judged(asked(node(**older, docker__cgroup_driver="cgroupfs")), second(node(**older, docker__cgroup_driver="cgroupfs")))) == set()
+
+
 def test_a_node_without_sshd_has_nothing_to_protect():
     absent = {"pid": None, "oom_score_adj": None}
     assert ids(judged(asked(node(limits__sshd=absent)))) == set()
