@@ -140,6 +140,13 @@ contract:
       description: The digest of RV(contract.packages). Equal digests mean equal packages.
       type: str
       sample: sha256:1b4f0e9851971998e732078544c96b36c3d01cedf7caa332359d6f1d83567014
+    entrypoint:
+      description:
+        - Its own entrypoint (C(argv)), and what that does with a command (C(kind)), tried in a container without network.
+        - V(wrapper) runs the command after its own work, and node containers keep it. V(program) takes the command for its arguments, and is replaced.
+          V(none) means that there is no entrypoint, V(unknown) that it did not run the command and is not known as a program.
+      type: dict
+      sample: {"argv": [/opt/nvidia/nvidia_entrypoint.sh], "kind": wrapper}
 from_cache:
   description: Whether the answer was known already, so that no container was started.
   returned: success
@@ -147,74 +154,18 @@ from_cache:
   sample: true
 """
 
-import hashlib
-import inspect
 import json
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_probe
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 LABEL_BASE = "io.gb10.base"
 LABEL_RECIPE = "io.gb10.recipe"
 LABEL_LOCK = "io.gb10.lock"
-
-CONTRACT_KEYS = {"python", "architecture", "versions", "programs", "packages", "packages_digest"}
-
-
-def parse_answer(stdout: str) -> dict[str, t.Any]:
-    """Return the contract in what the probe printed. Raises ValueError when there is none."""
-    line = next((line for line in stdout.splitlines() if line.startswith(image_probe.MARK)), None)
-    if line is None:
-        raise ValueError("no answer in its output")
-    contract = json.loads(line[len(image_probe.MARK):])
-    if not isinstance(contract, dict) or not CONTRACT_KEYS <= contract.keys():
-        raise ValueError("an answer that lacks required keys")
-    return contract
-
-
-def ask(api: EngineApi, image_id: str, reference: str, probe: str, timeout: float) -> dict[str, t.Any]:
-    """Run the probe inside the image and return its contract. Raises :class:`UnknownState` when it does not answer."""
-    remedy = f"Try it by hand: docker run --rm --network none --entrypoint python3 {reference} --version"
-    try:
-        result = api.run_throwaway(image_id, ["python3", "-c", probe], labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout)
-    except UnknownState:
-        raise
-    except ClusterError as error:
-        raise UnknownState(f"image {reference} does not run python3: {error}", remedy=remedy, reason="image does not answer", raw=str(error)) from error
-    try:
-        return parse_answer(result.stdout)
-    except ValueError as error:
-        raise UnknownState(
-            f"image {reference} does not report what it holds: python3 ended with status {result.rc} and {error}",
-            remedy=remedy,
-            reason="image does not answer",
-            raw=(result.stdout + result.stderr)[-2000:],
-        ) from error
-
-
-def read_cache(path: str, probe_digest: str) -> dict[str, t.Any] | None:
-    """Return the contract kept at ``path``; None when there is none that this very probe wrote."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            kept = json.load(stream)
-        contract = kept["contract"]
-        return contract if kept["probe"] == probe_digest and CONTRACT_KEYS <= contract.keys() else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # A cache that cannot be used is no cache: the image is asked again.
-        return None
-
-
-def write_cache(path: str, probe_digest: str, contract: dict[str, t.Any]) -> None:
-    """Keep a contract; readers see it whole or not at all. Raises OSError."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    write_json(path, {"probe": probe_digest, "contract": contract})
 
 
 def base_of(labels: dict[str, str]) -> dict[str, t.Any] | None:
@@ -252,14 +203,12 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         remedy = "Run the play with --tags image"
         return {**ABSENT, "base_image_id": base_image_id, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": remedy}
 
-    probe = inspect.getsource(image_probe)
-    digest = hashlib.sha256(probe.encode()).hexdigest()
-    path = os.path.join(params["state_dir"], "image-contracts", f"{image['Id'].partition(':')[2]}.json")
-    kept = read_cache(path, digest)
-    contract = kept or ask(api, image["Id"], params["image"], probe, params["tool_timeout"])
+    path = image_contract.cache_path(params["state_dir"], image)
+    kept = image_contract.read_cache(path)
+    contract = kept or image_contract.ask(api, image, params["image"], params["tool_timeout"])
     if kept is None:
         try:
-            write_cache(path, digest, contract)
+            image_contract.write_cache(path, contract)
         except OSError as error:
             module.warn(f"{path} cannot be written ({error.strerror}), so the image will be asked again next time")
 

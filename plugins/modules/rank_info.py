@@ -79,6 +79,7 @@ container:
   description:
     - The container. Its id is null when there is none.
     - What is in force is read from its process 1. Nothing is, unless it runs.
+    - C(entrypoint_bypassed) says whether its image sets something up in an entrypoint of its own, and the container was created without that.
   returned: success
   type: dict
   sample:
@@ -90,6 +91,7 @@ container:
     capabilities: [CHOWN, IPC_LOCK]
     memlock_bytes: -1
     devices: [/dev/infiniband]
+    entrypoint_bypassed: false
 ranks:
   description: The ranks on this node, by process number.
   returned: success
@@ -131,6 +133,11 @@ ranks:
       type: list
       elements: str
       sample: [/dev/infiniband]
+    libcuda:
+      description: The CUDA libraries of the driver that it has in its memory, as paths in the container. Empty without a GPU.
+      type: list
+      elements: str
+      sample: [/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04]
 """
 
 import os
@@ -139,7 +146,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ROLE, EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
@@ -165,6 +173,11 @@ _CAPABILITIES = re.compile(r"^CapEff:\s*(?P<bits>[0-9a-f]+)$", re.MULTILINE)
 #: What is in force in a container that does not run, or is not there.
 NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": []}
 
+#: Most bytes of a process's memory map that are read; one of an engine with a thousand libraries has about one million.
+MAPS_LIMIT = 16 * 1024 * 1024
+
+_LIBCUDA = re.compile(rb"^\S+ r\S+ \S+ \S+ [1-9]\d* +(?P<path>/.*/libcuda\.so[.0-9]*)$", re.MULTILINE)
+
 
 def capabilities(status: str) -> list[str]:
     """Return the capabilities in force of a ``/proc/PID/status`` text, in the kernel's order."""
@@ -189,6 +202,21 @@ def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t
             f"process {pid} cannot be looked at: {error.strerror} ({error.filename})", remedy="Run the task with become: true.", raw=str(error)
         ) from error
     return {"capabilities": allowed, "memlock_bytes": limit, "devices": seen}
+
+
+def libcuda(pid: int, proc_root: str) -> list[str]:
+    """Return the driver's CUDA libraries that a process has mapped. Raises :class:`UnknownState` when its map cannot be read."""
+    try:
+        maps = process_table.read_whole(os.path.join(proc_root, str(pid), "maps"), MAPS_LIMIT)
+    except OSError as error:
+        raise UnknownState(f"the memory map of process {pid} cannot be read: {error.strerror}", remedy="Run the task with become: true.") from error
+    return sorted({match["path"].decode(errors="replace") for match in _LIBCUDA.finditer(maps)})
+
+
+def entrypoint_bypassed(image: dict[str, t.Any] | None, labels: t.Mapping[str, str]) -> bool:
+    """Return whether an image has an entrypoint that may set something up, and a container with these labels was created without it."""
+    own = image_contract.own_entrypoint(image) if image else []
+    return bool(own) and not image_contract.is_program(own) and LABEL_ENTRYPOINT not in labels
 
 
 def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t.Collection[str]) -> dict[str, t.Any]:
@@ -231,7 +259,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
-        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, **NOTHING}
+        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, **NOTHING}
         verdict = verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node")
         return {**verdict, "exists": False, "container": nowhere, "ranks": []}
 
@@ -242,6 +270,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "role": container["Config"]["Labels"][LABEL_ROLE],
         "running": running,
         "pid": container["State"]["Pid"] if running else None,
+        "entrypoint_bypassed": entrypoint_bypassed(api.image(container["Image"]), container["Config"]["Labels"]),
         **(effective(container["State"]["Pid"], params["devices"], proc_root) if running else NOTHING),
     }
     seen = process_table.require_all_seen(process_table.scan(proc_root, api.top(container["Id"])), "a rank")
@@ -255,6 +284,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
                 "source": source,
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 **effective(pid, params["devices"], proc_root),
+                "libcuda": libcuda(pid, proc_root),
             }
         )
     return {**verdict_of(ranks, f"container {about['name']}"), "exists": True, "container": about, "ranks": ranks}

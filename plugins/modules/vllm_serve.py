@@ -494,9 +494,9 @@ def running_container(container: dict[str, t.Any] | None, params: dict[str, t.An
     return container
 
 
-def start_engine(docker: Docker, paths: engine_state.EnginePaths, container_id: str, spec: dict[str, t.Any]) -> None:
+def start_engine(docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any], spec: dict[str, t.Any]) -> None:
     """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
-    program = docker.start_program(container_id, launch.argv("run", "--run-id", spec["run_id"]))
+    program = docker.start_program(container["Id"], launch.run_argv(container["Config"]["Labels"], spec["run_id"]))
     for _elapsed in clock(docker.timeout, START_SLEEP):
         try:
             code = docker.exit_code(program)
@@ -630,23 +630,23 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
         return {**result, "msg": verb + words[todo.stop, todo.start]}
     if container["State"].get("Paused"):
         docker.unpause(container["Id"])
-    return {**result, **act(params, docker, paths, container["Id"], todo, desired)}
+    return {**result, **act(params, docker, paths, container, todo, desired)}
 
 
 def act(
-    params: dict[str, t.Any], docker: Docker, paths: engine_state.EnginePaths, container_id: str, todo: Plan, desired: Desired
+    params: dict[str, t.Any], docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any], todo: Plan, desired: Desired
 ) -> dict[str, t.Any]:
     """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
     done: dict[str, t.Any] = {"actions": []}
     try:
         if todo.stop:
-            done.update(stopped=launch.stop_engine(docker, container_id, paths, params["stop_grace"], "vllm_serve"), engine_live=False)
+            done.update(stopped=launch.stop_engine(docker, container["Id"], paths, params["stop_grace"], "vllm_serve"), engine_live=False)
             done["actions"].append(told(done["stopped"]))
         if todo.start:
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
             launch.order(paths, spec)
-            start_engine(docker, paths, container_id, spec)
+            start_engine(docker, paths, container, spec)
             done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
             done["actions"].append(f"started run {run_id}")
     except ClusterError as error:

@@ -16,7 +16,7 @@ import os
 import pwd
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, read_side, start_error
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LAUNCH_TARGET
@@ -36,6 +36,11 @@ STOP_MARGIN = 60
 def argv(command: str, *more: str) -> list[str]:
     """Return the command line of one of the launcher's commands, as the container sees it."""
     return ["python3", f"{LAUNCH_TARGET}/{LAUNCHER}", command, "--spec", f"{LAUNCH_TARGET}/{SPEC}", *more]
+
+
+def run_argv(labels: t.Mapping[str, str], run_id: str) -> list[str]:
+    """Return the command line that starts an engine in a container with these labels, under the image's own entrypoint where the container keeps it."""
+    return [*json.loads(labels.get(LABEL_ENTRYPOINT, "[]")), *argv("run", "--run-id", run_id)]
 
 
 def who(module: str) -> str:

@@ -18,6 +18,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch
@@ -174,13 +175,15 @@ class Actor:
                 os.remove(name)
 
     def create(self, wanted: WantedContainer) -> str:
+        image = self.docker.image(wanted.fields["image"])
+        wrapper = image_contract.wrapper_of(self.docker, image, wanted.fields["image"], self.params["state_dir"], self.params["docker_timeout"])
         with local_files():
             for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.log, 0o750)):
                 os.makedirs(folder, mode=mode, exist_ok=True)
             # A container whose first process is the launcher needs it from its start.
             launch.ship(wanted.paths)
         with refusals(f"creating container {wanted.name}", wanted):
-            return self.docker.create(container.creation_payload(wanted))
+            return self.docker.create(container.creation_payload(wanted, wrapper))
 
     def start(self, wanted: WantedContainer, container_id: str) -> None:
         with refusals(f"starting container {wanted.name}", wanted):

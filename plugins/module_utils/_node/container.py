@@ -20,6 +20,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
     LABEL_CLUSTER,
+    LABEL_ENTRYPOINT,
     LABEL_FIELDS,
     LABEL_OWNER,
     LABEL_ROLE,
@@ -225,18 +226,18 @@ def snapshot(status: str, fields: Fields) -> dict[str, t.Any]:
     return {"state": status, "fields": flat(fields)}
 
 
-def creation_payload(wanted: WantedContainer) -> dict[str, t.Any]:
-    """Return the keyword arguments of the Docker SDK's ``containers.create``.
+def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = ()) -> dict[str, t.Any]:
+    """Return the keyword arguments of the Docker SDK's ``containers.create``; ``wrapper`` is the image's own entrypoint, empty where it does not stay.
 
     Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed by
     itself, since its log is wanted then.
     """
-    program, *arguments = wanted.command
+    argv = [*wrapper, *wanted.command]
     own = {
         "name": wanted.name,
-        "entrypoint": [program],
-        "command": arguments,
-        "labels": wanted.labels,
+        "entrypoint": argv[:1],
+        "command": argv[1:],
+        "labels": {**wanted.labels, **({LABEL_ENTRYPOINT: canonical(wrapper)} if wrapper else {})},
         "network_mode": "host",
         "init": True,
         "log_config": LOG_CONFIG,

@@ -28,11 +28,13 @@ Finding = dict[str, t.Any]
 
 #: Ids of findings that are made here. Those of rules stand in rules.yml.
 IDS = (
+    "image.entrypoint",
     "image.ray",
     "image.requires",
     "proof.capability",
     "proof.completion",
     "proof.device",
+    "proof.entrypoint",
     "proof.env",
     "proof.memlock",
     "proof.rank_hosts",
@@ -87,8 +89,23 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
                     remedy="" if ray else "put `ray` into the profile's image.layers and run with --tags image",
                 )
             )
-        found += _requirements(node, contract, profile)
+        found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
     return found
+
+
+def _entrypoint(node: str, entrypoint: dict[str, t.Any], tag: str) -> Finding:
+    """What the image's own entrypoint does with a command must be known: one that sets up CUDA has to stay, a program has to go."""
+    argv, known = " ".join(entrypoint["argv"]), entrypoint["kind"] != "unknown"
+    does = {"none": "there is none", "wrapper": f"{argv} stays before every program", "program": f"{argv} is replaced"}
+    return finding(
+        "image.entrypoint",
+        node,
+        "pass" if known else "block",
+        f"{does[entrypoint['kind']]}." if known else f"image {tag} starts with {argv}, which does not run a command that it is given.",
+        measured=argv,
+        needed="an entrypoint that runs what it is given, or none",
+        remedy="" if known else 'take an image.base whose entrypoint ends in exec "$@", or clear it in one of your own: FROM it, ENTRYPOINT []',
+    )
 
 
 def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.Any]) -> list[Finding]:
@@ -181,6 +198,7 @@ PROOF_OF = {
     "proof.device": "container_rights",
     "proof.capability": "container_rights",
     "proof.memlock": "container_rights",
+    "proof.entrypoint": "container_rights",
 }
 
 
@@ -276,32 +294,29 @@ def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
 
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
-    """Devices, capabilities and memlock as they are in force in the container."""
+    """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
+    again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow_restart=true"
+    kinds = (
+        ("proof.device", needs["devices"], container["devices"], "in"),
+        ("proof.capability", needs["capabilities"], container["capabilities"], "in force in"),
+    )
     found = []
-    for device in needs["devices"]:
-        there = device in container["devices"]
-        found.append(
-            finding(
-                "proof.device",
-                node,
-                "pass" if there else "block",
-                f"{device} is {'' if there else 'not '}in the container.",
-                needed=device,
-                remedy="" if there else f"the container was made without it: --tags {needs['stage']} -e gb10_allow_restart=true",
-            )
+    for id, wanted, present, where in kinds:
+        for name in wanted:
+            there = name in present
+            message = f"{name} is {'' if there else 'not '}{where} the container."
+            found.append(finding(id, node, "pass" if there else "block", message, needed=name, remedy="" if there else again))
+    bypassed = container["entrypoint_bypassed"]
+    without = "the container runs without the image's own entrypoint, which may set up the CUDA that its kernels were compiled for."
+    found.append(
+        finding(
+            "proof.entrypoint",
+            node,
+            "warn" if bypassed else "pass",
+            without if bypassed else "the container runs under the image's own entrypoint, or needs none.",
+            remedy=again if bypassed else "",
         )
-    for capability in needs["capabilities"]:
-        there = capability in container["capabilities"]
-        found.append(
-            finding(
-                "proof.capability",
-                node,
-                "pass" if there else "block",
-                f"{capability} is {'' if there else 'not '}in force in the container.",
-                needed=capability,
-                remedy="" if there else f"the container was made without it: --tags {needs['stage']} -e gb10_allow_restart=true",
-            )
-        )
+    )
     have, want = container["memlock_bytes"], needs["memlock"]
     fits = have == -1 or (want != -1 and have >= want)
     found.append(

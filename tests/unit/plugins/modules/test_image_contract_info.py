@@ -11,9 +11,10 @@ import types
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_probe import MARK
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import image_contract_info
 
 CONTRACT = {
@@ -68,7 +69,7 @@ def test_an_absent_image_is_a_result(call):
 def test_the_image_is_asked_once_and_by_its_id(call, tmp_path):
     engine = answering()
     first, second = call(engine), call(engine)
-    assert first["contract"] == second["contract"] == CONTRACT
+    assert first["contract"] == second["contract"] == {**CONTRACT, "entrypoint": {"argv": [], "kind": "none"}}
     assert (first["from_cache"], second["from_cache"]) == (False, True)
     (run,) = engine.runs
     assert run["image"] == "sha256:abc" and run["argv"][:2] == ["python3", "-c"] and run["timeout"] == 7
@@ -87,7 +88,7 @@ def test_a_cache_of_another_probe_is_not_used(call, tmp_path, content):
 def test_a_cache_that_cannot_be_written_only_warns(call, tmp_path):
     (tmp_path / "image-contracts").write_text("a file")
     result = call(answering())
-    assert result["contract"] == CONTRACT and len(result["warnings"]) == 1
+    assert result["contract"]["python"] == "3.12.3" and len(result["warnings"]) == 1
 
 
 def test_labels_tell_the_base(call):
@@ -121,3 +122,69 @@ def test_an_image_that_does_not_answer_is_unknown_with_its_words(call, stdout):
 def test_an_image_without_python_is_unknown(call):
     with pytest.raises(UnknownState, match="does not run python3"):
         call(Engine(IMAGE, error=NotFound("exec: python3: executable file not found")))
+
+
+# -- what the image's own entrypoint does ------------------------------------------------------------------------------
+
+WRAPPER = ["/opt/nvidia/nvidia_entrypoint.sh"]
+
+
+class Wrapped(Engine):
+    """An engine whose image has an entrypoint. ``wraps`` says whether that runs what it is given."""
+
+    def __init__(self, entrypoint, wraps=True, failure=None):
+        super().__init__({**IMAGE, "Config": {"Labels": None, "Entrypoint": entrypoint}})
+        self.entrypoint, self.wraps, self.failure = entrypoint, wraps, failure
+
+    def run_throwaway(self, image, argv, *, labels, timeout):
+        super().run_throwaway(image, argv, labels=labels, timeout=timeout)
+        if argv[0] == "python3" or self.wraps:
+            return ExecResult(0, f"== NVIDIA vLLM ==\n{MARK}{json.dumps(CONTRACT)}\n", "")
+        if self.failure:
+            raise self.failure
+        return ExecResult(2, "usage: server [-h] model\n", "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "tried"),
+    [
+        # NGC images (recorded: nvidia_entrypoint.sh of 26.08), and any other name that does the same.
+        (Wrapped(WRAPPER), "wrapper", [WRAPPER[0]]),
+        (Wrapped(["/usr/bin/tini", "--"]), "wrapper", ["/usr/bin/tini"]),
+        # Upstream images start the engine; a shell takes a command line of its own. Nothing is tried with them.
+        (Wrapped(["vllm", "serve"], wraps=False), "program", ["python3"]),
+        (Wrapped(["python3", "-m", "vllm.entrypoints.openai.api_server"], wraps=False), "program", ["python3"]),
+        (Wrapped(["/bin/bash", "-c"], wraps=False), "program", ["python3"]),
+        # It printed something else, could not be started, or went on for ever.
+        (Wrapped(["/srv/server"], wraps=False), "unknown", ["/srv/server", "python3"]),
+        (Wrapped(["/srv/server"], False, NotFound("exec: no such file")), "unknown", ["/srv/server", "python3"]),
+        (Wrapped(["/srv/server"], False, UnknownState("no answer in time")), "unknown", ["/srv/server", "python3"]),
+    ],
+)
+def test_what_an_entrypoint_does_is_tried(call, engine, kind, tried):
+    result = call(engine)
+    assert result["contract"]["entrypoint"] == {"argv": engine.entrypoint, "kind": kind}
+    assert [run["argv"][0] for run in engine.runs] == tried
+    assert result["contract"]["python"] == "3.12.3"
+
+
+def test_a_wrapper_stands_before_the_program_of_a_node_container(tmp_path):
+    engine = Wrapped(WRAPPER)
+    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER
+    assert image_contract.wrapper_of(Engine(IMAGE), IMAGE, "e:1", str(tmp_path), 60) == []
+    assert image_contract.wrapper_of(Engine(), None, "e:1", str(tmp_path), 60) == []
+    program = Wrapped(["vllm", "serve"], wraps=False)
+    assert image_contract.wrapper_of(program, program.answer, "e:1", str(tmp_path), 60) == []
+
+
+def test_what_the_stage_image_learned_is_not_asked_again(call, tmp_path):
+    engine = Wrapped(WRAPPER)
+    call(engine)
+    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER and len(engine.runs) == 1
+
+
+def test_an_entrypoint_that_does_not_run_a_command_stops_before_a_container_is_created(tmp_path):
+    engine = Wrapped(["/srv/server"], wraps=False)
+    with pytest.raises(ClusterError, match="e:1 starts with /srv/server, which does not run a command") as caught:
+        image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60)
+    assert "ENTRYPOINT []" in caught.value.remedy

@@ -58,8 +58,12 @@ def test_ranks_are_known_by_what_they_show():
 class Engine:
     """Stands for EngineApi."""
 
-    def __init__(self, containers=None, pids=()):
-        self.by_role, self.pids = containers or {}, list(pids)
+    def __init__(self, containers=None, pids=(), entrypoint=None):
+        self.by_role, self.pids, self.entrypoint = containers or {}, list(pids), entrypoint
+
+    def image(self, image_id):
+        assert image_id == "sha256:1"
+        return {"Id": image_id, "Config": {"Entrypoint": self.entrypoint}}
 
     def top(self, container_id):
         return self.pids
@@ -85,9 +89,9 @@ def call(monkeypatch):
     return call
 
 
-def container(pid, role="head"):
+def container(pid, role="head", **labels):
     state = {"Running": pid != 0, "Pid": pid}
-    return {"Id": "abc", "Name": f"/gb10-gb10-{role}", "Config": {"Labels": {"io.gb10.role": role}}, "State": state}
+    return {"Id": "abc", "Image": "sha256:1", "Name": f"/gb10-gb10-{role}", "Config": {"Labels": {"io.gb10.role": role, **labels}}, "State": state}
 
 
 @pytest.fixture
@@ -130,6 +134,32 @@ def test_no_container_a_stopped_one_and_one_without_ranks(call):
     assert stopped["exists"] and not stopped["container"]["running"] and stopped["container"]["memlock_bytes"] == 0
     idle = call(Engine({"head": container(os.getpid())}, [os.getpid()]))
     assert idle["container"]["running"] and idle["ranks"] == [] and idle["verdict"] == "block"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "labels", "bypassed"),
+    [
+        (None, {}, False),
+        (["vllm", "serve"], {}, False),
+        (["/opt/nvidia/nvidia_entrypoint.sh"], {"io.gb10.entrypoint": '["/opt/nvidia/nvidia_entrypoint.sh"]'}, False),
+        (["/opt/nvidia/nvidia_entrypoint.sh"], {}, True),
+    ],
+)
+def test_whether_the_image_s_entrypoint_was_bypassed(call, entrypoint, labels, bypassed):
+    result = call(Engine({"head": container(0, **labels)}, entrypoint=entrypoint))
+    assert result["container"]["entrypoint_bypassed"] is bypassed
+
+
+def test_which_libcuda_a_rank_holds(tmp_path):
+    """Lines of the form of proc_pid_maps(5); the paths are those of NGC images and of Ubuntu on ARM."""
+    line = "ffff8c000000-ffff8c400000 r-xp 00000000 103:02 {inode} {path}\n"
+    compat, own = "/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04", "/usr/lib/aarch64-linux-gnu/libcuda.so.580.159.03"
+    (tmp_path / "7").mkdir()
+    for paths, expected in (([compat, compat], [compat]), ([own], [own]), (["/usr/lib/libcudart.so.13"], []), ([], [])):
+        (tmp_path / "7" / "maps").write_text("".join(line.format(inode=99, path=path) for path in paths))
+        assert rank_info.libcuda(7, str(tmp_path)) == expected
+    with pytest.raises(UnknownState):
+        rank_info.libcuda(8, str(tmp_path))
 
 
 def test_two_roles_on_one_node_must_be_told_apart(call):

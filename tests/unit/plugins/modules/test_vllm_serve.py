@@ -512,7 +512,7 @@ def launch(tmp_path):
         client = Docker(code)
         for name, note in notes.items():
             (tmp_path / "gb10" / "run" / f"{name}.json").write_text(json.dumps(note))
-        vllm_serve.start_engine(client, paths, "c" * 64, {"run_id": "r"})
+        vllm_serve.start_engine(client, paths, {"Id": "c" * 64, "Config": {"Labels": {}}}, {"run_id": "r"})
         return client
 
     return start

@@ -12,6 +12,7 @@ import os
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container as nc
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, obstacles
@@ -214,6 +215,14 @@ def test_snapshot_has_one_shape():
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_an_image_s_own_entrypoint_stands_before_the_program():
+    plain, wrapped = nc.creation_payload(wanted()), nc.creation_payload(wanted(), ["/usr/bin/tini", "--"])
+    assert (wrapped["entrypoint"], wrapped["command"]) == (["/usr/bin/tini"], ["--", "ray", "start", "--block"])
+    assert wrapped["labels"] == {**plain["labels"], "io.gb10.entrypoint": '["/usr/bin/tini","--"]'}
+    assert launch.run_argv(wrapped["labels"], "r1")[:3] == ["/usr/bin/tini", "--", "python3"]
+    assert launch.run_argv(plain["labels"], "r1") == launch.argv("run", "--run-id", "r1")
 
 
 def test_creation_payload():

@@ -33,7 +33,13 @@ def contract(**changes):
         "exists": True,
         "image_id": "sha256:1",
         "labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "r"},
-        "contract": {"python": "3.12.3", "versions": {"vllm": "0.32.0+cpu", "ray": "2.60.0"}, "programs": {"ray": "/usr/bin/ray"}, "packages_digest": "d"},
+        "contract": {
+            "python": "3.12.3",
+            "versions": {"vllm": "0.32.0+cpu", "ray": "2.60.0"},
+            "programs": {"ray": "/usr/bin/ray"},
+            "packages_digest": "d",
+            "entrypoint": {"argv": ["/opt/nvidia/nvidia_entrypoint.sh"], "kind": "wrapper"},
+        },
     }
     for path, value in changes.items():
         target = answer
@@ -59,6 +65,7 @@ def test_equal_images_pass():
         ({"contract__versions": {"vllm": "0.32.0", "ray": "2.55.1"}}, "image.same"),
         ({"contract__python": "3.12.4"}, "image.same"),
         ({"contract__packages_digest": "e"}, "image.same"),
+        ({"contract__entrypoint": {"argv": ["/srv/server"], "kind": "unknown"}}, "image.entrypoint"),
         ({"image_id": "sha256:2", "labels": {}}, "image.same"),
         ({"labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "s"}}, "image.same"),
     ],
@@ -114,7 +121,7 @@ def a_rank(env=None, present=(), source="live"):
 def rank_answer(**changes):
     answer = {
         "ranks": [a_rank()],
-        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1},
+        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False},
     }
     return {**answer, **changes}
 
@@ -143,13 +150,20 @@ def test_proof_holds():
         ({"ranks": [a_rank({"A": "1"})]}, "proof.env"),
         ({"ranks": [a_rank({"A": "1", "B": "stale"})]}, "proof.env"),
         ({"ranks": [a_rank(present=["VLLM_API_KEY"])]}, "proof.secrets"),
-        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1}}, "proof.device"),
-        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1}}, "proof.capability"),
-        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536}}, "proof.memlock"),
+        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False}}, "proof.device"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": False}}, "proof.capability"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536, "entrypoint_bypassed": False}}, "proof.memlock"),
     ],
 )
 def test_proof_fails(change, id):
     assert judged(change) == {id}
+
+
+def test_a_container_without_the_image_s_entrypoint_is_a_warning():
+    rights = {**rank_answer()["container"], "entrypoint_bypassed": True}
+    ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(container=rights)}
+    (found,) = [one for one in stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS) if one["verdict"] != "pass"]
+    assert (found["id"], found["node"], found["verdict"]) == ("proof.entrypoint", "spark-2", "warn") and "gb10_allow_restart" in found["remedy"]
 
 
 def test_no_token_is_no_proof():
