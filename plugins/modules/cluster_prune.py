@@ -186,6 +186,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
@@ -319,10 +320,13 @@ class Remover:
         if any(self._docker.image(image) for image in images):
             return False
         try:
-            status = os.lstat(path)
-            if not stat.S_ISREG(status.st_mode) or prune.age_of(status.st_mtime, time.time()) < candidate.age:
-                return False
-            os.remove(path)
+            folder, name = os.path.split(path)
+            top, below = os.path.split(folder)
+            with untrusted.directory(top, below) as handle:
+                status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or prune.age_of(status.st_mtime, time.time()) < candidate.age:
+                    return False
+                os.unlink(name, dir_fd=handle)
         except FileNotFoundError:
             return False
         except OSError as error:

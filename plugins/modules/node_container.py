@@ -93,6 +93,13 @@ changed_fields:
   type: list
   elements: str
   sample: [env.NCCL_DEBUG, executor]
+waiting_protections:
+  description: Protections that a running container lacks since they did not exist when it was created. O(allow_restart=true) brings them.
+  returned: always
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: [no new privileges for its programs]
 engine_live:
   description: Whether the container held a live engine, rank or other work when the module looked, before it did anything.
   returned: always

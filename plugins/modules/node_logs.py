@@ -126,7 +126,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module, _redact, _tool
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 
 #: Where Ray keeps the logs of its latest session, inside the container.
 RAY_LOGS = "/tmp/ray/session_latest/logs"
@@ -162,9 +164,12 @@ def end_of(text: str, limit: int) -> tuple[str, bool]:
     return tail[tail.find(b"\n") + 1:].decode(errors="replace"), True
 
 
-def end_of_file(path: str, limit: int) -> tuple[str, bool]:
-    """Return the end of a file as :func:`end_of` does, without reading the rest; a line that is cut is left out."""
-    with open(path, "rb") as handle:
+def end_of_file(top: str, relative: str, limit: int) -> tuple[str, bool]:
+    """Return the end of a file as :func:`end_of` does, without reading the rest; a line that is cut is left out.
+
+    The container can write the directory ``top``: see :mod:`untrusted`.
+    """
+    with untrusted.reader(top, relative) as handle:
         size = handle.seek(0, os.SEEK_END)
         handle.seek(max(0, size - limit))
         raw = handle.read(limit)
@@ -227,21 +232,28 @@ class Collector:
         if found:
             self.logs.append(Log(name, *found))
 
-    def file(self, name: str, path: str) -> None:
-        self.take(name, lambda: end_of_file(path, self.params["max_bytes"]) if path and os.path.exists(path) else None)
+    def file(self, name: str, top: str, relative: str) -> None:
+        def read() -> tuple[str, bool] | None:
+            try:
+                return end_of_file(top, relative, self.params["max_bytes"])
+            except FileNotFoundError:
+                return None
+
+        self.take(name, read)
 
     def engine(self) -> None:
         """The engine's files: what the launcher noted, and the log of the last run."""
         paths = engine_state.EnginePaths.of(self.params["state_dir"], self.params["log_dir"], self.params["cluster_name"])
         for note in ("run.json", "exit.json"):
-            self.file(note, os.path.join(paths.run, note))
+            self.file(note, paths.run, note)
         try:
-            noted = engine_state.read_note(os.path.join(paths.run, "run.json"))
-        except (ClusterError, UnknownState) as error:
+            # Without a note that can be read, the last order names the run.
+            noted = engine_state.read_note(os.path.join(paths.run, "run.json")) or engine_state.read_note(os.path.join(paths.launch, ORDER))
+        except ClusterError as error:
             self.errors.append({"source": "engine.log", "error": str(error)})
-            return
-        if noted:
-            self.file("engine.log", paths.on_host(noted["log_path"]))
+            noted = engine_state.read_side(os.path.join(paths.launch, ORDER))
+        if noted and noted.get("run_id"):
+            self.file("engine.log", paths.log, f"{ENGINE_LOGS}/{noted['run_id']}.log")
 
     def containers(self) -> None:
         """Logs and descriptions of the cluster's containers, and Ray's own logs out of them."""

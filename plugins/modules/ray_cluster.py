@@ -13,7 +13,8 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Starts, stops or removes the container in which one node runs Ray, as the head or as a worker of a cluster.
   - The container is found by its labels. A digest over the options below decides whether it stays as it is or is recreated, and the diff
-    names every option that differs. A new version of the collection alone never recreates a container.
+    names every option that differs. A new version of the collection alone never recreates a container. Protections that it lacks wait for
+      O(allow_restart=true), and a warning names each.
   - A container that holds a live engine is not recreated unless O(allow_restart=true), since its users would wait for up to half an hour.
   - A container that has exited is replaced, never started again, since a Ray session cannot be taken up again. The log of a replaced
     container is kept below O(log_dir), in C(CLUSTER/containers); the last five stay.
@@ -144,6 +145,13 @@ changed_fields:
   type: list
   elements: str
   sample: [env.NCCL_DEBUG, image_id]
+waiting_protections:
+  description: Protections that a running container lacks since they did not exist when it was created. O(allow_restart=true) brings them.
+  returned: always
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: [no new privileges for its programs]
 engine_live:
   description: Whether the container held a live engine, rank or other work of Ray when the module looked, before it did anything.
   returned: always

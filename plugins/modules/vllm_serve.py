@@ -350,7 +350,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, serve_arguments, serve_options
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LOG_TARGET, RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -358,8 +358,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 START_SLEEP = 0.2
 #: What an error adds once the launcher was told to start: it may do so yet, so the node is no more what it was.
 MAY_HAVE_STARTED = {"changed": True}
-#: What the launcher's status tells beyond whether the engine lives.
-EXTRA_STATUS = ("remaining", "starting", "launcher", "stopping", "unreadable")
 #: Seconds to wait for an answer of the API that only informs.
 API_TIMEOUT = 5
 
@@ -463,7 +461,7 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
         "digest": desired.digest,
         "run_dir": RUN_TARGET,
         "config_root": f"{RUN_TARGET}/config",
-        "log_path": f"{LOG_TARGET}/engine/{run_id}.log",
+        "log_path": f"{LOG_TARGET}/{ENGINE_LOGS}/{run_id}.log",
         "keep_logs": params["keep_logs"],
         "log_max_bytes": params["log_max_bytes"],
         # A worker's rank has no API.
@@ -517,14 +515,16 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
     ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go. ``starting`` is a
     run that was ordered and did not begin, ``launcher`` the pid of the launcher at work, ``stopping`` whether the engine was asked
     to stop; ``last_end`` tells how an engine that is gone ended. When its note cannot be read, ``unreadable`` says so.
+
+    The engine lives when the launcher in the container says so, and also when it does not and the kernel shows its very process.
     """
-    noted = {**engine_state.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False, "unreadable": ""}
+    noted = {**engine_state.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False}
     state = container["State"] if container else {}
     if container and state["Running"] and state.get("Paused"):
         pass
-    elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (launch.LAUNCHER, launch.SPEC)):
-        answer = launch.answer_of(docker.exec(container["Id"], launch.argv("status"), timeout=docker.timeout))
-        noted.update({name: answer[name] for name in ("live", *EXTRA_STATUS) if name in answer})
+    elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (launch.LAUNCHER, ORDER)):
+        answer = launch.answer_of(docker.exec(container["Id"], launch.argv("status"), timeout=docker.timeout), launch.STATUS)
+        noted.update(answer, live=answer["live"] or noted["live"], unreadable=noted["unreadable"] or engine_state.one_line(answer["unreadable"]))
     else:
         noted["live"] = False
     return {**noted, "last_end": engine_state.last_end(noted)}
@@ -647,7 +647,7 @@ def act(
             spec = engine_spec(params, desired, run_id)
             launch.order(paths, spec)
             start_engine(docker, paths, container, spec)
-            done.update(run_id=run_id, log_path=paths.on_host(spec["log_path"]), engine_live=True)
+            done.update(run_id=run_id, log_path=paths.log_of(run_id), engine_live=True)
             done["actions"].append(f"started run {run_id}")
     except ClusterError as error:
         error.details = {**done, "changed": bool(done["actions"]) or "stopped" in error.details, **error.details}

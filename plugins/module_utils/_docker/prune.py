@@ -17,7 +17,9 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, OWNER
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 
 #: The label that the role image gives to what it builds; its value is the digest of the recipe.
 LABEL_RECIPE = "io.gb10.recipe"
@@ -38,7 +40,7 @@ SECONDS_PER_DAY = 86400
 _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.recipe=")
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
-_ENGINE_LOG = re.compile(r"^engine/(?P<run>\d{8}T\d{6}Z-[0-9a-f]{4})\.log(?:\.1)?$")
+_ENGINE_LOG = re.compile(rf"^{ENGINE_LOGS}/(?P<run>{RUN_ID.pattern})\.log(?:\.1)?$")
 _CONTAINER_LOG = r"^containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log$"
 
 #: File of one image's contract below the state directory's image-contracts, or of one that was never written to its end.
@@ -188,17 +190,22 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
     """
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
-            raise UnknownState(f"{error.filename} cannot be read: {error.strerror}", remedy="Run the task with become: true.", raw=str(error))
+            path = os.path.join(root, error.filename) if isinstance(error.filename, str) else root
+            raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", raw=str(error))
 
     found = []
-    for directory, directories, names in os.walk(root, onerror=refuse):
-        links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
-        for name in sorted([*names, *links]):
-            path = os.path.join(directory, name)
-            try:
-                found.append((os.path.relpath(path, root), os.lstat(path)))
-            except FileNotFoundError:
-                continue  # gone by now
+    try:
+        with untrusted.directory(root) as top:
+            for below, directories, names, handle in os.fwalk(".", onerror=refuse, dir_fd=top):
+                for name in sorted([*names, *directories]):
+                    try:
+                        status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # gone by now
+                    if not stat.S_ISDIR(status.st_mode):
+                        found.append((os.path.normpath(os.path.join(below, name)), status))
+    except OSError as error:
+        refuse(error)
     return found
 
 

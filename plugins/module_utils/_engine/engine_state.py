@@ -6,6 +6,9 @@
 
 Everything here only reads, needs the standard library alone, and never enters the container: a node short of memory can
 still be asked.
+
+What the container writes (its notes, its log) is untrusted. Of a note only which process the engine is and how it ended is believed, as far as
+the kernel agrees; what the engine was started with comes from the host's own order, which the container can only read.
 """
 
 from __future__ import annotations
@@ -14,16 +17,24 @@ import contextlib
 import http.client
 import json
 import os
-import posixpath
 import re
 import signal
 import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LOG_TARGET, RUN_KEYS, RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+#: Most bytes of a note.
+NOTE_LIMIT = 262144
+#: Most characters of a text in a note that is shown.
+NOTE_TEXT = 2000
+#: The end of the year 9999 in seconds since the epoch.
+LATEST = 253402300799
 
 #: Most bytes of log that one reading returns, and most characters of one line.
 LOG_CHUNK = 262144
@@ -70,16 +81,21 @@ class EnginePaths(t.NamedTuple):
 
     launch: str
     run: str
+    cache: str
     log: str
 
     @classmethod
     def of(cls, state_dir: str, log_dir: str, cluster: str) -> EnginePaths:
         state = os.path.join(state_dir, cluster)
-        return cls(os.path.join(state, "launch"), os.path.join(state, "run"), os.path.join(log_dir, cluster))
+        return cls(os.path.join(state, "launch"), os.path.join(state, "run"), os.path.join(state, "cache"), os.path.join(log_dir, cluster))
 
-    def on_host(self, log_path: str) -> str:
-        """Return where a log of the container lies on the host."""
-        return os.path.join(self.log, posixpath.relpath(log_path, LOG_TARGET))
+    @property
+    def engine_log(self) -> str:
+        return os.path.join(self.log, ENGINE_LOGS)
+
+    def log_of(self, run_id: str) -> str:
+        """Return where the log of a run lies on the host."""
+        return os.path.join(self.engine_log, f"{run_id}.log")
 
 
 class Stage(t.NamedTuple):
@@ -100,21 +116,59 @@ class Completion(t.NamedTuple):
 # -- process ---------------------------------------------------------------------------------------------------------
 
 
+def _is_text(value: t.Any) -> bool:
+    return isinstance(value, str) and len(value) <= NOTE_TEXT
+
+
+def _is_number(value: t.Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LATEST
+
+
+def _is_count(value: t.Any) -> bool:
+    return isinstance(value, int) and _is_number(value)
+
+
+def _is_run_id(value: t.Any) -> bool:
+    return isinstance(value, str) and bool(RUN_ID.fullmatch(value))
+
+
+#: The form of what the launcher notes; None stands for a value that is not known.
+FORMS: dict[str, t.Callable[[t.Any], bool]] = {
+    "run_id": _is_run_id,
+    "run_ids": lambda value: isinstance(value, list) and all(map(_is_run_id, value)),
+    "pid": _is_count,
+    "start_ticks": _is_count,
+    "container_start": _is_count,
+    "boot_id": _is_text,
+    "started_at": _is_number,
+    "ended_at": _is_number,
+    "at": _is_number,
+    "seconds": _is_number,
+    "code": _is_count,
+    "signal": _is_count,
+    "error": _is_text,
+    "by": _is_text,
+}
+
+
 def read_note(path: str) -> dict[str, t.Any] | None:
     """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no such note."""
     try:
-        with open(path, encoding="utf-8") as handle:
-            content = json.load(handle)
-        if not isinstance(content, dict):
-            raise ValueError("it is no note")
-        return content
+        raw = untrusted.read(*os.path.split(path), NOTE_LIMIT)
     except FileNotFoundError:
         return None
     except PermissionError:
-        raise ClusterError(f"no permission to read {path}", remedy="Run the task with become: true.") from None
-    except ValueError:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            raise broken_note(path, handle.read(LINE_LENGTH)) from None
+        raise ClusterError(f"no permission to read {path}", remedy=BECOME) from None
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", reason="note broken") from None
+    text = raw.decode(errors="replace")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        raise broken_note(path, text[:LINE_LENGTH]) from None
+    if not isinstance(content, dict) or not all(value is None or FORMS.get(name, lambda _value: True)(value) for name, value in content.items()):
+        raise broken_note(path, text[:LINE_LENGTH])
+    return content
 
 
 def broken_note(path: str, raw: str) -> UnknownState:
@@ -129,7 +183,7 @@ def broken_note(path: str, raw: str) -> UnknownState:
 def read_run(path: str) -> dict[str, t.Any] | None:
     """Return the note of a run, None when there is none. Raises :class:`UnknownState` when it is no such note."""
     run = read_note(path)
-    if run is not None and not RUN_KEYS <= set(run):
+    if run is not None and any(run.get(name) is None for name in RUN_KEYS):
         raise broken_note(path, json.dumps(run)[:LINE_LENGTH])
     return run
 
@@ -142,22 +196,44 @@ def read_side(path: str) -> dict[str, t.Any]:
         return {}
 
 
-def host_pid(run: dict[str, t.Any], proc: str = "/proc") -> int | None:
+def host_pid(run: dict[str, t.Any], run_dir: str, proc: str = "/proc") -> int | None:
     """Return the host's pid of the noted engine while it lives.
 
     The start (in clock ticks since boot) is the same seen from the host and from inside, and with the container's own pid
-    it names one process. Reading it from the host works when nothing can be started inside any more.
+    it names one process. Reading it from the host works when nothing can be started inside any more. A note can name any process
+    of the node, so only one counts that lives where ``run_dir`` is mounted.
     """
     for pid in map(int, filter(str.isdigit, os.listdir(proc))):
         stat = process_table.read_stat(pid, proc)
         if stat and stat.start_ticks == run["start_ticks"] and stat.state not in "ZX" and process_table.namespace_pid(pid, proc) == run["pid"]:
-            return pid
+            if sees_directory(pid, run_dir, proc):
+                return pid
     return None
+
+
+def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
+    """Return whether a process lives in the container that has this directory of notes. Raises :class:`UnknownState` when that may not be seen."""
+    try:
+        with untrusted.directory(os.path.join(proc, str(pid), "root"), RUN_TARGET.lstrip("/")) as there:
+            return os.path.samestat(os.fstat(there), os.stat(run_dir))
+    except PermissionError as error:
+        raise UnknownState(f"process {pid} may be the engine, and cannot be looked at", remedy=BECOME, reason="permission", raw=str(error)) from error
+    except (OSError, untrusted.Tampered):
+        return False
 
 
 def boot_seconds() -> float:
     """Return the seconds since the machine's boot, by the clock that the kernel's clock ticks count on. Nobody can set it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read_order(paths: EnginePaths, run_id: str) -> dict[str, t.Any]:
+    """Return the host's own order of a run: what the launcher was told to start. Empty when another run was ordered since, or none.
+
+    The container can read it and cannot write it.
+    """
+    order = read_note(os.path.join(paths.launch, ORDER)) or {}
+    return order if run_id and order.get("run_id") == run_id else {}
 
 
 def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = False) -> dict[str, t.Any]:
@@ -166,47 +242,53 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
     ``live`` is true only when its very process is there. A run that is over has ``exit_code`` or ``exit_signal``, or neither
     when its launcher was killed with it. ``seconds`` is the time since its start, or how long a run lasted that is over, and
     does not depend on the wall clock; ``stopped_by`` says who had it stopped. With ``lenient`` a note that cannot be read counts
-    as none, otherwise it raises :class:`UnknownState`.
+    as none, and ``unreadable`` says why; otherwise it raises :class:`UnknownState`.
     """
+    unreadable = ""
     try:
-        run = read_run(os.path.join(paths.run, "run.json"))
-    except UnknownState:
+        run = read_run(os.path.join(paths.run, "run.json")) or {}
+    except UnknownState as error:
         if not lenient:
             raise
-        run = None
+        run, unreadable = {}, str(error)
     ended, request = (read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
-    if run is None:
-        run = {}
-    pid = host_pid(run, proc) if run else None
+    order = read_order(paths, run.get("run_id", ""))
+    pid = host_pid(run, paths.run, proc) if run else None
     own_end = ended if run and ended.get("run_id") == run["run_id"] and pid is None else {}
-    own_stop = request if run and run["run_id"] in request.get("run_ids", []) else {}
+    own_stop = request if run and run["run_id"] in (request.get("run_ids") or []) else {}
     lived = own_end.get("seconds") if pid is None else round(max(0.0, boot_seconds() - run["start_ticks"] / os.sysconf("SC_CLK_TCK")), 1)
     return {
         "live": pid is not None,
         "run_id": run.get("run_id", ""),
         "pid": pid,
-        "argv": run.get("argv", []),
-        "digest": run.get("digest", ""),
-        "secret_env": run.get("secret_env", {}),
-        "no_carry_env": run.get("no_carry_env", []),
-        "api_address": run.get("api_address", ""),
-        "api_port": run.get("api_port"),
+        "argv": order.get("argv", []),
+        "digest": order.get("digest", ""),
+        "secret_env": order.get("secret_env", {}),
+        "no_carry_env": order.get("no_carry_env", []),
+        "api_address": order.get("api_address", ""),
+        "api_port": order.get("api_port"),
         "started_at": run.get("started_at"),
         "seconds": lived,
         "exit_code": own_end.get("code"),
         "exit_signal": own_end.get("signal"),
         "ended_at": own_end.get("ended_at"),
         "stopped_at": own_stop.get("at"),
-        "stopped_by": own_stop.get("by", ""),
+        "stopped_by": one_line(own_stop.get("by") or ""),
         "start_error": start_error(paths, ended) if ended.get("run_id") != run.get("run_id") else "",
-        "log_path": paths.on_host(run["log_path"]) if run else "",
+        "log_path": paths.log_of(run["run_id"]) if run else "",
+        "unreadable": unreadable,
     }
+
+
+def one_line(text: str) -> str:
+    """Return a note's text without line breaks and control characters."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def start_error(paths: EnginePaths, ended: dict[str, t.Any]) -> str:
     """Return why a run never began, by the note of its end; empty when it did."""
-    why = str(ended.get("error", "")).replace(LOG_TARGET, paths.log).replace(RUN_TARGET, paths.run)
-    return f"run {ended['run_id']} did not start: {why}" if why else ""
+    why = one_line(ended.get("error") or "").replace(LOG_TARGET, paths.log).replace(RUN_TARGET, paths.run)
+    return f"run {ended.get('run_id')} did not start: {why}" if why else ""
 
 
 def clock_text(seconds: float) -> str:
@@ -219,7 +301,10 @@ def last_end(engine: dict[str, t.Any]) -> str:
     if engine["start_error"] and not engine["live"]:
         return engine["start_error"]
     how = end_text(engine)
-    line = last_line(engine["log_path"]) if how else ""
+    try:
+        line = last_line(engine["log_path"]) if how else ""
+    except ClusterError as error:
+        line = f"({error})"
     return f"run {engine['run_id']} {how}" + (f", its log ends: {line[:SHOWN_LINE]}" if line else "") if how else ""
 
 
@@ -238,7 +323,7 @@ def end_text(engine: dict[str, t.Any]) -> str:
     after = "" if engine["seconds"] is None else f" after {engine['seconds']:.0f} s"
     at = "" if engine["ended_at"] is None else f" at {clock_text(engine['ended_at'])}"
     if engine["stopped_by"]:
-        return f"was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'])}{after}"
+        return f"was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'] or 0)}{after}"
     if engine["exit_code"] is not None:
         return f"ended with exit code {engine['exit_code']}{at}{after}"
     if engine["exit_signal"] is not None:
@@ -261,26 +346,57 @@ def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = Fals
     When the log was cut meanwhile, the rest is read from its predecessor first.
     """
     try:
-        size = os.path.getsize(path)
+        log = open_log(path)
     except FileNotFoundError:
         return [], offset
-    if size < offset:
-        rest = _read_bytes(f"{path}.1", offset, limit) if os.path.exists(f"{path}.1") else b""
-        return plain_lines(rest.decode(errors="replace")), 0
-    raw = _read_bytes(path, offset, limit)
+    with log:
+        if os.fstat(log.fileno()).st_size < offset:
+            return plain_lines(_predecessor(path, offset, limit).decode(errors="replace")), 0
+        raw = _read_bytes(log, offset, limit)
     end = len(raw) if to_end else max(raw.rfind(b"\n"), raw.rfind(b"\r")) + 1
     if end == 0 and len(raw) == limit:
         end = limit
     return plain_lines(raw[:end].decode(errors="replace")), offset + end
 
 
-def _read_bytes(path: str, offset: int, limit: int) -> bytes:
+def open_log(path: str) -> t.BinaryIO:
+    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for what is no such log."""
+    folder, name = os.path.split(path)
+    top, below = os.path.split(folder)
     try:
-        with open(path, "rb") as handle:
-            handle.seek(offset)
-            return handle.read(limit)
+        return untrusted.reader(top, f"{below}/{name}")
     except PermissionError:
-        raise ClusterError(f"no permission to read {path}", remedy="Run the task with become: true.") from None
+        raise ClusterError(f"no permission to read {path}", remedy=BECOME) from None
+
+
+def _predecessor(path: str, offset: int, limit: int) -> bytes:
+    """Return what was written from ``offset`` on of a log that was cut since."""
+    try:
+        with open_log(f"{path}.1") as log:
+            return _read_bytes(log, offset, limit)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_bytes(log: t.BinaryIO, offset: int, limit: int) -> bytes:
+    log.seek(offset)
+    found = b""
+    while len(found) < limit:
+        part = log.read(limit - len(found))
+        if not part:
+            break
+        found += part
+    return found
+
+
+def log_end(path: str) -> list[str]:
+    """Return the lines at the end of a log; none when there is no log."""
+    try:
+        with open_log(path) as log:
+            size = log.seek(0, os.SEEK_END)
+            return plain_lines(_read_bytes(log, max(0, size - STAGE_TAIL), STAGE_TAIL).decode(errors="replace"))
+    except FileNotFoundError:
+        return []
 
 
 def stage_of(lines: t.Iterable[str]) -> Stage | None:
@@ -297,22 +413,12 @@ def stage_of(lines: t.Iterable[str]) -> Stage | None:
 
 def last_line(path: str) -> str:
     """Return the last line of a log that says something, empty when there is none."""
-    try:
-        size = os.path.getsize(path)
-    except FileNotFoundError:
-        return ""
-    lines, _offset = read_log(path, max(0, size - STAGE_TAIL), to_end=True)
-    return lines[-1] if lines else ""
+    return next(reversed(log_end(path)), "")
 
 
 def log_stage(path: str) -> Stage | None:
     """Return the stage that the log's end tells of."""
-    try:
-        size = os.path.getsize(path)
-    except FileNotFoundError:
-        return None
-    lines, _offset = read_log(path, max(0, size - STAGE_TAIL), to_end=True)
-    return stage_of(lines)
+    return stage_of(log_end(path))
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------

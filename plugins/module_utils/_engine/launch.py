@@ -14,20 +14,20 @@ import inspect
 import json
 import os
 import pwd
+import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, read_side, start_error
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LAUNCH_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state, read_side, start_error
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LAUNCH_TARGET, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 LAUNCHER = "launcher.py"
-SPEC = "engine.json"
 
 #: Seconds beyond its grace that the launcher gets to kill what is left and to answer.
 STOP_MARGIN = 60
@@ -35,7 +35,7 @@ STOP_MARGIN = 60
 
 def argv(command: str, *more: str) -> list[str]:
     """Return the command line of one of the launcher's commands, as the container sees it."""
-    return ["python3", f"{LAUNCH_TARGET}/{LAUNCHER}", command, "--spec", f"{LAUNCH_TARGET}/{SPEC}", *more]
+    return ["python3", f"{LAUNCH_TARGET}/{LAUNCHER}", command, "--spec", f"{LAUNCH_TARGET}/{ORDER}", *more]
 
 
 def run_argv(labels: t.Mapping[str, str], run_id: str) -> list[str]:
@@ -68,7 +68,7 @@ def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:
     """Write the launcher and the engine's description to where the container sees them."""
     try:
         ship(paths)
-        files.write_json(os.path.join(paths.launch, SPEC), spec)
+        files.write_json(os.path.join(paths.launch, ORDER), spec)
     except FileNotFoundError:
         raise ClusterError(
             f"{paths.launch} does not exist, so the container has no launcher", remedy="Recreate the container: run with --tags ray or native"
@@ -83,8 +83,8 @@ def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:
 def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
     """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
     try:
-        launcher.check_room(os.path.join(paths.log, "engine"), launcher.log_room(log_max_bytes), "the engine's log")
-        launcher.check_room(paths.run, launcher.NOTE_ROOM, "the notes about the engine")
+        check_room_below(paths.log, ENGINE_LOGS, launcher.log_room(log_max_bytes), "the engine's log")
+        check_room_below(paths.run, "", launcher.NOTE_ROOM, "the notes about the engine")
     except launcher.CannotStart as error:
         raise ClusterError(
             f"{error}; no engine was started or stopped",
@@ -93,12 +93,61 @@ def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
         ) from None
 
 
-def answer_of(result: ExecResult, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
-    """Return the JSON that the launcher printed. Raises :class:`UnknownState` with its output when there is none."""
+def check_room_below(top: str, relative: str, needed: int, what: str) -> None:
+    """Do what the launcher's own check does, in a directory that the container can write. Raises :class:`launcher.CannotStart`."""
+    name = f".room.{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        os.makedirs(top, exist_ok=True)
+        with untrusted.directory(top, relative, create=True) as folder:
+            handle = untrusted.create(folder, name)
+            try:
+                launcher.reserve(handle, top, needed)
+            finally:
+                os.close(handle)
+                os.unlink(name, dir_fd=folder)
+    except OSError as error:
+        raise launcher.no_room(os.path.join(top, relative).rstrip("/"), needed, what, error) from None
+
+
+def _texts(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+def _numbers(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+
+
+#: The form of what the launcher's commands answer.
+STATUS: dict[str, t.Callable[[t.Any], bool]] = {
+    "live": lambda value: isinstance(value, bool),
+    "remaining": _numbers,
+    "launcher": lambda value: value is None or isinstance(value, int),
+    "starting": lambda value: isinstance(value, str),
+    "stopping": lambda value: isinstance(value, bool),
+    "unreadable": lambda value: isinstance(value, str),
+}
+STOPPED: dict[str, t.Callable[[t.Any], bool]] = {
+    "run_id": lambda value: isinstance(value, str),
+    "was_live": lambda value: isinstance(value, bool),
+    "prevented": lambda value: isinstance(value, str),
+    "signals": _texts,
+    "killed": _numbers,
+    "remaining": _numbers,
+    "seconds": lambda value: isinstance(value, (int, float)),
+}
+
+
+def answer_of(result: ExecResult, forms: dict[str, t.Callable[[t.Any], bool]], accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
+    """Return what the launcher printed as JSON, of the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
+
+    The container's own python3 ran it, so that the answer can be anything.
+    """
     try:
         if result.rc in accepted:
-            return json.loads(result.stdout)
-    except ValueError:
+            answer = json.loads(result.stdout)
+            if isinstance(answer, dict) and all(name in answer and form(answer[name]) for name, form in forms.items()):
+                return {name: answer[name] for name in forms}
+    except (ValueError, RecursionError):
         pass
     raise UnknownState(
         f"the launcher in the node's container ended with code {result.rc} and no answer",
@@ -113,12 +162,21 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
     Raises :class:`ClusterError` when a process cannot be ended.
     """
     refresh(paths)
-    stopped = answer_of(docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN), accepted=(0, launcher.EXIT_REMAINS))
+    result = docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN)
+    stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
     if stopped["remaining"]:
         raise ClusterError(
             f"processes {stopped['remaining']} of the engine (pids of the container) are there {stopped['seconds']} s after SIGTERM and SIGKILL",
             remedy="They hang in the kernel. Look at its log (journalctl -k); only a reboot of this node ends them.",
             reason="engine remains",
+            stopped=stopped,
+        )
+    living = engine_state(paths, lenient=True)["pid"]
+    if living:
+        raise UnknownState(
+            f"the launcher says that the engine ended, but its process {living} lives",
+            remedy="Something in the container answers in the launcher's place. Remove the container: the playbook teardown.",
+            reason="tampered",
             stopped=stopped,
         )
     return stopped

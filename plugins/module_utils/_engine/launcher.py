@@ -33,6 +33,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -105,12 +106,23 @@ class CannotStart(Exception):
 
 
 def read_json(path: str) -> dict[str, t.Any] | None:
-    """Return the content of a JSON file, None when there is no such file."""
+    """Return the content of a JSON file, None when there is no such file. Raises ValueError for a link and for anything without JSON."""
     try:
-        with open(path, encoding="utf-8") as handle:
+        with open(path, encoding="utf-8", opener=open_regular) as handle:
             return json.load(handle)
     except FileNotFoundError:
         return None
+    except (OSError, RecursionError) as error:
+        raise ValueError(getattr(error, "strerror", "") or str(error)) from None
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file: one that waits for nobody, as a FIFO does. Raises OSError."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
 def write_json(path: str, content: t.Any) -> None:
@@ -191,16 +203,22 @@ def check_room(directory: str, needed: int, what: str) -> None:
 
     They are reserved for a moment, so that a quota counts too.
     """
-    path, problem = os.path.join(directory, ".room"), ""
+    path = os.path.join(directory, f".room.{os.getpid()}-{time.monotonic_ns()}")
     try:
         os.makedirs(directory, exist_ok=True)
-        reserve(path, needed)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            reserve(handle, directory, needed)
+        finally:
+            os.close(handle)
+            os.remove(path)
     except OSError as error:
-        problem = error.strerror or str(error)
-    with contextlib.suppress(OSError):
-        os.remove(path)
-    if problem:
-        raise CannotStart(f"{directory} does not accept {what}: {problem}; needs {needed} bytes, {free_bytes(directory)} are free")
+        raise no_room(directory, needed, what, error) from None
+
+
+def no_room(directory: str, needed: int, what: str, error: OSError) -> CannotStart:
+    reason = error.strerror or str(error)
+    return CannotStart(f"{directory} does not accept {what}: {reason}; needs {needed} bytes, {free_bytes(directory)} are free")
 
 
 def log_room(log_max_bytes: int) -> int:
@@ -208,17 +226,16 @@ def log_room(log_max_bytes: int) -> int:
     return min(LOG_ROOM, 2 * log_max_bytes)
 
 
-def reserve(path: str, needed: int) -> None:
-    """Take ``needed`` bytes of the disk for a new file. Raises OSError."""
-    with open(path, "wb") as handle:
-        try:
-            os.posix_fallocate(handle.fileno(), 0, needed)
-        except OSError as error:
-            # A file system that cannot reserve tells its figures at least.
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            if free_bytes(os.path.dirname(path)) < needed:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from None
+def reserve(handle: int, directory: str, needed: int) -> None:
+    """Take ``needed`` bytes of the disk for a new file in a directory. Raises OSError."""
+    try:
+        os.posix_fallocate(handle, 0, needed)
+    except OSError as error:
+        # A file system that cannot reserve tells its figures at least.
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        if free_bytes(directory) < needed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory) from None
 
 
 def free_bytes(directory: str) -> int:
@@ -241,7 +258,7 @@ def take_lock(spec: Spec, seconds: float) -> int | None:
 
     The file must not be opened a second time in a process that holds the lock: closing it would give the lock up.
     """
-    handle = os.open(lock_file(spec), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(lock_file(spec), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -257,8 +274,9 @@ def take_lock(spec: Spec, seconds: float) -> int | None:
 def lock_holder(spec: Spec) -> int | None:
     """Return the pid of the launcher that starts or watches an engine, None when there is none; the kernel tells it, 0 when hidden."""
     try:
-        handle = os.open(lock_file(spec), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        handle = open_regular(lock_file(spec), os.O_RDONLY)
+    except OSError:
+        # No launcher holds a link, or anything else that is not a file of its own.
         return None
     try:
         answer = FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)))
@@ -540,7 +558,7 @@ def run(spec: Spec) -> int:
     try:
         lock = take_lock(spec, LOCK_SECONDS)
     except OSError as error:
-        sys.stderr.write(f"cannot lock {lock_file(spec)}: {error.strerror}\n")
+        note_exit(spec, EXIT_CANNOT_START, f"cannot lock {lock_file(spec)}: {error.strerror}")
         return EXIT_CANNOT_START
     if lock is None:
         sys.stderr.write(f"another launcher is at work, pid {lock_holder(spec)}\n")

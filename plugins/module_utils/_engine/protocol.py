@@ -9,10 +9,15 @@ The launcher is one file that needs nothing beside it, so it has its own copies;
 
 from __future__ import annotations
 
+import re
+
 #: Where the node's directories appear inside every node container.
 LAUNCH_TARGET = "/opt/gb10/launch"
 RUN_TARGET = "/opt/gb10/run"
 LOG_TARGET = "/var/log/gb10"
+CACHE_TARGET = "/opt/gb10/cache"
+#: Below the log directory: where engines write theirs.
+ENGINE_LOGS = "engine"
 
 #: The variable that marks an engine and all its descendants; its value is the run's directory, a colon and the run's id.
 MARK = "GB10_RUN_ID"
@@ -20,3 +25,7 @@ MARK = "GB10_RUN_ID"
 HOLDS = "the launcher holds this container open"
 #: What a note of a run holds at least.
 RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"})
+#: The host's order to the launcher, below the directory of :data:`LAUNCH_TARGET`.
+ORDER = "engine.json"
+#: A run's id: the time of its order, and a few random digits.
+RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import os
 import socket
+import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -22,7 +24,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
@@ -30,8 +34,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles impor
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
+#: Below the log directory: where the logs of replaced containers lie.
+KEPT = "containers"
+
 #: What check mode returns as the session of a container that would be started: unlike any real one.
 SESSION_TO_COME = "not-started-yet"
+
+#: The same text on every node: Ansible shows it once.
+WAITS = "The containers were created before they could have {0}: that waits for gb10_allow_restart, since it restarts the engine."
 
 #: The file with the functions of each executor.
 BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}
@@ -75,11 +85,7 @@ def live_work(docker: Docker, current: ExistingContainer | None, params: Params)
         return NO_WORK
     places = {**params, **current.fields}
     paths = engine_state.EnginePaths.of(places["state_dir"], places["log_dir"], params["cluster_name"])
-    try:
-        engine, broken = engine_state.engine_state(paths), False
-    except UnknownState:
-        # The launcher finds what it started without its note too, and stops it.
-        engine, broken = engine_state.engine_state(paths, lenient=True), True
+    engine = engine_state.engine_state(paths, lenient=True)
     seen = at_work.among(docker.top(current.id))
     if not engine["live"] and not seen:
         return NO_WORK
@@ -88,7 +94,9 @@ def live_work(docker: Docker, current: ExistingContainer | None, params: Params)
         url = engine_state.base_url(engine["api_address"], engine["api_port"])
         requests = engine_state.requests_running(url, params["connect_timeout"])
     how = f"run {engine['run_id']}" if engine["live"] else seen[0]
-    return Work(True, how, requests, engine["live"] or broken)
+    # Whatever the container's notes say: what the launcher may have started, it stops.
+    ordered = os.path.exists(os.path.join(paths.launch, ORDER))
+    return Work(True, how, requests, engine["live"] or ordered)
 
 
 def guard(params: Params, node: str, current: ExistingContainer | None, changed: Changes, work: Work) -> None:
@@ -151,35 +159,45 @@ class Actor:
 
         A log that Docker cannot read any more, or a full disk, keeps no container: the log is left out, and a note says so.
         """
-        folder = os.path.join(self.params["log_dir"], self.params["cluster_name"], "containers")
-        path = os.path.join(folder, f"{current.name}-{current.id[:12]}.log")
+        top, name = os.path.join(self.params["log_dir"], self.params["cluster_name"]), f"{current.name}-{current.id[:12]}.log"
+        folder, new = os.path.join(top, KEPT), f".{name}.{os.getpid()}-{time.monotonic_ns()}.new"
         with local_files():
-            os.makedirs(folder, mode=0o750, exist_ok=True)
+            os.makedirs(top, mode=0o750, exist_ok=True)
             try:
-                with open(f"{path}.new", "wb") as handle:
-                    for part in self.docker.whole_log(current.id):
-                        handle.write(part)
-                os.replace(f"{path}.new", path)
+                with untrusted.directory(top, KEPT, create=True) as kept:
+                    self.write_log(current, kept, new, name)
+                    # The one just written stays even when a clock that was set back makes it the oldest.
+                    others = [other for other in os.listdir(kept) if fnmatch.fnmatchcase(other, f"{glob.escape(current.name)}-*.log") and other != name]
+                    ages = [(os.stat(other, dir_fd=kept, follow_symlinks=False).st_mtime, other) for other in others]
+                    for other in container.surplus_logs(ages, container.KEPT_LOGS - 1):
+                        os.unlink(other, dir_fd=kept)
             except ClusterError as error:
                 self.notes.append(f"left the log of {current.name} out: {error}")
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 self.notes.append(f"left the log of {current.name} out: {folder}: {error.strerror}")
-            finally:
-                with contextlib.suppress(OSError):
-                    os.remove(f"{path}.new")
-            # The one just written stays even when a clock that was set back makes it the oldest.
-            others = [name for name in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(current.name)}-*.log")) if name != path]
-            for name in container.surplus_logs([(os.path.getmtime(name), name) for name in others], container.KEPT_LOGS - 1):
-                os.remove(name)
+
+    def write_log(self, current: ExistingContainer, kept: int, new: str, name: str) -> None:
+        """Write a container's log as ``name`` into an open directory, whole or not at all."""
+        try:
+            with open(untrusted.create(kept, new), "wb") as handle:
+                for part in self.docker.whole_log(current.id):
+                    handle.write(part)
+            os.replace(new, name, src_dir_fd=kept, dst_dir_fd=kept)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=kept)
 
     def create(self, wanted: WantedContainer) -> str:
         image = self.docker.image(wanted.fields["image"])
         wrapper = image_contract.wrapper_of(self.docker, image, wanted.fields["image"], self.params["state_dir"], self.params["docker_timeout"])
         with local_files():
-            for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.log, 0o750)):
+            for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.cache, 0o755), (wanted.paths.log, 0o750)):
                 os.makedirs(folder, mode=mode, exist_ok=True)
+            # A container of an older version could put a link there, and Docker would mount where that leads.
+            with untrusted.directory(wanted.paths.log, ENGINE_LOGS, create=True):
+                pass
             # A container whose first process is the launcher needs it from its start.
             launch.ship(wanted.paths)
         with refusals(f"creating container {wanted.name}", wanted):
@@ -245,10 +263,14 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         wanted = kind.wanted(params, wanted_image_id(docker, params, current), current)
         obstacles.check_secrets(params["secret_files"], module.check_mode)
 
-    changed = container.changes(current, wanted) if current and wanted else {}
+    changed = container.changes(current, wanted, params["allow_restart"]) if current and wanted else {}
     steps = container.plan(params["state"], node_container_name(params["cluster_name"], params["node_role"]), current, changed)
     work = live_work(docker, current, params)
+    waiting = container.waiting_protections(current, wanted) if current and wanted and not changed else []
+    for what in waiting:
+        module.warn(WAITS.format(what))
     common = {
+        "waiting_protections": waiting,
         "changed_fields": sorted(changed) if current and current.running else [],
         "engine_live": work.live,
         "engine_requests_running": work.requests,

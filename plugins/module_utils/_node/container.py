@@ -30,7 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     node_container_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, boot_seconds
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import LAUNCH_TARGET, LOG_TARGET, RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import CACHE_TARGET, ENGINE_LOGS, LAUNCH_TARGET, LOG_TARGET, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import (
     Changes,
@@ -41,7 +41,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import (
     compare,
     digest,
     flat,
+    missing_protections,
     payload,
+    without,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import read_stat
 
@@ -50,6 +52,17 @@ if t.TYPE_CHECKING:
 
 #: The container's own log is kept bounded: three files of at most 50 MB.
 LOG_CONFIG = {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}}
+
+#: Where programs keep what they compile and the model's own code: on the node, since the hub cache can only be read and a container is
+#: recreated. The user's own variables win.
+CACHES = {
+    "HF_MODULES_CACHE": f"{CACHE_TARGET}/huggingface_modules",
+    "VLLM_CACHE_ROOT": f"{CACHE_TARGET}/vllm",
+    "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/torchinductor",
+    "TRITON_CACHE_DIR": f"{CACHE_TARGET}/triton",
+    "FLASHINFER_WORKSPACE_BASE": f"{CACHE_TARGET}/flashinfer",
+    "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
+}
 
 #: How many characters of a field's value a message shows.
 LONGEST_VALUE = 60
@@ -174,9 +187,21 @@ def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
     )
 
 
-def changes(current: ExistingContainer, wanted: WantedContainer) -> Changes:
-    """Return the fields in which the container differs from the wanted one."""
-    return {} if current.digest == wanted.digest else compare(current.fields, wanted.fields, absent_means(wanted.executor))
+def changes(current: ExistingContainer, wanted: WantedContainer, protect: bool = False) -> Changes:
+    """Return the fields in which the container differs from the wanted one.
+
+    Protections that did not exist when it was created count when ``protect`` says so, and when it differs anyway.
+    """
+    if current.digest == wanted.digest:
+        return {}
+    absent = absent_means(wanted.executor)
+    older = without(missing_protections(current.fields, wanted.fields), wanted.fields)
+    return compare(current.fields, wanted.fields, absent) if protect or compare(current.fields, older, absent) else {}
+
+
+def waiting_protections(current: ExistingContainer, wanted: WantedContainer) -> list[str]:
+    """Return what each protection gives that the container lacks since it did not exist when it was created."""
+    return [field.protection.what for field in missing_protections(current.fields, wanted.fields) if field.protection]
 
 
 def replacement_reason(current: ExistingContainer, changed: t.Collection[str]) -> str:
@@ -233,6 +258,8 @@ def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = ()) -> 
     itself, since its log is wanted then.
     """
     argv = [*wrapper, *wanted.command]
+    # The memory of an engine that crashes would fill the disk, and holds its secrets.
+    no_core = [] if "core" in wanted.fields["ulimits"] else [{"Name": "core", "Soft": 0, "Hard": 0}]
     own = {
         "name": wanted.name,
         "entrypoint": argv[:1],
@@ -241,11 +268,14 @@ def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = ()) -> 
         "network_mode": "host",
         "init": True,
         "log_config": LOG_CONFIG,
-        "environment": wanted.environment,
+        "environment": {**CACHES, **wanted.environment},
+        "ulimits": no_core,
         "mounts": [
             bind(wanted.paths.launch, LAUNCH_TARGET, True),
             bind(wanted.paths.run, RUN_TARGET, False),
-            bind(wanted.paths.log, LOG_TARGET, False),
+            bind(wanted.paths.cache, CACHE_TARGET, False),
+            # The logs that the host keeps lie beside it, out of the container's reach.
+            bind(wanted.paths.engine_log, f"{LOG_TARGET}/{ENGINE_LOGS}", False),
         ],
     }
     return payload(wanted.fields, own)

@@ -22,10 +22,13 @@ EXECUTORS = ("ray", "native")
 
 #: Version of the fields, the first part of every digest. Fields of several changes are added in one step, under the next version: a
 #: container is recreated at most once then, by consent.
-DIGEST_VERSION = 1
+DIGEST_VERSION = 2
 
 #: Where a container's secrets lie inside it.
 SECRETS_TARGET = "/run/secrets/gb10"
+
+#: Where the hub cache appears inside a container.
+HF_HOME_TARGET = "/root/.cache/huggingface"
 
 #: For ``absent``: every container has had this field since the first version.
 NEVER_ABSENT = object()
@@ -74,12 +77,23 @@ def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
 # -- the table ----------------------------------------------------------------------------------------------------------
 
 
+class Protection(t.NamedTuple):
+    """What a field protects. Its absence alone recreates no container unasked, and a warning says so.
+
+    ``what`` is its name in that warning; ``instead`` returns the fields that a container had in its place before it existed.
+    """
+
+    what: str
+    instead: t.Callable[[t.Any], Fields] = lambda value: {}
+
+
 class Field(t.NamedTuple):
     """One row.
 
     ``option`` is its entry in an argument specification, None for what no user sets. A field that counts (``counts``) is part of the
     digest and of the diff; the other options only say how the module works. ``absent`` is the value of a container that was created
-    before the field existed: the upgrade would recreate every container without it. ``convert`` returns the field's value for the
+    before the field existed: the upgrade would recreate every container without it. ``protection`` says what a field protects, None for one
+    that protects nothing. ``convert`` returns the field's value for the
     option's, or raises for a wrong form; ``payload`` returns what the value adds to Docker's payload.
     """
 
@@ -90,6 +104,7 @@ class Field(t.NamedTuple):
     convert: t.Callable[[t.Any], t.Any] = lambda value: value
     payload: t.Callable[[t.Any], dict[str, t.Any]] = lambda value: {}
     executors: tuple[str, ...] = EXECUTORS
+    protection: Protection | None = None
 
 
 _MOUNT = {"source": {"type": "path", "required": True}, "target": {"type": "str", "required": True}, "read_only": {"type": "bool", "default": False}}
@@ -133,6 +148,22 @@ FIELDS = (
         payload=lambda capabilities: {"cap_add": capabilities},
     ),
     Field(
+        "drop_capabilities",
+        {"type": "list", "elements": "str", "default": ["ALL"]},
+        counts=True,
+        absent=[],
+        payload=lambda capabilities: {"cap_drop": capabilities},
+        protection=Protection("only the capabilities that serving needs"),
+    ),
+    Field(
+        "no_new_privileges",
+        {"type": "bool", "default": True},
+        counts=True,
+        absent=False,
+        payload=lambda wanted: {"security_opt": ["no-new-privileges:true"]} if wanted else {},
+        protection=Protection("no new privileges for its programs"),
+    ),
+    Field(
         "ulimits",
         {"type": "dict", "default": {"memlock": -1, "stack": 67108864}},
         counts=True,
@@ -148,6 +179,17 @@ FIELDS = (
         counts=True,
         absent=[],
         payload=lambda mounts: {"mounts": [bind(mount["source"], mount["target"], mount["read_only"]) for mount in mounts]},
+    ),
+    Field(
+        "hf_home",
+        {"type": "path"},
+        counts=True,
+        absent=None,
+        payload=lambda hf_home: {"mounts": [bind(f"{hf_home}/hub", f"{HF_HOME_TARGET}/hub", True)]} if hf_home else {},
+        protection=Protection(
+            "a hub cache that it can only read, without the tokens beside it",
+            lambda hf_home: {"mounts": [{"source": hf_home, "target": HF_HOME_TARGET, "read_only": False}]},
+        ),
     ),
     Field("state_dir", {"type": "path", "default": "/var/lib/gb10"}, counts=True),
     Field("log_dir", {"type": "path", "default": "/var/log/gb10"}, counts=True),
@@ -223,6 +265,21 @@ def flat(fields: Fields) -> Fields:
     result: Fields = {}
     for name, value in fields.items():
         result.update({f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value})
+    return result
+
+
+def missing_protections(current: Fields, desired: Fields) -> list[Field]:
+    """Return the protections that are wanted and that a container was created without, since they did not exist then."""
+    return [field for field in FIELDS if field.protection and field.name not in current and desired.get(field.name, field.absent) != field.absent]
+
+
+def without(protections: t.Iterable[Field], desired: Fields) -> Fields:
+    """Return the desired fields as they were before these protections existed."""
+    result = dict(desired)
+    for field in protections:
+        value = result.pop(field.name)
+        for name, entry in field.protection.instead(value).items() if field.protection else ():
+            result[name] = [*entry, *result.get(name, [])] if isinstance(entry, list) else entry
     return result
 
 

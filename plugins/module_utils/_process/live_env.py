@@ -28,6 +28,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 
 SYMBOLS = (b"environ", b"__environ", b"_environ")
 
@@ -235,7 +236,8 @@ def _open_mapped(pid: int, mapping: Mapping, proc_root: str) -> t.BinaryIO:
     try:
         return open(os.path.join(base, "map_files", f"{mapping.start:x}-{mapping.end:x}"), "rb")
     except OSError:
-        return open(os.path.join(base, "root", mapping.path.lstrip("/")), "rb")
+        # The container can put anything at that name by now.
+        return untrusted.reader(os.path.join(base, "root"), mapping.path.removesuffix(" (deleted)").lstrip("/"), own=False)
 
 
 def candidates(mappings: t.Iterable[Mapping], program: str) -> list[list[Mapping]]:

@@ -57,14 +57,17 @@ class Api:
         return archive({"logs/raylet.out": b"hello\n", "logs/empty.err": b"", "logs/worker.err": b"x\n" * 100000})
 
 
+RUN = "20260101T000000Z-0001"
+
+
 @pytest.fixture
 def node(tmp_path, monkeypatch):
     (tmp_path / "state/gb10/run").mkdir(parents=True)
     (tmp_path / "log/gb10/engine").mkdir(parents=True)
     (tmp_path / "secrets/gb10").mkdir(parents=True)
     (tmp_path / "secrets/gb10/api_key").write_text(KEY)
-    (tmp_path / "state/gb10/run/run.json").write_text(json.dumps({"run_id": "r1", "log_path": "/var/log/gb10/engine/r1.log"}))
-    (tmp_path / "log/gb10/engine/r1.log").write_text(f"key {KEY}\n" + "line\n" * 2000)
+    (tmp_path / "state/gb10/run/run.json").write_text(json.dumps({"run_id": RUN, "log_path": "/etc/shadow"}))
+    (tmp_path / f"log/gb10/engine/{RUN}.log").write_text(f"key {KEY}\n" + "line\n" * 2000)
     monkeypatch.setattr(node_logs, "EngineApi", Api)
     monkeypatch.setattr(node_logs._tool, "run_tool", lambda argv, timeout: ToolResult(0, "oom\n", ""))
     return tmp_path

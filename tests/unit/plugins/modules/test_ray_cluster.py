@@ -107,6 +107,10 @@ class Module:
     def __init__(self, check_mode=False, **given):
         self.params = params(**given)
         self.check_mode = check_mode
+        self.warnings = []
+
+    def warn(self, text):
+        self.warnings.append(text)
 
 
 @pytest.fixture
@@ -213,7 +217,7 @@ def test_live_work_is_not_thrown_away(node, check_mode, titles, role):
 
 def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
     run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
     monkeypatch.setattr(engine_state, "requests_running", lambda url, timeout: 3)
     node(Engine([running()]))
     with pytest.raises(ClusterError, match=r"holds live work \(run 20261121T000000-1; 3 requests run\)") as caught:
@@ -224,7 +228,7 @@ def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
 @pytest.mark.parametrize(("running_requests", "interrupt", "refused"), [(3, False, True), (3, True, False), (0, False, False), (None, False, False)])
 def test_consent_to_a_restart_holds_for_requests_only_where_that_is_said(node, monkeypatch, running_requests, interrupt, refused):
     run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
     monkeypatch.setattr(engine_state, "requests_running", lambda url, timeout: running_requests)
     node(Engine([running()]))
     module = Module(check_mode=True, allow_restart=True, interrupt_requests=interrupt, shm_size="20g")
@@ -546,7 +550,7 @@ def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
 def test_the_engine_is_stopped_before_its_container(node, sdk, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "ada")
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
     node(executing(Engine([running()]), sdk))
     ray_cluster.work(Module(state="stopped"))
     assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
@@ -570,6 +574,8 @@ def test_an_engine_whose_note_is_broken_is_stopped_before_its_container(node, sd
     monkeypatch.setenv("SUDO_USER", "ada")
     (tmp_path / "gb10" / "run").mkdir(parents=True)
     (tmp_path / "gb10" / "run" / "run.json").write_text("{")
+    (tmp_path / "gb10" / "launch").mkdir()
+    (tmp_path / "gb10" / "launch" / "engine.json").write_text("{}")
     node(executing(Engine([running(state_dir=str(tmp_path))], titles=["VLLM::EngineCore"]), sdk))
     ray_cluster.work(Module(state="stopped", state_dir=str(tmp_path)))
     assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
@@ -680,7 +686,7 @@ def test_a_container_that_another_user_removed_is_gone(sdk, monkeypatch):
 def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
     entry = running(**places(tmp_path))
     entry["State"].update(Status="paused", Paused=True)
     node(executing(Engine([entry]), sdk))
@@ -704,7 +710,7 @@ def retagged(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
 
     def use(live, image=new):
-        monkeypatch.setattr(engine_state, "engine_state", lambda paths: {"live": live, "run_id": "1", "api_address": "", "api_port": None})
+        monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: {"live": live, "run_id": "1", "api_address": "", "api_port": None})
         node(executing(Engine([container(labels=unit.labels)], image=image), sdk))
         return lambda **more: ray_cluster.work(Module(**places(tmp_path), wait=False, **more))
 
@@ -735,10 +741,9 @@ def test_an_image_that_was_pruned_changes_nothing_that_runs(retagged, sdk, live)
 # -- a full disk -----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_keeps_no_container(node, sdk, tmp_path):
+def test_a_full_disk_keeps_no_container(node, sdk, monkeypatch, tmp_path):
     folder = tmp_path / "log" / "gb10" / "containers"
-    folder.mkdir(parents=True)
-    (folder / f"gb10-gb10-head-{OWN_ID[:12]}.log.new").symlink_to("/dev/full")
+    monkeypatch.setattr(apply.untrusted, "create", lambda _folder, _name: os.open("/dev/full", os.O_WRONLY))
     node(Engine([running(**places(tmp_path))]))
     result = ray_cluster.work(Module(**places(tmp_path), state="absent"))
     assert ("remove", OWN_ID) in sdk.calls
@@ -771,7 +776,7 @@ def test_a_clock_set_back_costs_no_new_log(sdk, tmp_path):
 
 def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeypatch):
     run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
     engine = node(Engine([running()]))
     engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
     with pytest.raises(ClusterError, match=r"processes \[7\] of the engine .* are there 9 s after SIGTERM") as caught:
@@ -783,7 +788,8 @@ def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeyp
 def ray_cluster_result(code):
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 
-    return ExecResult(code, json.dumps({"remaining": [7] if code else [], "seconds": 9}), "")
+    answer = {"run_id": "1", "was_live": True, "prevented": "", "signals": [], "killed": [], "remaining": [7] if code else [], "seconds": 9}
+    return ExecResult(code, json.dumps(answer), "")
 
 
 def test_only_the_newest_logs_are_kept(sdk, tmp_path):

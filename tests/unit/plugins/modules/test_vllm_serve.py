@@ -25,6 +25,10 @@ def options(**more):
     return {**BASE, "model": "org/m", "api_address": "10.0.0.1", **more}
 
 
+#: What the launcher answers of a node without an engine.
+ANSWER = {"live": False, "remaining": [], "launcher": None, "starting": "", "stopping": False, "unreadable": ""}
+
+
 class Api:
     """A node's Docker engine with one head container, and the launcher's answers in it."""
 
@@ -32,7 +36,7 @@ class Api:
 
     def __init__(self, running=True, status=None, stop=None, paused=False):
         self.running, self.paused = running, paused
-        self.answers = {"status": status or {"live": False, "remaining": []}, "stop": stop}
+        self.answers = {"status": {**ANSWER, **(status or {})}, "stop": stop}
         self.called = []
 
     def exec(self, container_id, argv, *, timeout):
@@ -57,7 +61,7 @@ def node(tmp_path, monkeypatch):
             spec = vllm_serve.engine_spec(options(), desired, "20260101T000000Z-0001")
             (run / "run.json").write_text(json.dumps({**spec, "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "started_at": 1.0, **more}))
             (launch / "launcher.py").touch()
-            (launch / "engine.json").write_text("{}")
+            (launch / "engine.json").write_text(json.dumps({**spec, **more}))
 
         def work(self, api, check_mode=False, **more):
             state = {"Running": api.running, "Paused": api.paused, "ExitCode": 0 if api.running else 137} if api else {}
@@ -83,7 +87,7 @@ NOTHING = {
 }  # fmt: skip
 SAME = vllm_serve.desired_engine(options())
 OTHER = vllm_serve.desired_engine(options(arguments={"max_model_len": 1024}))
-STOPPED = {"run_id": "20260101T000000Z-0001", "was_live": True, "signals": ["SIGTERM"], "killed": [], "remaining": [], "seconds": 3.4}
+STOPPED = {"run_id": "20260101T000000Z-0001", "was_live": True, "prevented": "", "signals": ["SIGTERM"], "killed": [], "remaining": [], "seconds": 3.4}
 
 
 # -- decide ----------------------------------------------------------------------------------------------------------
@@ -316,7 +320,8 @@ def test_a_paused_container_starts_nothing(node):
 
 def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
     node.note(SAME)
-    monkeypatch.setattr(engine_state, "host_pid", lambda _run, _proc: 48121)
+    pids = iter([48121, None])
+    monkeypatch.setattr(engine_state, "host_pid", lambda _run, _run_dir, _proc: next(pids))
     api, unpaused = Api(paused=True, stop=STOPPED), []
     api.unpause = unpaused.append
     assert node.work(api, state="stopped")["changed"]
@@ -327,11 +332,12 @@ def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
 
 @pytest.mark.parametrize("desired", [SAME, OTHER])
 def test_without_room_for_a_log_nothing_is_started_or_stopped(node, monkeypatch, desired):
-    def full(directory, needed, what):
-        raise launcher.CannotStart(f"{directory} does not accept {what}: No space left on device; needs {needed} bytes, 4096 are free")
+    def full(_handle, _directory, _needed):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     node.note(desired)
-    monkeypatch.setattr(launcher, "check_room", full)
+    monkeypatch.setattr(launcher, "reserve", full)
+    monkeypatch.setattr(launcher, "free_bytes", lambda _directory: 4096)
     api = Api(status={"live": desired is OTHER, "remaining": []}, stop=STOPPED)
     with pytest.raises(ClusterError, match="/log/gb10/engine does not accept the engine's log: No space left on device; needs 16777216 bytes, 4096 are free"):
         node.work(api, allow_restart=True)
@@ -403,10 +409,14 @@ def test_processes_that_cannot_be_ended_fail_the_stop(node):
     assert "reboot" in caught.value.remedy
 
 
-@pytest.mark.parametrize("result", [engine_api.ExecResult(127, "", "python3: not found"), engine_api.ExecResult(0, "no JSON", "")])
+#: What a python3 can print that somebody put in the place of the image's own.
+FORGED = [engine_api.ExecResult(0, text, "") for text in ("[]", "{}", json.dumps({**ANSWER, "remaining": "all"}), "[" * 100_000)]
+
+
+@pytest.mark.parametrize("result", [engine_api.ExecResult(127, "", "python3: not found"), engine_api.ExecResult(0, "no JSON", ""), *FORGED])
 def test_a_launcher_without_an_answer_is_unknown(result):
     with pytest.raises(UnknownState) as caught:
-        launch_util.answer_of(result)
+        launch_util.answer_of(result, launch_util.STATUS)
     assert caught.value.details["raw"]
 
 
@@ -503,6 +513,9 @@ class Docker:
         return self.code
 
 
+ORDERED = "20260101T000000Z-0002"
+
+
 @pytest.fixture
 def launch(tmp_path):
     paths = engine_state.EnginePaths.of(str(tmp_path), str(tmp_path), "gb10")
@@ -512,42 +525,42 @@ def launch(tmp_path):
         client = Docker(code)
         for name, note in notes.items():
             (tmp_path / "gb10" / "run" / f"{name}.json").write_text(json.dumps(note))
-        vllm_serve.start_engine(client, paths, {"Id": "c" * 64, "Config": {"Labels": {}}}, {"run_id": "r"})
+        vllm_serve.start_engine(client, paths, {"Id": "c" * 64, "Config": {"Labels": {}}}, {"run_id": ORDERED})
         return client
 
     return start
 
 
 def test_the_launcher_is_started_detached(launch):
-    note = {"run_id": "r", "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "log_path": "/var/log/gb10/engine/r.log"}
+    note = {"run_id": ORDERED, "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "log_path": "/var/log/gb10/engine/x.log"}
     client = launch(None, run=note)
     assert client.argv[2:4] == ["run", "--spec"]
-    assert client.argv[5:] == ["--run-id", "r"]
+    assert client.argv[5:] == ["--run-id", ORDERED]
 
 
 def test_what_the_launcher_says_is_passed_on(launch):
     with pytest.raises(ClusterError, match="the image has no program vllm"):
-        launch(127, exit={"run_id": "r", "error": "the image has no program vllm"})
+        launch(127, exit={"run_id": ORDERED, "error": "the image has no program vllm"})
 
 
 @pytest.mark.parametrize(
     ("code", "error", "words", "reason"),
     [
-        (launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", "run r did not start: stopped by user bob with vllm_serve", "stopped"),
+        (launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", f"run {ORDERED} did not start: stopped by user bob with vllm_serve", "stopped"),
         (launcher.EXIT_LIVE, "", "another engine or start of one was quicker", "start under way"),
         (126, "/var/log/gb10/engine does not accept the engine's log: No space left on device", "/gb10/engine does not accept", "launcher"),
     ],
 )
 def test_why_nothing_was_started(launch, code, error, words, reason):
     with pytest.raises(ClusterError, match=words) as caught:
-        launch(code, exit={"run_id": "r", "error": error})
+        launch(code, exit={"run_id": ORDERED, "error": error})
     assert caught.value.reason == reason
     assert "/var/log/gb10" not in str(caught.value)
 
 
 def test_a_launcher_that_says_nothing_is_unknown(launch):
     with pytest.raises(UnknownState, match="ended with code 126"):
-        launch(126, exit={"run_id": "another", "error": "old"})
+        launch(126, exit={"run_id": "20260101T000000Z-ffff", "error": "old"})
 
 
 def test_a_launcher_that_hangs_is_unknown(launch):

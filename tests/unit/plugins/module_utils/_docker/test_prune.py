@@ -221,12 +221,12 @@ def test_an_absent_directory_holds_nothing(tmp_path):
 
 
 def test_a_directory_that_may_not_be_read_is_unknown(logs, monkeypatch):
-    def refuse(path, real=os.scandir):
+    def refuse(path, *more, real=os.open, **how):
         if str(path).endswith("engine"):
             raise PermissionError(13, "Permission denied", str(path))
-        return real(path)
+        return real(path, *more, **how)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(UnknownState, match="engine cannot be read") as caught:
         prune.files_below(str(logs))
     assert "become: true" in caught.value.remedy

@@ -36,19 +36,30 @@ RUN = {
 }
 
 
-def fake_process(proc, pid, inner, ticks=987654, state="S"):
+def fake_process(proc, pid, inner, ticks=987654, state="S", run=None):
+    """A process in the container of the fixture ``node``, or in one that sees another directory ``run``."""
     place = proc / str(pid)
     place.mkdir(parents=True)
+    (place / "root").symlink_to(run or proc.parent / "container")
     (place / "stat").write_text(f"{pid} (vllm serve) {state} 1 {pid} {pid} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0")
     (place / "status").write_text(f"Name:\tvllm\nNSpid:\t{pid}\t{inner}\n")
 
 
 @pytest.fixture
 def node(tmp_path):
-    paths = engine_state.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")
-    (tmp_path / "state" / "gb10" / "run").mkdir(parents=True)
+    """A node with one container: what it mounts at /opt/gb10/run is the directory of notes."""
+    run = tmp_path / "container" / "opt" / "gb10" / "run"
+    run.mkdir(parents=True)
+    paths = engine_state.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")._replace(run=str(run))
+    (tmp_path / "state" / "gb10" / "launch").mkdir(parents=True)
     (tmp_path / "proc").mkdir()
-    return paths, tmp_path / "proc", tmp_path / "state" / "gb10" / "run"
+    order(paths, RUN)
+    return paths, tmp_path / "proc", run
+
+
+def order(paths, spec):
+    """Write what the host ordered."""
+    Path(paths.launch, "engine.json").write_text(json.dumps(spec))
 
 
 def note(place, name, content):
@@ -130,17 +141,125 @@ def test_a_start_that_failed_is_the_last_end(node, before):
     paths, proc, run = node
     if before:
         note(run, "run", RUN)
-    note(run, "exit", {"run_id": "r2", "code": 126, "signal": None, "ended_at": 1.0, "error": "/var/log/gb10/engine does not accept the engine's log"})
+    note(run, "exit", {"run_id": "20260101T000000Z-0002", "code": 126, "signal": None, "ended_at": 1.0, "error": "/var/log/gb10/engine does not accept the engine's log"})
     state = engine_state.engine_state(paths, str(proc))
-    assert engine_state.last_end(state) == f"run r2 did not start: {paths.log}/engine does not accept the engine's log"
+    assert engine_state.last_end(state) == f"run 20260101T000000Z-0002 did not start: {paths.log}/engine does not accept the engine's log"
 
 
-@pytest.mark.parametrize(("run_ids", "by"), [([RUN["run_id"]], "user ada"), (["another"], "")])
+@pytest.mark.parametrize(("run_ids", "by"), [([RUN["run_id"]], "user ada"), (["20260101T000000Z-ffff"], "")])
 def test_a_stop_counts_for_the_runs_that_it_names(node, run_ids, by):
     paths, proc, run = node
     note(run, "run", RUN)
     note(run, "stop", {"run_ids": run_ids, "by": by and "user ada", "at": 1.0})
     assert engine_state.engine_state(paths, str(proc))["stopped_by"] == by
+
+
+# -- what the container forges -----------------------------------------------------------------------------------------
+
+
+def test_a_note_that_names_a_process_elsewhere_is_not_believed(node, tmp_path):
+    """Pid and start of any process of the node can be noted: only one that lives where the note lies is the engine."""
+    paths, proc, run = node
+    note(run, "run", RUN)
+    (tmp_path / "elsewhere/opt/gb10/run").mkdir(parents=True)
+    fake_process(proc, 48121, 57, run=tmp_path / "elsewhere")
+    assert not engine_state.engine_state(paths, str(proc))["live"]
+
+
+def test_what_was_started_is_what_the_host_ordered(node):
+    paths, proc, run = node
+    forged = {"argv": ["x"], "digest": "1:forged", "api_address": "169.254.169.254", "api_port": 80, "log_path": "/var/log/gb10/../../../etc/shadow"}
+    note(run, "run", {**RUN, **forged})
+    state = engine_state.engine_state(paths, str(proc))
+    assert {name: state[name] for name in ("argv", "digest", "api_address", "api_port")} == {
+        name: RUN[name] for name in ("argv", "digest", "api_address", "api_port")
+    }
+    assert state["log_path"] == f"{paths.log}/engine/{RUN['run_id']}.log"
+
+
+def test_an_order_of_another_run_says_nothing_of_this_one(node):
+    paths, proc, run = node
+    note(run, "run", {**RUN, "run_id": "20260101T000000Z-0002"})
+    assert engine_state.engine_state(paths, str(proc))["api_address"] == ""
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"run_id": "../../../etc/shadow"}, {"run_id": "20260101T000000Z-0001\n"}, {"run_id": ["x"]}, {"run_id": None}, {"pid": -1}, {"pid": "57"},
+        {"start_ticks": float("nan")}, {"start_ticks": 10**400}, {"started_at": "yesterday"}, {"started_at": 1e300}, {"boot_id": "x" * 5000},
+    ],
+)  # fmt: skip
+def test_a_forged_note_is_unknown_and_never_live(node, forged):
+    paths, proc, run = node
+    note(run, "run", {**RUN, **forged})
+    with pytest.raises(UnknownState):
+        engine_state.engine_state(paths, str(proc))
+    state = engine_state.engine_state(paths, str(proc), lenient=True)
+    assert not state["live"] and "run.json" in state["unreadable"]
+
+
+@pytest.mark.parametrize("forged", [{"ended_at": 10**400}, {"code": "0"}, {"signal": -1}, {"seconds": float("inf")}, {"error": ["x"]}])
+def test_a_forged_end_tells_nothing(node, forged):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    note(run, "exit", {"run_id": RUN["run_id"], "code": 0, "signal": None, "ended_at": 1.0, "error": "", "seconds": 1.0, **forged})
+    assert engine_state.last_end(engine_state.engine_state(paths, str(proc))).endswith("nothing noted how it ended")
+
+
+def test_a_forged_end_does_not_end_what_lives(node):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    note(run, "exit", {"run_id": RUN["run_id"], "code": 0, "signal": None, "ended_at": 1.0, "error": "", "seconds": 1.0})
+    fake_process(proc, 48121, 57)
+    state = engine_state.engine_state(paths, str(proc))
+    assert state["live"] and state["exit_code"] is None
+
+
+@pytest.mark.parametrize("name", ["run", "exit", "stop"])
+@pytest.mark.parametrize("how", ["link", "fifo", "folder", "huge"])
+def test_a_planted_note_shows_and_hangs_nothing(node, tmp_path, name, how):
+    paths, proc, run = node
+    path = run / f"{name}.json"
+    note(tmp_path, "outside", {**RUN, "run_id": "20260101T000000Z-beef", "by": "mallory", "run_ids": [RUN["run_id"]]})
+    note(run, "run", RUN)
+    path.unlink(missing_ok=True)
+    if how == "link":
+        path.symlink_to(tmp_path / "outside.json")
+    elif how == "fifo":
+        os.mkfifo(path)
+    elif how == "folder":
+        path.mkdir()
+    else:
+        path.write_text(json.dumps(RUN) + " " * engine_state.NOTE_LIMIT)
+    if name == "run":
+        with pytest.raises(UnknownState, match=r"run\.json was tampered with") as caught:
+            engine_state.engine_state(paths, str(proc))
+        assert caught.value.reason == "tampered"
+    state = engine_state.engine_state(paths, str(proc), lenient=True)
+    assert "beef" not in json.dumps(state) and "mallory" not in json.dumps(state)
+
+
+@pytest.mark.parametrize("linked", ["the log", "its directory"])
+def test_a_log_that_is_a_link_is_not_shown(node, tmp_path, linked):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    secret = tmp_path / "outside" / f"{RUN['run_id']}.log"
+    secret.parent.mkdir()
+    secret.write_text("root:secret\n")
+    engine = Path(paths.log, "engine")
+    if linked == "its directory":
+        engine.parent.mkdir(parents=True)
+        engine.symlink_to(secret.parent)
+    else:
+        engine.mkdir(parents=True)
+        (engine / secret.name).symlink_to(secret)
+    state = engine_state.engine_state(paths, str(proc))
+    for read in (lambda path: engine_state.read_log(path, 0), engine_state.log_stage, engine_state.last_line):
+        with pytest.raises(UnknownState, match="was tampered with"):
+            read(state["log_path"])
+    said = engine_state.last_end(state)
+    assert "was tampered with" in said and "secret" not in said
 
 
 @pytest.mark.parametrize("other", [{"inner": 58}, {"ticks": 1}, {"state": "Z"}])

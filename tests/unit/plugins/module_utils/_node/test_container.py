@@ -28,10 +28,13 @@ FIELDS = {
     "devices": ["/dev/infiniband"],
     "gpus": "all",
     "capabilities": ["IPC_LOCK"],
+    "drop_capabilities": ["ALL"],
+    "no_new_privileges": True,
+    "hf_home": "/srv/hf",
     "ulimits": {"memlock": -1, "stack": 67108864},
     "shm_size": "10g",
     "ipc_host": False,
-    "mounts": [{"source": "/srv/hub", "target": "/root/.cache/huggingface", "read_only": False}],
+    "mounts": [{"source": "/srv/hub", "target": "/hub", "read_only": False}],
 }
 
 
@@ -56,14 +59,14 @@ def current(status="running", noted=None, digest=None, **other):
 def test_digest_is_versioned_and_heeds_no_order():
     turned = dict(reversed([(name, dict(reversed(value.items())) if isinstance(value, dict) else value) for name, value in FIELDS.items()]))
     assert fields.digest(turned, ABSENT) == fields.digest(FIELDS, ABSENT)
-    assert fields.digest(FIELDS, ABSENT).startswith("1:")
+    assert fields.digest(FIELDS, ABSENT).startswith("2:")
     assert len(fields.digest(FIELDS, ABSENT)) == 2 + 64
 
 
 def test_digest_does_not_move_between_versions_of_the_collection():
     # Whoever changes this value restarts every cluster of every user at the next upgrade.
     first = {name: value for name, value in FIELDS.items() if name not in ("node_role", "state_dir", "log_dir")}
-    assert fields.digest(first, ABSENT) == "1:caae362d4573d620f1b39c400f4b406f72620faa573975886e685bb9d6d79036"
+    assert fields.digest(first, ABSENT) == "2:4cde1173935f7195d4fae1fe7110035da440aad8f34403fb5b6e84a4dc8fd21e"
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
@@ -231,20 +234,24 @@ def test_creation_payload():
         "name": "gb10-gb10-head",
         "entrypoint": ["ray"],
         "command": ["start", "--block"],
-        "environment": {"NCCL_NET": "IB", "VLLM_X": "1"},
+        "environment": {**nc.CACHES, "NCCL_NET": "IB", "VLLM_X": "1"},
         "labels": wanted().labels,
         "network_mode": "host",
         "init": True,
         "devices": ["/dev/infiniband:/dev/infiniband:rwm"],
         "device_requests": [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}],
         "cap_add": ["IPC_LOCK"],
-        "ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}, {"Name": "stack", "Soft": 67108864, "Hard": 67108864}],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in (("core", 0), ("memlock", -1), ("stack", 67108864))],
         "mounts": [
             {"Type": "bind", "Source": "/var/lib/gb10/gb10/launch", "Target": "/opt/gb10/launch", "ReadOnly": True},
             {"Type": "bind", "Source": "/var/lib/gb10/gb10/run", "Target": "/opt/gb10/run", "ReadOnly": False},
-            {"Type": "bind", "Source": "/var/log/gb10/gb10", "Target": "/var/log/gb10", "ReadOnly": False},
+            {"Type": "bind", "Source": "/var/lib/gb10/gb10/cache", "Target": "/opt/gb10/cache", "ReadOnly": False},
+            {"Type": "bind", "Source": "/var/log/gb10/gb10/engine", "Target": "/var/log/gb10/engine", "ReadOnly": False},
             {"Type": "bind", "Source": "/etc/gb10/secrets/ray_token", "Target": "/run/secrets/gb10/ray_token", "ReadOnly": True},
-            {"Type": "bind", "Source": "/srv/hub", "Target": "/root/.cache/huggingface", "ReadOnly": False},
+            {"Type": "bind", "Source": "/srv/hub", "Target": "/hub", "ReadOnly": False},
+            {"Type": "bind", "Source": "/srv/hf/hub", "Target": "/root/.cache/huggingface/hub", "ReadOnly": True},
         ],
         "log_config": {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}},
         "shm_size": "10g",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of a container's fields: what was recorded of version 1, and that the modules document what the table says."""
+"""The table of a container's fields: what was recorded of versions 1 and 2, and that the modules document what the table says."""
 
 from __future__ import annotations
 
@@ -16,10 +16,22 @@ from ansible_collections.gb10.cluster.plugins.doc_fragments import _docker, _nod
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, native, ray
 from ansible_collections.gb10.cluster.plugins.modules import node_container, ray_cluster
 
-RECORDED = json.loads((pathlib.Path(__file__).parents[3] / "fixtures" / "node_container" / "digest_1.json").read_text(encoding="utf-8"))
+FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures" / "node_container"
 MODULES = {"ray_cluster": (ray, ray_cluster), "node_container": (native, node_container)}
 
-each_recorded = pytest.mark.parametrize("recorded", RECORDED, ids=lambda one: f"{one['module']}: {one['what']}")
+#: What a container of version 1 lacks.
+NEWER = ["only the capabilities that serving needs", "no new privileges for its programs"]
+HUB = "a hub cache that it can only read, without the tokens beside it"
+
+
+def recorded_of(version):
+    return json.loads((FIXTURES / f"digest_{version}.json").read_text(encoding="utf-8"))
+
+
+def each_recorded(version):
+    return pytest.mark.parametrize("recorded", recorded_of(version), ids=lambda one: f"{one['module']}: {one['what']}")
+
+
 each_module = pytest.mark.parametrize("name", MODULES)
 
 
@@ -29,35 +41,91 @@ def wanted(recorded):
     return kind.wanted({**defaults, **recorded["options"]}, recorded["image_id"], None)
 
 
-# -- what live containers of version 1 have ------------------------------------------------------------------------------
+def there(labels):
+    """The container that has these labels, as Docker describes it."""
+    state = {"Status": "running", "ExitCode": 0, "OOMKilled": False, "StartedAt": ""}
+    return container.existing({"Id": "a", "Name": "/a", "State": state, "Config": {"Labels": labels}})
 
 
-@each_recorded
+# -- what live containers have -------------------------------------------------------------------------------------------
+
+
+@each_recorded(1)
 def test_an_upgrade_recreates_no_container(recorded):
-    """Whoever changes a recorded digest restarts every cluster of every user at the next upgrade. Fields may be added."""
-    labels = wanted(recorded).labels
-    assert {**labels, "io.gb10.fields": recorded["labels"]["io.gb10.fields"]} == recorded["labels"]
-    assert json.loads(recorded["labels"]["io.gb10.fields"]).items() <= json.loads(labels["io.gb10.fields"]).items()
+    """Whoever changes this restarts every cluster of every user at the next upgrade: a live container of version 1 stays, and waits for what is new."""
+    live, now = there(recorded["labels"]), wanted(recorded)
+    assert live.digest.startswith("1:") and now.digest.startswith("2:")
+    assert container.changes(live, now) == {}
+    assert container.waiting_protections(live, now) == NEWER
 
 
-@each_recorded
+@each_recorded(1)
+def test_consent_brings_what_waited(recorded):
+    live, now = there(recorded["labels"]), wanted(recorded)
+    assert container.changes(live, now, protect=True) == {"drop_capabilities": ([], ["ALL"]), "no_new_privileges": (False, True)}
+
+
+@each_recorded(1)
+def test_an_old_container_that_differs_is_seen_to_differ(recorded):
+    changed = wanted({**recorded, "options": {**recorded["options"], "env": {**recorded["options"].get("env", {}), "NEW": "1"}}})
+    assert container.changes(there(recorded["labels"]), changed)["env.NEW"] == (None, "1")
+
+
+def mounted(source):
+    """Options of a container of version 1 whose hub cache was a mount like any other, and the container."""
+    recorded = recorded_of(1)[0]
+    own = json.loads(recorded["labels"]["io.gb10.fields"])
+    own["mounts"] = [{"source": source, "target": "/root/.cache/huggingface", "read_only": False}]
+    labels = {**recorded["labels"], "io.gb10.fields": json.dumps(own), "io.gb10.spec": "1:0"}
+    return {**recorded, "options": {**recorded["options"], "hf_home": "/srv/hf"}}, there(labels)
+
+
+def test_the_hub_cache_that_was_mounted_whole_waits():
+    recorded, live = mounted("/srv/hf")
+    assert container.changes(live, wanted(recorded)) == {}
+    assert container.waiting_protections(live, wanted(recorded)) == [*NEWER, HUB]
+    assert {"hf_home", "mounts"} < set(container.changes(live, wanted(recorded), protect=True))
+
+
+def test_another_hub_cache_is_a_difference():
+    recorded, live = mounted("/srv/other")
+    assert {"hf_home", "mounts"} < set(container.changes(live, wanted(recorded)))
+
+
+@each_recorded(2)
+def test_a_recorded_container_is_the_wanted_one(recorded):
+    now = wanted(recorded)
+    assert now.labels == recorded["labels"]
+    assert container.changes(there(recorded["labels"]), now, protect=True) == {}
+    assert container.waiting_protections(there(recorded["labels"]), now) == []
+
+
+@each_recorded(2)
 def test_fields_alone_recreate_no_container_either(recorded):
     """Should the way of making digests change, the fields are compared."""
-    there = container.existing(
-        {
-            "Id": "a",
-            "Name": "/a",
-            "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, "StartedAt": ""},
-            "Config": {"Labels": {**recorded["labels"], "io.gb10.spec": "0:0"}},
-        }
-    )
-    assert container.changes(there, wanted(recorded)) == {}
+    assert container.changes(there({**recorded["labels"], "io.gb10.spec": "0:0"}), wanted(recorded), protect=True) == {}
 
 
-@each_recorded
+@each_recorded(2)
 def test_docker_gets_what_it_got(recorded):
     payload = container.creation_payload(wanted(recorded))
     assert {name: value for name, value in payload.items() if name != "labels"} == recorded["payload"]
+
+
+def test_the_hub_is_read_only_and_nothing_beside_it_is_mounted():
+    payload = container.creation_payload(wanted({**recorded_of(1)[0], "options": {**recorded_of(1)[0]["options"], "hf_home": "/srv/hf"}}))
+    assert [mount for mount in payload["mounts"] if mount["Source"].startswith("/srv")] == [
+        {"Type": "bind", "Source": "/srv/hf/hub", "Target": "/root/.cache/huggingface/hub", "ReadOnly": True}
+    ]
+
+
+@pytest.mark.parametrize(("given", "core"), [({}, 0), ({"core": -1}, -1)])
+def test_an_engine_that_crashes_leaves_no_memory_image(given, core):
+    one = recorded_of(2)[0]
+    now = wanted({**one, "options": {**one["options"], "ulimits": {"memlock": -1, "stack": 67108864, **given}}})
+    assert [limit for limit in container.creation_payload(now)["ulimits"] if limit["Name"] == "core"] == [{"Name": "core", "Soft": core, "Hard": core}]
+    if not given:
+        assert now.digest == one["labels"]["io.gb10.spec"], "the limit does not count"
 
 
 # -- the table and the documentation -------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ def wanted(**given):
 
 def test_environment_is_the_same_on_both_ends():
     expected = {
+        **container.CACHES,
         "AUTOSCALER_METRIC_PORT": "20107",
         "DASHBOARD_METRIC_PORT": "20108",
         "NCCL_NET": "IB",
@@ -147,7 +148,8 @@ def test_the_container_mounts_state_secrets_and_what_the_user_names():
     assert [(mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in payload["mounts"]] == [
         ("/var/lib/gb10/blue/launch", "/opt/gb10/launch", True),
         ("/var/lib/gb10/blue/run", "/opt/gb10/run", False),
-        ("/var/log/gb10/blue", "/var/log/gb10", False),
+        ("/var/lib/gb10/blue/cache", "/opt/gb10/cache", False),
+        ("/var/log/gb10/blue/engine", "/var/log/gb10/engine", False),
         ("/etc/gb10/secrets/ray_token", "/run/secrets/gb10/ray_token", True),
         ("/srv/hub", "/hub", True),
     ]

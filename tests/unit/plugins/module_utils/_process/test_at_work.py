@@ -34,12 +34,15 @@ def test_processes_that_serve_are_named(tmp_path):
 def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
     proc, state = tmp_path / "proc", tmp_path / "state"
     process(proc, 4711, ["renamed"], "4711 (x) S 1 " + "0 " * 17 + "555 " + "0 " * 30)
+    # What its container mounts at /opt/gb10/run is the cluster's own directory of notes.
+    (proc / "4711/root").symlink_to(state / "a/root")
+    (state / "a/root/opt/gb10/run").mkdir(parents=True)
+    (state / "a/run").symlink_to(state / "a/root/opt/gb10/run")
+    (state / "b/run").mkdir(parents=True)
     for cluster, ticks in (("a", 555), ("b", 556)):
-        (state / cluster / "run").mkdir(parents=True)
-        note = {"run_id": f"run-{cluster}", "pid": 7, "start_ticks": ticks, "started_at": 1.0, "log_path": "/var/log/gb10/engine/x.log"}
-        note.update(container_start=1, boot_id="b")
-        (state / cluster / "run/run.json").write_text(json.dumps(note))
-    assert at_work.serving(str(state), str(proc)) == ["the engine of cluster a (run run-a, pid 4711)"]
+        note = {"run_id": "20260101T000000Z-000" + cluster, "pid": 7, "start_ticks": ticks, "started_at": 1.0, "container_start": 1, "boot_id": "b"}
+        (state / cluster / "run/run.json").write_text(json.dumps({**note, "log_path": "/var/log/gb10/engine/x.log"}))
+    assert at_work.serving(str(state), str(proc)) == ["the engine of cluster a (run 20260101T000000Z-000a, pid 4711)"]
 
 
 def test_a_state_file_that_is_no_json_is_unknown(tmp_path):

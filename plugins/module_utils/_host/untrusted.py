@@ -1,0 +1,133 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files below a directory that a container can write. This module util is PRIVATE to the collection.
+
+Root in the container may put links, FIFOs, device nodes or files of any size at every path there, and replace one between two looks. So the host
+opens such a path from the directory's own handle, name by name, follows no link and uses regular files with one name alone. The directory
+itself (``top``) must be named by the host: nothing in the container can replace where it is mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+
+#: How often a file is opened again that its owner replaced meanwhile.
+ATTEMPTS = 5
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_KINDS = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+
+
+class Tampered(UnknownState):
+    """Something lies below a container's directory that no program of ours puts there."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(
+            f"{path} was tampered with: {what}",
+            remedy="Nothing outside was touched. What ran in the container did this: take the cluster down with the playbook teardown, remove that path, "
+            "and find out which code did it before you serve again.",
+            reason="tampered",
+            raw=path,
+        )
+
+
+def _names(relative: str) -> list[str]:
+    """Return the names of a relative path. Raises ValueError for one that could lead elsewhere: the caller made it from untrusted words."""
+    names = relative.split("/")
+    if any(name in ("", ".", "..") for name in names) or "\0" in relative:
+        raise ValueError(f"{relative!r} is not a path below a directory")
+    return names
+
+
+def _kind(mode: int) -> str:
+    return next((text for matches, text in _KINDS if matches(mode)), "a device")
+
+
+@contextlib.contextmanager
+def directory(top: str, relative: str = "", *, create: bool = False) -> t.Iterator[int]:
+    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``.
+
+    Raises OSError when one is absent or may not be read, :class:`Tampered` for anything else than a directory on the way.
+    """
+    handle = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = top
+    try:
+        for name in _names(relative) if relative else ():
+            path = os.path.join(path, name)
+            if create:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o750, dir_fd=handle)
+            below = _open_directory(name, handle, path)
+            os.close(handle)
+            handle = below
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _open_directory(name: str, above: int, path: str) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=above)
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode):
+                raise Tampered(path, f"{_kind(mode)} stands where a directory belongs") from error
+        error.filename = path
+        raise
+
+
+def reader(top: str, relative: str, *, own: bool = True) -> t.BinaryIO:
+    """Open a regular file for reading. Raises OSError when it is absent or may not be read, :class:`Tampered` for anything else.
+
+    A file of our programs (``own``) has one name; another one is somebody's hard link.
+    """
+    folder, _slash, name = relative.rpartition("/")
+    path = os.path.join(top, relative)
+    with directory(top, folder) as above:
+        for _attempt in range(ATTEMPTS):
+            # Looked at before it is opened: to open a device can already do something.
+            look = os.open(_names(name)[0], os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            try:
+                status = os.fstat(look)
+                if not stat.S_ISREG(status.st_mode):
+                    raise Tampered(path, f"{_kind(status.st_mode)} stands where a file belongs")
+                if own and status.st_nlink > 1:
+                    raise Tampered(path, f"it has {status.st_nlink} names (hard links)")
+                if status.st_nlink or not own:
+                    return open(f"/proc/self/fd/{look}", "rb", buffering=0)  # pylint: disable=consider-using-with
+            finally:
+                os.close(look)
+    raise FileNotFoundError(2, "was replaced again and again", path)
+
+
+def read(top: str, relative: str, limit: int) -> bytes:
+    """Return a whole file. Raises as :func:`reader` does, and :class:`Tampered` when it has more than ``limit`` bytes."""
+    with reader(top, relative) as handle:
+        found = b""
+        while len(found) <= limit:
+            part = handle.read(limit + 1 - len(found))
+            if not part:
+                return found
+            found += part
+    raise Tampered(os.path.join(top, relative), f"it has more than {limit} bytes")
+
+
+def create(above: int, name: str, mode: int = 0o640) -> int:
+    """Create a file that is not there yet in an open directory, and return it open for writing. Raises OSError, also for a link of that name."""
+    return os.open(_names(name)[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=above)
+
+
+def remove(top: str, relative: str) -> None:
+    """Remove a file, or a link itself. Raises OSError, :class:`Tampered` for a link on the way."""
+    folder, _slash, name = relative.rpartition("/")
+    with directory(top, folder) as above:
+        os.unlink(_names(name)[0], dir_fd=above)
