@@ -47,6 +47,8 @@ def test_container_has_what_it_needs_and_no_more(container):
     config = container["HostConfig"]
     assert config["Privileged"] is False
     assert config["CapAdd"] == ["IPC_LOCK"] or config["CapAdd"] == ["CAP_IPC_LOCK"]
+    assert config["CapDrop"] == ["ALL"] and config["SecurityOpt"] == ["no-new-privileges:true"]
+    assert {"Name": "core", "Soft": 0, "Hard": 0} in config["Ulimits"]
     assert [device["PathOnHost"] for device in config["Devices"]] == ["/dev/infiniband"]
     assert config["NetworkMode"] == "host"
     assert config["RestartPolicy"]["Name"] in ("", "no")
