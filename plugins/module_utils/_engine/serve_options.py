@@ -34,7 +34,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 3600},
     "wait_sleep": {"type": "int", "default": 2},
-    "first_token_timeout": {"type": "int", "default": 120},
+    "first_token_timeout": {"type": "int", "default": 600},
     "stop_grace": {"type": "int", "default": 120},
     "keep_logs": {"type": "int", "default": 5},
     "log_max_bytes": {"type": "int", "default": 67108864},

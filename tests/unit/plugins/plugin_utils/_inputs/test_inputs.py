@@ -96,6 +96,7 @@ BAD = [
     # numbers
     ({"gb10_stop_grace": 0}, "input.range", "gb10_stop_grace: is 0; expected 1 or more."),
     ({"gb10_stop_grace": -5}, "input.range", "gb10_stop_grace: is -5; expected 1 or more."),
+    ({"gb10_first_token_timeout": 0}, "input.range", "gb10_first_token_timeout: is 0; expected 1 or more."),
     ({"gb10_serve_timeout": "-1"}, "input.range", "gb10_serve_timeout: is -1; expected 30 or more."),
     ({"gb10_disk_floor_gib": -1}, "input.range", "gb10_disk_floor_gib: is -1; expected 0 or more."),
     ({"gb10_ray_gpus": 0}, "input.range", "gb10_ray_gpus: is 0; expected 1 to 16."),
