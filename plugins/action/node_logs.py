@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         if result.get("failed") or logs is None:
             return {**base, **result}
         node = str(task_vars["inventory_hostname"])
-        directory = pathlib.Path(str(self._task.args["dest"])).expanduser() / node
+        directory = pathlib.Path(os.path.expanduser(str(self._task.args["dest"]))) / node
         try:
             files = written(directory, logs)
         except OSError as error:

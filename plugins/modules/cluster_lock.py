@@ -121,6 +121,7 @@ lock:
 
 import dataclasses
 import datetime
+import errno
 import os
 import typing as t
 
@@ -201,7 +202,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     try:
         return {"acquired": acquire, "released": release}[params["state"]](params, path)
     except OSError as error:
-        raise ClusterError(f"{error.filename or path}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
+        where = error.filename or path
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = f"Free some space and run again: df -h {os.path.dirname(path)}"
+            raise ClusterError(f"{where}: {error.strerror}, so the lock could not be written", remedy=remedy, reason="disk full") from error
+        raise ClusterError(f"{where}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
 
 
 def main() -> None:

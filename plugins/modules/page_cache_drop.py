@@ -217,6 +217,10 @@ files:
     unreadable:
       description: Number of files and directories that may not be read, and were left alone.
       type: int
+    special:
+      description: Number of devices, named pipes and sockets, and of links to such, which were not opened.
+      type: int
+      version_added: 0.2.0
     absent:
       description: The paths that do not exist.
       type: list
@@ -225,7 +229,7 @@ files:
       description: Whether all files were read. V(false) when O(max_files) or O(drop_timeout) ended it.
       type: bool
   sample:
-    {"count": 21, "size_mb": 76648, "cached_before_mb": 29696, "cached_after_mb": 0, "dirty_mb": 0, "unmeasured_mb": 0, "unreadable": 0,
+    {"count": 21, "size_mb": 76648, "cached_before_mb": 29696, "cached_after_mb": 0, "dirty_mb": 0, "unmeasured_mb": 0, "unreadable": 0, "special": 0,
      "absent": [], "complete": true}
 compaction:
   description:
@@ -398,6 +402,7 @@ def files_view(before: dict[str, t.Any], after: dict[str, t.Any]) -> dict[str, t
         "dirty_mb": after["dirty"] // MIB,
         "unmeasured_mb": before["unmeasured"] // MIB,
         "unreadable": before["unreadable"],
+        "special": before["special"],
         "absent": before["absent"],
         "complete": not before["ended_by"] and not after["ended_by"],
     }
@@ -453,6 +458,9 @@ def read_snapshot(params: Params) -> CacheSnapshot:
     if not params["paths"]:
         return CacheSnapshot(meminfo, None, node_memory.reclaimable_mb(meminfo, params["level"]))
     survey = walk("looking at the files", params, params["drop_timeout"])
+    if survey["refused"]:
+        what = f"in paths {', '.join(survey['refused'])}"
+        raise ClusterError(what, expected="files and directories", remedy="Correct paths. The caches of a whole disk go without paths.", reason="no file")
     return CacheSnapshot(meminfo, survey, predicted_of_files(survey, params["sync"], node_memory.reclaimable_mb(meminfo, 1)))
 
 

@@ -13,7 +13,6 @@ import contextlib
 import inspect
 import json
 import os
-import pwd
 import time
 import typing as t
 
@@ -23,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LAUNCH_TARGET, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import user_name
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
@@ -45,7 +45,7 @@ def run_argv(labels: t.Mapping[str, str], run_id: str) -> list[str]:
 
 def who(module: str) -> str:
     """Return who uses a module on this node, for those who wait for an engine that this module stops."""
-    return f"user {os.environ.get('SUDO_USER') or pwd.getpwuid(os.getuid()).pw_name} with {module}"
+    return f"user {os.environ.get('SUDO_USER') or user_name(os.getuid())} with {module}"
 
 
 def stop_argv(grace: int, module: str) -> list[str]:

@@ -138,12 +138,15 @@ def exclusive(directory: str) -> t.Iterator[None]:
 def write(path: str, text: str, *, replace: bool) -> None:
     """Write a lock whole or not at all. Without ``replace`` it must not exist yet; with it a reader sees the old one or the new one."""
     fresh = f"{path}.new"
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    if replace:
-        os.replace(fresh, path)
-    else:
-        os.link(fresh, path)
-        os.unlink(fresh)
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if replace:
+            os.replace(fresh, path)
+        else:
+            os.link(fresh, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)

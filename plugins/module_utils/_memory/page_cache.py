@@ -41,6 +41,9 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 #: How much of a file is mapped at a time to ask which of its pages are cached; one byte of answer for each page.
 MINCORE_STEP = 1 << 30
 
+#: What is neither a file nor a directory.
+SPECIAL = ((stat.S_ISBLK, "a block device"), (stat.S_ISCHR, "a character device"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+
 #: What to do about a step that hangs.
 HUNG_REMEDY = "See which processes hang in the kernel (ps -eo pid,stat,wchan:32,args), and whether a disk or a file server is gone (journalctl -k)."
 
@@ -212,7 +215,8 @@ class Survey:
     """How much of the page cache the files below some paths hold. Sizes are in bytes.
 
     ``unmeasured`` is the size of the files that the kernel does not report on, ``unreadable`` the number of files or directories that
-    may not be read, ``absent`` the paths that do not exist. ``ended_by`` names the limit that ended the survey early: max_files or time.
+    may not be read, ``special`` that of devices, pipes and sockets, which are left alone, ``absent`` the paths that do not exist, ``refused`` those that
+    are such themselves. ``ended_by`` names the limit that ended the survey early: max_files or time.
     """
 
     files: int = 0
@@ -221,7 +225,9 @@ class Survey:
     dirty: int = 0
     unmeasured: int = 0
     unreadable: int = 0
+    special: int = 0
     absent: list[str] = dataclasses.field(default_factory=list)
+    refused: list[str] = dataclasses.field(default_factory=list)
     ended_by: str = ""
 
 
@@ -235,8 +241,10 @@ def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
         survey.unreadable += 1
 
     for path in paths:
-        if not os.path.lexists(path):
+        if not os.path.exists(path):
             survey.absent.append(path)
+        elif kind := special_kind(path):
+            survey.refused.append(f"{path} is {kind}")
         elif os.path.isdir(path):
             for directory, _directories, names in os.walk(path, onerror=unreadable):
                 yield from (os.path.join(directory, name) for name in sorted(names))
@@ -260,7 +268,7 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
             continue
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) in seen:
+            if (status.st_dev, status.st_ino) in seen:
                 continue
             if survey.files >= max_files:
                 survey.ended_by = "max_files"
@@ -276,16 +284,31 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
 
 
 def _open(path: str, survey: Survey) -> int | None:
-    """Return a descriptor, None for what may not be read (counted), is gone by now, or is not a file that can be opened."""
+    """Return a descriptor, None for what may not be read or is not a file (both counted), is gone by now, or is a link in a circle."""
     try:
-        # Non-blocking, since opening a named pipe waits for its writer.
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
+        look = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(os.fstat(look).st_mode):
+                return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC)
+            survey.special += 1
+        finally:
+            os.close(look)
     except PermissionError:
         survey.unreadable += 1
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENXIO, errno.ELOOP):
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
     return None
+
+
+def special_kind(path: str) -> str:
+    """Return what a path is, or leads to, that holds no files: a device, a named pipe or a socket. Empty for anything else, and for nothing."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return ""
+    return next((text for matches, text in SPECIAL if matches(mode)), "")
 
 
 def _count(survey: Survey, size: int, found: Residency | None) -> None:

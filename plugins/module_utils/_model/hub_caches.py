@@ -97,14 +97,9 @@ def refs(repo_path: str) -> dict[str, list[str]]:
     for directory, _directories, names in sorted(os.walk(base, onerror=_unless_absent)):
         for name in sorted(names):
             path = os.path.join(directory, name)
-            try:
-                with open(path, encoding="ascii", errors="replace") as stream:
-                    commit = stream.read(128).strip()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise model_files.unreadable(path, error) from error
-            found.setdefault(commit, []).append(os.path.relpath(path, base))
+            commit = model_files.read_ref(path)
+            if commit is not None:
+                found.setdefault(commit, []).append(os.path.relpath(path, base))
     return found
 
 

@@ -11,9 +11,11 @@ copy that was cut off is found in milliseconds.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
+import stat
 import struct
 import typing as t
 
@@ -24,6 +26,8 @@ IDS = ("model.absent", "model.dangling", "model.empty", "model.incomplete_downlo
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+#: Bytes of a ref that are read; a commit has 40.
+REF_LIMIT = 128
 CONFIG = "config.json"
 
 #: Any one of these makes a tokenizer; a name of two parts needs both.
@@ -68,23 +72,42 @@ def locate(hf_home: str, repo: str, revision: str | None) -> Place:
     base = os.path.join(hf_home, "hub", repo_directory(repo))
     commit: str | None = revision
     if not revision or not _COMMIT.match(revision):
-        commit = _read_ref(os.path.join(base, "refs", _safe(revision or "main")))
+        commit = _read_commit(os.path.join(base, "refs", _safe(revision or "main")))
     snapshot = os.path.join(base, "snapshots", commit) if commit else None
     present = snapshot is not None and os.path.isdir(snapshot)
     return Place(path=snapshot if present else None, revision=commit, repo_path=base if os.path.isdir(base) else None)
 
 
-def _read_ref(path: str) -> str | None:
+def read_ref(path: str) -> str | None:
+    """Return the text of a ref, None when there is none. Raises :class:`UnknownState` for anything but a file.
+
+    Who can write the cache could make it a link, and have root read another file.
+    """
     try:
-        with open(path, encoding="ascii", errors="replace") as stream:
-            commit = stream.read(128).strip()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_ref(path, f"is a link to {os.readlink(path)}") from error
         raise unreadable(path, error) from error
-    if not _COMMIT.match(commit):
-        raise UnknownState(f"{path} does not name a commit: {commit!r}", remedy=f"Remove {path} and download the model again.", raw=commit)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _no_ref(path, "is not a file")
+        return os.read(descriptor, REF_LIMIT).decode("ascii", errors="replace").strip()
+    finally:
+        os.close(descriptor)
+
+
+def _read_commit(path: str) -> str | None:
+    commit = read_ref(path)
+    if commit is not None and not _COMMIT.match(commit):
+        raise _no_ref(path, f"holds {len(commit)} characters that are no commit")
     return commit
+
+
+def _no_ref(path: str, what: str) -> UnknownState:
+    return UnknownState(f"{path} {what}", expected="a file that names a commit", remedy=f"Remove {path} and download the model again.")
 
 
 def _safe(relative: str) -> str:

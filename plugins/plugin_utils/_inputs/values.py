@@ -156,14 +156,14 @@ def _is_own_directory(path: str) -> bool:
 
 
 def _is_file_path(path: str) -> bool:
-    return path.startswith(("/", "~")) and not Path(path).expanduser().is_dir()
+    return path.startswith(("/", "~")) and not os.path.isdir(os.path.expanduser(path))
 
 
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
 SECRET_PATH = Form(
-    "input.path", lambda path: not path or Path(path).expanduser().is_absolute(), "the absolute path of a file on the controller"
+    "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
 )
 PORT = _whole(1024, 65535, "input.port")
 
@@ -377,14 +377,14 @@ def _secret_files(values: Values) -> Problems:
     """Each holds one word. What it is appears nowhere."""
     for name in SECRET_FILES:
         if values.get(name):
-            yield from _secret_file(name, Path(values[name]).expanduser(), f"correct {name}, or the credential that it comes from", one_word=True)
+            yield from _secret_file(name, Path(os.path.expanduser(values[name])), f"correct {name}, or the credential that it comes from", one_word=True)
 
 
 def login(variables: Values) -> Problems:
     """A private key that others can read is refused by ssh, at the first contact and in many words. An example's host is nobody's."""
     for name in KEY_FILES:
         if variables.get(name):
-            yield from _secret_file(name, Path(str(variables[name])).expanduser(), f"correct {name}")
+            yield from _secret_file(name, Path(os.path.expanduser(str(variables[name]))), f"correct {name}")
     host = str(variables.get("ansible_host") or "")
     if _PLACEHOLDER.search(host):
         what, remedy = f"{host} stands in the example inventory for your own", "put in the name or address at which Ansible reaches this node"

@@ -33,6 +33,14 @@ def _link(path: str) -> str:
         return ""
 
 
+def _user() -> str:
+    """Return who runs this; the account's number where it has no name, as in a container with a user of its own."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def _stat_fields(pid: int, proc_root: str) -> list[str]:
     """Return the fields of a process's stat that follow its name: state first; none when there is no such process."""
     return _text(f"{proc_root}/{pid}/stat").rpartition(")")[2].split()
@@ -61,7 +69,7 @@ def lock_holder(pid: int, play: str, *, proc_root: str = "/proc", machine_id_pat
     start = process_start(pid, proc_root)
     machine = _text(machine_id_path)
     return {
-        "user": getpass.getuser(),
+        "user": _user(),
         "hostname": platform.node(),
         "machine": hashlib.sha256(f"gb10.cluster {machine}".encode()).hexdigest()[:16] if machine else "",
         "boot_id": _text(f"{proc_root}/sys/kernel/random/boot_id"),

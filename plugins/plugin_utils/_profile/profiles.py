@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import re
 import typing as t
 from pathlib import Path
@@ -198,7 +199,7 @@ def search_path(directories: t.Sequence[str], roots: t.Sequence[Path] = ()) -> l
 
 def _candidates(name: str, roots: t.Sequence[Path]) -> list[Path]:
     """The paths that ``name`` may mean, seen from each of ``roots``."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     return [path] if path.is_absolute() else list(dict.fromkeys((root / path).resolve() for root in roots or [Path.cwd()]))
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import types
 
@@ -99,6 +100,17 @@ def test_a_missing_permission_names_the_remedy(call, tmp_path):
     with pytest.raises(ClusterError) as caught:
         call()
     assert "become" in caught.value.remedy
+
+
+def test_a_full_disk_is_named_and_leaves_no_lock(call, tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cluster_locks.os, "fsync", full)
+    with pytest.raises(ClusterError, match="No space left on device, so the lock could not be written") as caught:
+        call()
+    assert "df -h" in caught.value.remedy and "become" not in caught.value.remedy and caught.value.reason == "disk full"
+    assert list((tmp_path / "state/gb10").iterdir()) == []
 
 
 def test_the_holder_is_required(call):

@@ -212,7 +212,8 @@ def test_an_engine_is_no_matter_where_nothing_would_be_dropped(machine, engine):
 # -- files alone -----------------------------------------------------------------------------------------------------
 
 #: What the files hold: 3 GiB, 1 GiB of it dirty.
-HELD = {"files": 2, "size": 4 << 30, "cached": 3 << 30, "dirty": 1 << 30, "unmeasured": 0, "unreadable": 0, "absent": [], "ended_by": ""}
+HELD = {"files": 2, "size": 4 << 30, "cached": 3 << 30, "dirty": 1 << 30, "unmeasured": 0, "unreadable": 0, "special": 0, "absent": []}
+HELD |= {"refused": [], "ended_by": ""}
 
 
 @pytest.fixture
@@ -241,11 +242,18 @@ def test_files_are_written_and_given_back_without_root(machine, files, monkeypat
     assert result["predicted_mb"] == result["freed_cache_mb"] == 3072
     assert result["files"] == {
         "count": 2, "size_mb": 4096, "cached_before_mb": 3072, "cached_after_mb": 0, "dirty_mb": 0, "unmeasured_mb": 0, "unreadable": 0,
-        "absent": [], "complete": True,
+        "special": 0, "absent": [], "complete": True,
     }  # fmt: skip
     assert machine.drop_caches.read_text() == ""
     again = call(machine, paths=["/models"])
     assert not again["changed"] and "hold nothing" in again["reason"]
+
+
+def test_a_device_among_the_paths_stops_before_anything_is_done(machine, files):
+    files["refused"] = ["/dev/nvme0n1 is a block device"]
+    with pytest.raises(ClusterError, match="in paths /dev/nvme0n1 is a block device; expected files and directories"):
+        call(machine, paths=["/dev/nvme0n1"])
+    assert machine.said == ["looking at the files", "look"]
 
 
 def test_dirty_pages_of_files_stay_without_sync(machine, files):

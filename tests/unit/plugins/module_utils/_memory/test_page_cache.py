@@ -159,7 +159,32 @@ def test_links_to_directories_are_followed_at_the_top_alone(hub, tmp_path_factor
 def test_what_is_absent_or_no_file_is_no_error(hub):
     os.mkfifo(hub / "pipe")
     survey = look(hub, hub / "none")
-    assert survey["files"] == 2 and survey["absent"] == [str(hub / "none")]
+    assert survey["files"] == 2 and survey["absent"] == [str(hub / "none")] and survey["special"] == 1
+
+
+def test_a_device_is_counted_and_never_opened(hub, monkeypatch):
+    """Opening one can already do something: rewind a tape, start a watchdog. A link to one is no other case."""
+    opened = []
+
+    def note(path, flags, *more, real=os.open, **options):
+        descriptor = real(path, flags, *more, **options)
+        if not flags & os.O_PATH:
+            opened.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return descriptor
+
+    (hub / "device").symlink_to("/dev/null")
+    monkeypatch.setattr(page_cache.os, "open", note)
+    survey = look(hub)
+    assert (survey["files"], survey["special"], survey["refused"]) == (2, 1, [])
+    assert set(opened) == {str(path) for path in (hub / "blobs/b10b", hub / "refs/main")}
+
+
+def test_a_path_that_is_a_device_itself_is_refused_and_a_link_to_nothing_is_absent(hub):
+    (hub / "gone").symlink_to(hub / "nowhere")
+    (hub / "circle").symlink_to(hub / "circle")
+    survey = look("/dev/null", hub / "gone", hub / "circle")
+    assert survey["refused"] == ["/dev/null is a character device"] and survey["files"] == 0
+    assert survey["absent"] == [str(hub / "gone"), str(hub / "circle")]
 
 
 def test_what_may_not_be_read_is_counted(hub, monkeypatch):

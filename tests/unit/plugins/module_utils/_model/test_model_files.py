@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import struct
 
@@ -82,8 +83,20 @@ def test_what_is_not_there(hub):
 
 def test_a_ref_that_names_no_commit_is_unknown(hub):
     write(hub / "hub/models--org--name/refs/main", b"garble")
-    with pytest.raises(UnknownState, match="does not name a commit"):
+    with pytest.raises(UnknownState, match="holds 6 characters that are no commit"):
         model_files.locate(str(hub), "org/name", None)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_a_ref_that_is_no_file_is_unknown_and_nothing_of_another_file_is_shown(hub, tmp_path, kind):
+    ref, other = hub / "hub/models--org--name/refs/main", tmp_path / "shadow"
+    other.write_text("root:planted-secret")
+    ref.unlink(missing_ok=True)
+    {"link": lambda: ref.symlink_to(other), "pipe": lambda: os.mkfifo(ref), "directory": ref.mkdir}[kind]()
+    with pytest.raises(UnknownState, match=r"refs/main is (not a file|a link to .*/shadow); expected a file that names a commit") as caught:
+        model_files.locate(str(hub), "org/name", None)
+    assert f"Remove {ref}" in caught.value.remedy
+    assert "planted-secret" not in f"{caught.value} {caught.value.details}"
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd"])

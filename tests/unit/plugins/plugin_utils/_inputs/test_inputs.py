@@ -145,6 +145,7 @@ BAD = [
     ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id (did you mean 'memory.swap'?)"),
     ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is not a limit of this rule; expected most_mb"),
     ({"gb10_rules": {"memory.swap": {"verdict": "pass"}}}, "input.rules", "gb10_rules.memory.swap.verdict: is 'pass'; expected warn or silenced"),
+    ({"gb10_hf_token_file": "~no-such-user/t"}, "input.path", "gb10_hf_token_file: is '~no-such-user/t'"),
     ({"gb10_build_ca_file": "ca.pem"}, "input.path", "gb10_build_ca_file: is 'ca.pem'"),
     ({"gb10_log_dir": "/var/lib/gb10"}, "input.same_path", "gb10_log_dir: is /var/lib/gb10, and so is gb10_state_dir; expected a directory of its own."),
     ({"gb10_secrets_dir": "/var/log/gb10/secrets"}, "input.same_path", "gb10_secrets_dir: /var/log/gb10/secrets lies inside gb10_log_dir"),

@@ -35,6 +35,15 @@ def me(tmp_path):
     return lock_holder.lock_holder(4711, "Up", proc_root=proc(tmp_path / "proc"), machine_id_path=str(tmp_path / "machine-id"))
 
 
+def test_an_account_without_a_name_is_known_by_its_number(monkeypatch, tmp_path):
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 4242")
+
+    monkeypatch.setattr(lock_holder.getpass, "getuser", nobody)
+    monkeypatch.setattr(lock_holder.os, "getuid", lambda: 4242)
+    assert lock_holder.lock_holder(4711, "Up", proc_root=proc(tmp_path / "proc"))["user"] == "4242"
+
+
 def test_the_lock_holder_identifies_the_run_and_hides_the_machine_id(me):
     assert me["pid"] == 4711 and me["pid_start"] == "500" and me["boot_id"] == "boot-1" and me["pid_namespace"] == METAL
     assert me["started_at"].startswith("2023-11-14T22:13:")
