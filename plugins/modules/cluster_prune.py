@@ -21,9 +21,11 @@ description:
   - A log below O(log_dir) is removed when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
     run stay, whatever their age.
   - A note about an image's content is removed when the image is gone.
-  - Models, secrets, states and named volumes are never touched. A file of another name among the logs is listed in RV(left), and stays.
+  - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
+  - Models, other secrets, states and named volumes are never touched. A file of another name among the logs is listed in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
-  - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started.
+  - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started, and
+    a download may be one that a play waits for.
 requirements:
   - With O(remove=true), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
   - Docker Engine 20.10 or newer.
@@ -67,6 +69,11 @@ options:
       - Directory on the node that holds the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
+  secrets_dir:
+    description:
+      - Directory on the node that holds the secrets of the collection's clusters.
+    type: path
+    default: /etc/gb10/secrets
 seealso:
   - module: gb10.cluster.cluster_lock
   - module: gb10.cluster.ray_cluster
@@ -94,7 +101,7 @@ candidates:
   elements: dict
   contains:
     kind:
-      description: V(container), V(image), V(log), or V(note) for one on what an image holds.
+      description: V(download), V(token), V(container), V(image), V(log), or V(note) for one on what an image holds.
       type: str
     name:
       description: Name of the container, tags of the image (its id when it has none), path of the file.
@@ -185,12 +192,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
+#: Seconds that a download gets to end; what it has loaded stays in the cache.
+DOWNLOAD_GRACE = 5
 #: How many things that are not ours a result names.
 LEFT_LIMIT = 100
 
@@ -234,6 +243,20 @@ def survey_containers(docker: EngineApi | Docker, params: Params, now: float) ->
     return prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container())
 
 
+def survey_download(docker: EngineApi | Docker, params: Params, now: float) -> list[prune.Candidate]:
+    """Return what an interrupted download left: the container that goes on with it, and the hub's token."""
+    ours = {engine_api.LABEL_OWNER: engine_api.OWNER, engine_api.LABEL_CLUSTER: params["cluster_name"], engine_api.LABEL_ROLE: prune.DOWNLOAD}
+    found = prune.downloads(inspected(docker, (entry["Id"] for entry in docker.containers(ours))), params["cluster_name"], now)
+    path = os.path.join(params["secrets_dir"], params["cluster_name"], prune.TOKEN)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be seen: {error.strerror}", remedy="Run the task with become: true.", raw=str(error)) from error
+    return [*found, prune.Candidate("token", path, (path,), prune.age_of(status.st_mtime, now), status.st_blocks * 512, "left by a download")]
+
+
 def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
     """Return the ids of the images that containers use which are not among ``going``."""
     return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
@@ -266,6 +289,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
+    downloads = survey_download(docker, params, now)
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
@@ -273,7 +297,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
         prune.contracts(notes, prune.files_below(notes), staying, now),
     ]
     return Survey(
-        [*containers.candidates, *images.candidates, *(candidate for judged in files for candidate in judged.candidates)],
+        [*downloads, *containers.candidates, *images.candidates, *(candidate for judged in files for candidate in judged.candidates)],
         [*containers.left, *images.left, *(entry for judged in files for entry in judged.left)],
     )
 
@@ -290,7 +314,20 @@ class Remover:
 
     def __call__(self, candidate: prune.Candidate) -> bool:
         """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed."""
-        return {"container": self._container, "image": self._image, "log": self._file, "note": self._file}[candidate.kind](candidate)
+        kinds = {
+            "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file
+        }  # fmt: skip
+        return kinds[candidate.kind](candidate)
+
+    def _download(self, candidate: prune.Candidate) -> bool:
+        if not prune.downloads(inspected(self._docker, candidate.ref), self._params["cluster_name"], time.time()):
+            return False
+        try:
+            self._docker.stop(candidate.ref[0], DOWNLOAD_GRACE)
+            self._docker.remove(candidate.ref[0])
+        except NotFound:
+            return False
+        return True
 
     def _container(self, candidate: prune.Candidate) -> bool:
         again = inspected(self._docker, candidate.ref)
@@ -396,6 +433,7 @@ def main() -> None:
             "cluster_name": {"type": "str", "default": "gb10"},
             "remove": {"type": "bool", "default": False},
             "days": {"type": "int", "default": 14},
+            "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets"},
             "keep_images": {"type": "list", "elements": "str", "default": []},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},

@@ -107,7 +107,7 @@ def remedy_of(words: str, image: str) -> str:
         return f"{image} has a pip older than 22.2: choose a newer image.base."
     if CONFLICT in words:
         return "Set gb10_ray_version to one whose requirements this base meets; the base's own packages stay as they are."
-    return "See whether containers of this node reach the package index; behind a proxy set gb10_build_ca_file and gb10_build_pip_env (PIP_PROXY, PIP_INDEX_URL)."
+    return "See whether containers here reach the package index; behind a proxy set gb10_build_ca_file and gb10_build_pip_env (PIP_PROXY, PIP_INDEX_URL)."
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -115,10 +115,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     image, wanted = params["image"], params["requirements"]
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     env = {name: str(value) for name, value in params["pip_env"].items()}
-    binds = []
+    mounts = []
     if params["ca_file"]:
         env["PIP_CERT"] = CA_TARGET
-        binds = [f"{params['ca_file']}:{CA_TARGET}:ro"]
+        mounts = [{"Type": "bind", "Source": params["ca_file"], "Target": CA_TARGET, "ReadOnly": True}]
     result = api.run_throwaway(
         image,
         ["python3", "-c", inspect.getsource(lock_probe), *wanted],
@@ -126,7 +126,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         timeout=params["tool_timeout"],
         network="bridge",
         env=env,
-        binds=binds,
+        mounts=mounts,
     )
     try:
         answer = parse_answer(result.stdout)

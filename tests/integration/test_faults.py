@@ -577,7 +577,7 @@ def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Faul
 
 
 def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """The download is the node's own by then. The next run ends it, whichever model it is for, and takes its token away."""
+    """The download is the node's own by then. The next run, or the teardown, ends it, whichever model it is for, and takes its token away."""
     fault.row.fault = "Ctrl-C while the model is downloaded"
     token = "hf_planted" + "0123456789" * 3
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
@@ -592,7 +592,13 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
         fault.interrupted(run)
         assert token not in run.output
         fault.bystanders.assert_untouched()
-        # The hub still drips: what ends the download is the run.
+        # The hub still drips: what ends the download is the run. Teardown does so, too, and prune lists it.
+        listed = lab.play("prune")
+        assert listed.rc == 0 and "gb10-gb10-download" in listed.said and "/etc/gb10/secrets/gb10/hf_token" in listed.said
+        assert lab.play("teardown").rc == 0
+        for host in (HEAD, WORKER):
+            assert lab.run(host, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.role=download") == ""
+            assert lab.run(host, "grep", "-rlF", token, "/etc/gb10", check=False) == "", f"the token stays on {host}"
         fault.completes()
         for host in (HEAD, WORKER):
             assert lab.run(host, "grep", "-rlF", token, "/etc/gb10", "/var/lib/gb10", "/var/log/gb10", check=False) == "", f"the token stays on {host}"

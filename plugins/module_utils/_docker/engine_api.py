@@ -305,7 +305,7 @@ class EngineApi:
         timeout: float,
         network: str = "none",
         env: t.Mapping[str, str] | None = None,
-        binds: t.Sequence[str] = (),
+        mounts: t.Sequence[dict[str, t.Any]] = (),
     ) -> ExecResult:
         """Run ``argv`` in a new container of ``image``, remove the container, return what it left behind.
 
@@ -318,7 +318,7 @@ class EngineApi:
             "Cmd": argv[1:],
             "Labels": labels,
             "Env": [f"{name}={value}" for name, value in (env or {}).items()],
-            "HostConfig": {"NetworkMode": network, "Init": True, "Binds": list(binds)},
+            "HostConfig": {"NetworkMode": network, "Init": True, "Mounts": list(mounts)},
         }
         container_id = _parsed(self._call("POST", "/containers/create", body=request))["Id"]
         try:

@@ -29,6 +29,10 @@ LABEL_BASE = "io.gb10.base"
 #: Docker's states of a container that has ended or never started. One that restarts or is paused still holds something.
 STOPPED = ("exited", "created", "dead")
 
+#: Role of the container that downloads a model, and the name of the file that holds its token.
+DOWNLOAD = "download"
+TOKEN = "hf_token"
+
 #: Role of the short-lived containers that image_contract_info starts. They belong to no cluster.
 PROBE = "probe"
 #: Seconds after which the files and containers of an image probe are leftovers: a live probe removes them within its own time limit.
@@ -129,6 +133,19 @@ def containers(inspected: t.Iterable[dict[str, t.Any]], sizes: dict[str, int], c
             elif why:
                 found.append(Candidate("container", name, (one["Id"],), age, sizes.get(one["Id"], 0), why))
     return Judged(sorted(found, key=lambda candidate: candidate.name), left)
+
+
+def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
+    """Return the containers of this cluster that still download a model. Whoever holds the cluster's lock knows that no play waits for one."""
+    found = []
+    for one in inspected:
+        labels, state = one["Config"].get("Labels") or {}, one["State"]
+        ours = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}.items() <= labels.items()
+        if ours and state["Status"] not in STOPPED:
+            age = age_of(seconds_of(state.get("StartedAt") or one["Created"]), now)
+            why = "left running by a play that was interrupted, or one that runs now"
+            found.append(Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age, 0, why))
+    return found
 
 
 # -- images ----------------------------------------------------------------------------------------------------------

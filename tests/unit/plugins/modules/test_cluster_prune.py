@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.modules import cluster_prune
 
 OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}
+DOWNLOADS = {**OURS, "io.gb10.role": "download"}
 DAY = 86400
 RUN = "20261101T010000Z-0a1b"
 OLD_IMAGE, NEW_IMAGE, BASE_IMAGE = (f"sha256:{letter * 64}" for letter in "abc")
@@ -49,7 +50,7 @@ class Engine:
     # -- reading, by either client
 
     def containers(self, labels, statuses=(), size=False):
-        assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True))
+        assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True), ({**DOWNLOADS, "io.gb10.cluster": labels.get("io.gb10.cluster")}, False))
         return [
             {"Id": one["Id"], "ImageID": one["Image"], "SizeRw": 10}
             for one in self.known.values()
@@ -71,6 +72,9 @@ class Engine:
         return next((image for image in self.listed.values() if reference in (image["Id"], *image["RepoTags"])), None)
 
     # -- acting
+
+    def stop(self, container_id, grace):
+        self.removed.append(f"stopped {container_id}")
 
     def remove(self, container_id):
         self._allowed(container_id)
@@ -123,7 +127,7 @@ def node(tmp_path, monkeypatch):
 def call(node, *, check_mode=False, **params):
     defaults = {
         "cluster_name": "gb10", "remove": False, "days": 14, "keep_images": [], "state_dir": str(node.root / "state"), "log_dir": str(node.root / "log"),
-        "docker_socket": "/none", "docker_timeout": 5,
+        "secrets_dir": str(node.root / "secrets"), "docker_socket": "/none", "docker_timeout": 5,
     }  # fmt: skip
     return cluster_prune.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
 
@@ -166,6 +170,39 @@ def test_removal_takes_exactly_these_and_a_second_run_finds_nothing(node):
     assert set(node.engine.known) == {"other-id", "stranger-id", "gb10-gb10-worker-id"}
     again = call(node, remove=True)
     assert not again["changed"] and again["candidates"] == []
+
+
+@pytest.fixture
+def download(node):
+    """What an interrupted download leaves, next to another cluster's and to a secret that stays."""
+    node.engine.add_container("gb10-gb10-download", status="running", labels=DOWNLOADS, image=NEW_IMAGE)
+    node.engine.add_container("gb10-other-download", status="running", labels={**DOWNLOADS, "io.gb10.cluster": "other"}, image=NEW_IMAGE)
+    for name in ("gb10/hf_token", "gb10/ray_token", "other/hf_token"):
+        path = node.root / "secrets" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("hf_planted")
+    return node
+
+
+def test_an_interrupted_download_is_listed_and_nothing_of_its_token_shown(download):
+    result = call(download)
+    assert [(entry["kind"], short([entry["name"]])[0]) for entry in result["candidates"]][:2] == [("download", "gb10-gb10-download"), ("token", "hf_token")]
+    assert download.engine.removed == [] and (download.root / "secrets/gb10/hf_token").exists() and "hf_planted" not in json.dumps(result)
+
+
+def test_an_interrupted_download_is_ended_and_its_token_removed(download):
+    result = call(download, remove=True)
+    assert short(result["removed"])[:2] == ["gb10-gb10-download", "hf_token"]
+    assert download.engine.removed[:2] == ["stopped gb10-gb10-download-id", "gb10-gb10-download-id"] and "gb10-other-download-id" in download.engine.known
+    assert {path for path in files(download) if path.startswith("secrets/")} == {"secrets/gb10/ray_token", "secrets/other/hf_token"}
+    assert call(download, remove=True)["candidates"] == []
+
+
+def test_a_download_that_ended_meanwhile_is_skipped(download):
+    found = cluster_prune.prune.downloads([download.engine.known["gb10-gb10-download-id"]], "gb10", time.time())
+    download.engine.known["gb10-gb10-download-id"]["State"]["Status"] = "exited"
+    assert not cluster_prune.Remover(download.engine, {"cluster_name": "gb10"})(found[0])
+    assert download.engine.removed == []
 
 
 def test_the_noted_run_keeps_its_logs(node):
