@@ -16,6 +16,8 @@ description:
     header says, so a truncated copy is found in milliseconds. A single C(model.safetensors) is fine, too.
   - There must be a tokenizer, and every one of O(side_files).
   - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
+  - In a hub cache the model's own code (Python, and JSON that names it) is read and compared with the hub's ids of its content. What was changed
+    is the verdict V(block); what has no such id, as in a model that was copied by hand, is a warning.
   - An absent or incomplete model is a result and not a failure. An existing file that may not be read is the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -69,7 +71,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass) when the model is complete, V(block) otherwise.
+  description: V(pass) when the model is complete and its code unchanged, V(block) otherwise.
   returned: always
   type: str
   sample: pass
@@ -194,7 +196,12 @@ def what(params: dict[str, t.Any]) -> str:
 
 
 def judge(
-    name: str, place: model_files.Place, problems: t.Sequence[model_files.Problem], incomplete: t.Sequence[str], node: str
+    name: str,
+    place: model_files.Place,
+    problems: t.Sequence[model_files.Problem],
+    code: t.Sequence[model_files.Problem],
+    incomplete: t.Sequence[str],
+    node: str,
 ) -> list[dict[str, t.Any]]:
     """Return one finding for each thing that is wrong, or a single passing one."""
     again = "Run the play with --tags model, which downloads what is missing."
@@ -202,6 +209,10 @@ def judge(
         findings = [finding("model.absent", node, "block", f"there is no {name}", remedy=again)]
     else:
         findings = [finding(problem.id, node, "block", problem.message, remedy=again, source=place.path) for problem in problems]
+    for problem in code:
+        changed = problem.id == "model.code_changed"
+        remedy = model_files.code_remedy(place.path or "", [problem]) if changed else "Have it downloaded instead of copied, or compare it with the hub's."
+        findings.append(finding(problem.id, node, "block" if changed else "warn", problem.message, remedy=remedy, source=place.path or ""))
     if incomplete:
         message = f"{len(incomplete)} download(s) of it did not finish, or still run"
         findings.append(
@@ -214,11 +225,17 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     place = place_of(params)
     problems, shards, facts = model_files.examine(place.path, params["side_files"]) if place.path else ([], [], model_files.facts({}))
+    code = model_files.code_problems(place.path, params["side_files"]) if place.path and params["repo"] else []
     incomplete = model_files.incomplete_blobs(place.repo_path)
-    findings = judge(what(params), place, problems, incomplete, platform.node())
+    findings = judge(what(params), place, problems, code, incomplete, platform.node())
+    private = model_files.private_path(params["hf_home"], place.path) if place.path and params["repo"] else None
+    if private:
+        message = f"root in a container cannot read {private}: it belongs to another user, and not everybody may read it"
+        remedy = f"chmod -R go+rX {os.path.join(params['hf_home'], 'hub')}, or gb10_container_capabilities: [DAC_OVERRIDE]"
+        findings.append(finding("model.private", platform.node(), "warn", message, remedy=remedy, source=private))
     complete = place.path is not None and not problems
     return {
-        "verdict": "pass" if complete else "block",
+        "verdict": "pass" if complete and not any(entry["verdict"] == "block" for entry in findings) else "block",
         "msg": "; ".join(entry["message"] for entry in findings),
         "remedy": findings[0]["remedy"],
         "present": place.path is not None,

@@ -80,6 +80,8 @@ container:
     - The container. Its id is null when there is none.
     - What is in force is read from its process 1. Nothing is, unless it runs.
     - C(entrypoint_bypassed) says whether its image sets something up in an entrypoint of its own, and the container was created without that.
+    - C(hub_tokens) are the files with tokens of the hub that it can see; they are not read. C(hub_alone) says that it was created with the hub's models
+      alone, and not with the whole cache.
   returned: success
   type: dict
   sample:
@@ -92,6 +94,8 @@ container:
     memlock_bytes: -1
     devices: [/dev/infiniband]
     entrypoint_bypassed: false
+    hub_tokens: []
+    hub_alone: true
 ranks:
   description: The ranks on this node, by process number.
   returned: success
@@ -149,12 +153,16 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
+from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: The kernel's capabilities by their bit.
 CAPABILITIES = (
@@ -169,6 +177,9 @@ CAPABILITIES = (
 TITLE_LIMIT = 200
 
 _CAPABILITIES = re.compile(r"^CapEff:\s*(?P<bits>[0-9a-f]+)$", re.MULTILINE)
+
+#: Where the hub's client keeps tokens, in the directory that HF_HOME names.
+TOKEN_FILES = ("token", "stored_tokens")
 
 #: What is in force in a container that does not run, or is not there.
 NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": []}
@@ -186,6 +197,18 @@ def capabilities(status: str) -> list[str]:
         raise UnknownState("the kernel does not tell a process's capabilities", raw=status[:2000])
     bits = int(match["bits"], 16)
     return [name for bit, name in enumerate(CAPABILITIES) if bits >> bit & 1]
+
+
+def hub_tokens(pid: int, proc_root: str) -> list[str]:
+    """Return the files with tokens of the hub that a process sees in its cache. Raises :class:`UnknownState` when that cannot be seen."""
+    home = HF_HOME_TARGET.lstrip("/")
+    try:
+        with untrusted.directory(os.path.join(proc_root, str(pid), "root"), home) as folder:
+            return [os.path.join(HF_HOME_TARGET, name) for name in TOKEN_FILES if name in os.listdir(folder)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UnknownState(f"{HF_HOME_TARGET} of process {pid} cannot be looked at: {error.strerror}", remedy=BECOME, raw=str(error)) from error
 
 
 def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t.Any]:
@@ -259,7 +282,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
-        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, **NOTHING}
+        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, "hub_tokens": [], "hub_alone": True, **NOTHING}
         verdict = verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node")
         return {**verdict, "exists": False, "container": nowhere, "ranks": []}
 
@@ -271,6 +294,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "running": running,
         "pid": container["State"]["Pid"] if running else None,
         "entrypoint_bypassed": entrypoint_bypassed(api.image(container["Image"]), container["Config"]["Labels"]),
+        "hub_tokens": hub_tokens(container["State"]["Pid"], proc_root) if running else [],
+        "hub_alone": bool((created_with(container["Config"]["Labels"]) or {}).get("hf_home")),
         **(effective(container["State"]["Pid"], params["devices"], proc_root) if running else NOTHING),
     }
     seen = process_table.require_all_seen(process_table.scan(proc_root, api.top(container["Id"])), "a rank")

@@ -99,6 +99,24 @@ options:
       - What to serve, a repository of the hub or a path inside the container. Required with O(state=started) on the head, and with
         O(executor=native) on every node.
     type: str
+  hf_home:
+    description:
+      - Hub cache on the node that holds O(model). With it, the code that the model brings (Python, and JSON that names it) is compared with the hub's ids
+        of its content before a start, on the workers too. A file that was changed on the node stops the module.
+    type: path
+    version_added: 0.2.0
+  revision:
+    description:
+      - The commit or ref of O(model) in O(hf_home). Without it, the cache's ref C(main) decides.
+    type: str
+    version_added: 0.2.0
+  side_files:
+    description:
+      - Files of the model that a person may have put there, so that the hub has no id of them.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   arguments:
     description:
       - Arguments of C(vllm serve) as typed data. C(max_model_len) becomes C(--max-model-len).
@@ -354,6 +372,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Do
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, serve_arguments, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks for the launcher's note after a start.
@@ -581,8 +600,16 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
     raise blocked(engine, before, after)
 
 
+def check_code(params: dict[str, t.Any]) -> None:
+    """Raise :class:`ClusterError` when the code that the model brings was changed on this node."""
+    if params["hf_home"] and params["model"]:
+        model_files.check_code(params["hf_home"], params["model"], params["revision"], params["side_files"])
+
+
 def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:
-    """A worker beside Ray has nothing to start: its rank comes and goes with the engine on the head."""
+    """A worker beside Ray has nothing to start: its rank comes and goes with the engine on the head. It runs the model's code, though."""
+    if params["state"] == "started":
+        check_code(params)
     if params["state"] == "started" and not check_mode:
         running_container(engine_api.find_node_container(docker, params["cluster_name"], "worker"), params)
     return {"msg": "a worker starts no engine of its own", "reason": "worker"}
@@ -603,6 +630,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
     after = snapshot(state == "started", *desired)
     if todo.start:
+        check_code(params)
         check_start(params, paths, engine, before, after)
         if not check_mode:
             launch.check_room(paths, params["log_max_bytes"])

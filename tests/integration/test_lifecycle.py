@@ -81,7 +81,7 @@ def test_report_is_complete(converged):
     assert report["engine"]["live"] is True
     assert list(report["stages"]) == ["image", "model", "memory", "ray", "serve", "proof"]
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
-    proven = {"completion", "rank_hosts", "env", "secrets", "device", "capability", "memlock"}
+    proven = {"completion", "rank_hosts", "env", "secrets", "device", "capability", "memlock", "hub_token"}
     assert {proof["id"] for proof in report["proofs"]} == {f"proof.{name}" for name in proven}
 
 

@@ -165,14 +165,20 @@ def _short(value: t.Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE - 3]}..."
 
 
-def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
-    """Return the container that the engine described."""
-    state, labels = inspected["State"], inspected["Config"].get("Labels") or {}
+def created_with(labels: dict[str, str]) -> Fields | None:
+    """Return the fields that a container was created with, None when its labels do not say."""
     try:
         fields = json.loads(labels.get(LABEL_FIELDS, ""))
     except ValueError:
-        fields = None
-    readable = isinstance(fields, dict)
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
+    """Return the container that the engine described."""
+    state, labels = inspected["State"], inspected["Config"].get("Labels") or {}
+    fields = created_with(labels)
+    readable = fields is not None
     return ExistingContainer(
         id=inspected["Id"],
         name=inspected["Name"].lstrip("/"),
@@ -181,7 +187,7 @@ def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
         oom_killed=state["OOMKilled"],
         started_at=state["StartedAt"],
         digest=labels.get(LABEL_SPEC, "") if readable else "",
-        fields=fields if readable else {},
+        fields=fields or {},
         readable=readable,
         pid=state.get("Pid", 0),
     )

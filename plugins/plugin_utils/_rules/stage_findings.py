@@ -36,6 +36,7 @@ IDS = (
     "proof.device",
     "proof.entrypoint",
     "proof.env",
+    "proof.hub_token",
     "proof.memlock",
     "proof.rank_hosts",
     "proof.secrets",
@@ -215,7 +216,7 @@ def proof(
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
     other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
     that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
-    the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; a secret is looked for in any case).
+    the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; secrets and tokens are looked for in any case).
     """
     tokens = completion.get("tokens") or 0
     found = [
@@ -245,6 +246,7 @@ def proof(
     for node, answer in ranks.items():
         found += _rank_env(node, answer["ranks"], expected_env[node], needs)
         found += _rights(node, answer["container"], needs)
+        found.append(_hub_token(node, answer["container"], needs))
     return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
 
 
@@ -288,6 +290,22 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
     return found
 
 
+def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:
+    """No token of the hub lies where the engine, and the model's own code, can read it."""
+    seen = container["hub_tokens"]
+    # One that was created with the whole cache waits for its restart, as the stage that made it says.
+    verdict = "pass" if not seen else "block" if container["hub_alone"] else "warn"
+    return finding(
+        "proof.hub_token",
+        node,
+        verdict,
+        f"the container can read {', '.join(seen)}." if seen else "the container sees no token of the hub.",
+        measured=seen,
+        needed=[],
+        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true; and revoke that token" if seen else "",
+    )
+
+
 def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
     message = f"rank {rank['pid']} does not tell its environment, only that of its start."
     return finding(id, node, "unknown", message, remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)")
@@ -296,16 +314,15 @@ def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
     """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
     again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow_restart=true"
-    kinds = (
-        ("proof.device", needs["devices"], container["devices"], "in"),
-        ("proof.capability", needs["capabilities"], container["capabilities"], "in force in"),
-    )
     found = []
-    for id, wanted, present, where in kinds:
-        for name in wanted:
-            there = name in present
-            message = f"{name} is {'' if there else 'not '}{where} the container."
-            found.append(finding(id, node, "pass" if there else "block", message, needed=name, remedy="" if there else again))
+    for device in needs["devices"]:
+        there = device in container["devices"]
+        message = f"{device} is {'' if there else 'not '}in the container."
+        found.append(finding("proof.device", node, "pass" if there else "block", message, needed=device, remedy="" if there else again))
+    for capability in needs["capabilities"]:
+        there = capability in container["capabilities"]
+        message = f"{capability} is {'' if there else 'not '}in force in the container."
+        found.append(finding("proof.capability", node, "pass" if there else "block", message, needed=capability, remedy="" if there else again))
     bypassed = container["entrypoint_bypassed"]
     without = "the container runs without the image's own entrypoint, which may set up the CUDA that its kernels were compiled for."
     found.append(

@@ -110,6 +110,14 @@ def rank():
     process.communicate()
 
 
+def test_tokens_of_the_hub_are_found_and_not_read(tmp_path):
+    home = tmp_path / "7/root/root/.cache/huggingface"
+    home.mkdir(parents=True)
+    assert rank_info.hub_tokens(7, str(tmp_path)) == [] == rank_info.hub_tokens(8, str(tmp_path))
+    (home / "token").symlink_to("/etc/shadow")
+    assert rank_info.hub_tokens(7, str(tmp_path)) == ["/root/.cache/huggingface/token"]
+
+
 def test_a_live_rank_is_read_and_no_secret_leaves_it(call, rank):
     result = call(Engine({"head": container(rank)}, [rank, os.getpid()]), env_names=["EARLY", "LATER", "NO"], env_absent_names=["HF_TOKEN", "API_KEY"])
     assert result["verdict"] == "pass" and result["exists"] and result["container"]["running"]

@@ -118,10 +118,13 @@ def a_rank(env=None, present=(), source="live"):
     return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "present": list(present), "source": source}
 
 
+NO_TOKEN = {"hub_tokens": [], "hub_alone": True}
+
+
 def rank_answer(**changes):
     answer = {
         "ranks": [a_rank()],
-        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False},
+        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False, **NO_TOKEN},
     }
     return {**answer, **changes}
 
@@ -150,9 +153,9 @@ def test_proof_holds():
         ({"ranks": [a_rank({"A": "1"})]}, "proof.env"),
         ({"ranks": [a_rank({"A": "1", "B": "stale"})]}, "proof.env"),
         ({"ranks": [a_rank(present=["VLLM_API_KEY"])]}, "proof.secrets"),
-        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False}}, "proof.device"),
-        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": False}}, "proof.capability"),
-        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536, "entrypoint_bypassed": False}}, "proof.memlock"),
+        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False, **NO_TOKEN}}, "proof.device"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": False, **NO_TOKEN}}, "proof.capability"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536, "entrypoint_bypassed": False, **NO_TOKEN}}, "proof.memlock"),
     ],
 )
 def test_proof_fails(change, id):
@@ -168,6 +171,15 @@ def test_a_container_without_the_image_s_entrypoint_is_a_warning():
 
 def test_no_token_is_no_proof():
     assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
+
+
+@pytest.mark.parametrize(("alone", "verdict"), [(True, "block"), (False, "warn")])
+def test_a_token_of_the_hub_is_found(alone, verdict):
+    """A container of an older version, which has the whole cache, waits for its restart."""
+    seen = {**rank_answer()["container"], "hub_tokens": ["/root/.cache/huggingface/token"], "hub_alone": alone}
+    found = stage_findings._hub_token("spark-2", seen, {"stage": "ray"})
+    assert (found["id"], found["verdict"]) == ("proof.hub_token", verdict) and "/root/.cache/huggingface/token" in found["message"]
+    assert stage_findings._hub_token("spark-2", {**seen, "hub_tokens": []}, {"stage": "ray"})["verdict"] == "pass"
 
 
 @pytest.mark.parametrize(("present", "secrets"), [((), "unknown"), (("VLLM_API_KEY",), "block")])
@@ -194,9 +206,9 @@ def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder
 
 def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case():
     found = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
-    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.secrets"}
+    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.secrets", "proof.hub_token"}
     every = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
-    assert {one["id"] for one in every} == {"proof.secrets", *stage_findings.PROOF_OF}
+    assert {one["id"] for one in every} == {"proof.secrets", "proof.hub_token", *stage_findings.PROOF_OF}
     assert set(stage_findings.PROOF_OF.values()) == set(profiles.PROOFS)
 
 
