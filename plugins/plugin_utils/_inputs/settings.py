@@ -10,6 +10,7 @@ Types and choices come from the argument specs of the roles, so each is written 
 from __future__ import annotations
 
 import functools
+import json
 import typing as t
 from pathlib import Path
 
@@ -150,10 +151,20 @@ def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
     if option["type"] == "str" and not isinstance(value, (dict, list)):
         remedy = f'write it in quotes: {name}: "…"'
     elif option["type"] == "list" and isinstance(value, str):
-        remedy = f"write {name} as a list: {name}: [{short(value)}] (on the command line: -e '{{\"{name}\": [\"{short(value)}\"]}}')"
+        entries = _entries(value)
+        remedy = f"write {name} as a list: {name}: [{', '.join(entries)}] (on the command line: -e '{json.dumps({name: entries})}')"
     else:
         remedy = f"set {name} to {expected}"
     return Problem("input.type", name, f"is {kind}{shown}", expected, remedy, measured=kind)
+
+
+def _entries(text: str) -> list[str]:
+    """What a text that stands for a list should hold: its entries when it is a list in JSON, as ``-e NAME='["a"]'`` gives it, else the text itself."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text
+    return [short(entry) for entry in (found if isinstance(found, list) else [text])]
 
 
 def _kind(value: t.Any) -> str:

@@ -180,6 +180,20 @@ def test_bad_settings_block_with_variable_value_and_remedy(change, id, part):
     assert all(finding["remedy"] for finding in findings)
 
 
+@pytest.mark.parametrize(
+    ("given", "entries", "flow"),
+    [
+        ("eth1", '["eth1"]', "[eth1]"),
+        # As `-e 'gb10_fabric_interfaces=["eth1", "eth2"]'` gives it.
+        ('["eth1", "eth2"]', '["eth1", "eth2"]', "[eth1, eth2]"),
+    ],
+)
+def test_a_text_in_place_of_a_list_gets_the_list_to_type(given, entries, flow):
+    (found,) = [one for one in judged({"gb10_fabric_interfaces": given}) if one["id"] == "input.type"]
+    assert f"gb10_fabric_interfaces: {flow}" in found["remedy"]
+    assert f"""-e '{{"gb10_fabric_interfaces": {entries}}}'""" in found["remedy"]
+
+
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
     ({"gb10_env": {"AWS_SECRET_ACCESS_KEY": "x"}}, "input.env_secret", "gb10_env.AWS_SECRET_ACCESS_KEY: looks like a secret"),
