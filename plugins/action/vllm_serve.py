@@ -241,13 +241,12 @@ class ActionModule(ActionBase):
         done = {key: value for key, value in result.items() if key != "engine_live"}
         return complete({**done, **failure, "failed": True, "failed_node": first.node}, self._started)
 
-    def _run_module(self, state: str, predict: bool, interrupt: bool) -> dict[str, t.Any]:
-        """Run the module for one step of a joint start; ``interrupt`` consents to losing requests."""
+    def _run_module(self, state: str, predict: bool, more: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Run the module for one step of a joint start, with ``more`` options."""
         check_mode = self._task.check_mode
         self._task.check_mode = check_mode or predict
         try:
-            consent = {"interrupt_requests": True} if interrupt else {}
-            return self._execute_module(MODULE, module_args={**self._task.args, "state": state, **consent}, task_vars=self._vars)
+            return self._execute_module(MODULE, module_args={**self._task.args, "state": state, **more}, task_vars=self._vars)
         finally:
             self._task.check_mode = check_mode
 

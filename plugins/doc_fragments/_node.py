@@ -147,9 +147,24 @@ options:
     default: false
   interrupt_requests:
     description:
-      - Whether O(allow_restart) also holds for an engine that works on requests.
+      - Whether a container may be recreated (with O(allow_restart=true)), stopped or removed although an engine in it has requests, running or waiting,
+        or does not say how many, or although somebody started other work in it (C(docker exec)).
+      - With V(false) that is refused. What is unknown counts as work.
     type: bool
-    default: true
+    default: false
+    version_added: 0.2.0
+  unready_runs:
+    description:
+      - Ids of the engine's runs that were started in this play and gave no token yet. Nobody can lose a request by their end, so they need no consent.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
+  lacks_rank:
+    description:
+      - Whether the engine is known to lack a rank, or the main process on the head, so that what is left of it answers nobody and needs no consent.
+    type: bool
+    default: false
     version_added: 0.2.0
   stop_timeout:
     description:

@@ -15,7 +15,7 @@ description:
   - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it rose and stopped rising. On unified memory what a
     GPU process held may come back a minute or more after the process is gone, and sometimes only a reboot returns it.
   - Memory that does not come back is reported with the verdict V(warn), not as a failure. Nothing is stopped and nothing is rebooted.
-  - Without a note of this boot, the module only waits until memory stops rising.
+  - Without a note of this boot, the module only waits until memory stops rising, and its verdict is V(unknown).
 notes:
   - A note is a record and not state of the node, so RV(ignore:changed) stays false.
 extends_documentation_fragment:
@@ -156,7 +156,14 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
     """Return the finding about memory that is, or is not, back."""
     now = samples[-1]
     if noted is None:
-        return _module.finding("memory.back", node, "pass", f"{now} MiB available; nothing was noted before the start of this boot", measured=now)
+        return _module.finding(
+            "memory.back",
+            node,
+            "unknown",
+            f"{now} MiB available; whether that is all is unknown: nothing was noted in this boot before a start",
+            measured=now,
+            remedy="See what holds memory: run the playbook preflight. The next bring-up notes what is available before its start.",
+        )
     if is_back(samples, noted, tolerance_mb):
         return _module.finding("memory.back", node, "pass", f"{now} MiB available, {noted} before the start", measured=now, needed=noted - tolerance_mb)
     return _module.finding(

@@ -158,7 +158,7 @@ engine_live:
   type: bool
   sample: false
 engine_requests_running:
-  description: How many requests that engine worked on; null when it does not say, or on a worker.
+  description: How many requests that engine had, running or waiting; null when that is unknown, and on a worker.
   returned: always
   type: int
   sample: 0

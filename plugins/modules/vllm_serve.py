@@ -141,7 +141,8 @@ options:
     default: 8000
   api_key_file:
     description:
-      - File on the node with the API's key, for the request that proves the engine. Without it no key is sent.
+      - File on the node with the API's key, for the request that proves the engine, and for an engine that wants a key to say how many requests it has.
+      - Without it no key is sent.
     type: path
   secret_env:
     description:
@@ -163,11 +164,25 @@ options:
     default: false
   interrupt_requests:
     description:
-      - Stop a live engine although it works on requests, for O(state=stopped) and for a restart alike. With V(false) that is refused.
-      - An engine that does not say how many requests run still loads, or hangs, and is stopped. So is one that lacks a rank (O(executor=native)), for it
-        answers no request any more.
+      - Stop a live engine although it has requests, running or waiting, for O(state=stopped) and for a restart alike. With V(false) that is refused.
+      - An engine that does not say how many it has (no answer in time, another one than vLLM's metrics, a refusal, TLS) may be answering somebody,
+        and is refused as well. So is one that is still loading, unless O(unready_runs) names its run.
     type: bool
-    default: true
+    default: false
+    version_added: 0.2.0
+  unready_runs:
+    description:
+      - Ids of runs that were started in this play and gave no token yet. Nobody can lose a request by their end, so they are stopped without consent.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
+  lacks_rank:
+    description:
+      - Whether the engine is known to lack a rank, or the main process on the head, so that what is left of it answers nobody and is stopped without
+        consent.
+    type: bool
+    default: false
     version_added: 0.2.0
   wait:
     description:
@@ -296,6 +311,12 @@ run_id:
   returned: where the engine or a part of it is started
   type: str
   sample: 20261121T015300Z-3f9a
+started_run:
+  description: Id of the run that this task started, or may have started when it failed. Empty when it started none.
+  returned: where the engine or a part of it is started
+  type: str
+  version_added: 0.2.0
+  sample: 20261121T015300Z-3f9a
 seconds_to_ready:
   description: Seconds from the engine's start to the answer that proved it. Null when it served before the task began.
   returned: where the engine or a part of it is started, with O(state=started)
@@ -337,7 +358,7 @@ seen:
   version_added: 0.2.0
   sample: {"healthy": true, "engine_version": 0.32.0, "completion": {"tokens": 1, "seconds": 0.4}}
 requests_running:
-  description: How many requests the live engine works on. Null when it does not say.
+  description: How many requests the live engine has, running or waiting. Null when that is unknown.
   returned: when a restart is blocked, or a stop is refused
   type: int
   sample: 3
@@ -369,7 +390,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch, serve_arguments, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, serve_arguments, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
@@ -559,16 +581,14 @@ def told(stopped: dict[str, t.Any]) -> str:
     return f"{text}, {len(stopped['killed'])} processes killed" if stopped["killed"] else text
 
 
-def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> ClusterError:
+def blocked(engine: dict[str, t.Any], requests: Requests, before: Snapshot, after: Snapshot) -> ClusterError:
     """Return the refusal to restart a live engine."""
-    running = engine_state.requests_running(engine_state.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT) if engine["api_address"] else None
-    busy = "how many requests run is unknown" if running is None else f"requests running: {running}"
     return ClusterError(
-        f"the live engine (run {engine['run_id']}, {busy}) has other arguments: {differences(before, after)}",
+        f"the live engine (run {engine['run_id']}; {requests.text}) has other arguments: {differences(before, after)}",
         remedy="To stop it and start the wanted one: -e gb10_allow_restart=true",
         reason="restart not allowed",
         diff={"before": before, "after": after},
-        requests_running=running,
+        requests_running=requests.count,
         run_id=engine["run_id"],
         engine_live=True,
         log_path=engine["log_path"],
@@ -576,11 +596,12 @@ def blocked(engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> Clus
 
 
 def check_idle(params: dict[str, t.Any], engine: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` when a live engine works on requests that nobody said may be lost. One that somebody else stops already is not asked."""
-    if params["interrupt_requests"] or not engine["live"] or engine["stopping"] or not engine["api_address"]:
+    """Raise :class:`ClusterError` when a live engine has requests that nobody said may be lost, or may have. One that somebody else stops is not asked."""
+    if params["interrupt_requests"] or not engine["live"] or engine["stopping"]:
         return
-    running = engine_state.requests_running(engine_state.base_url(engine["api_address"], engine["api_port"]), API_TIMEOUT)
-    engine_state.check_busy(running, False, f"the live engine (run {engine['run_id']}) would be stopped")
+    unready = engine["run_id"] in params["unready_runs"]
+    situation = interruption.Situation(True, not params["lacks_rank"], unready, interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"]))
+    interruption.check(situation, False, f"the live engine (run {engine['run_id']}) would be stopped")
 
 
 def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
@@ -595,9 +616,9 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
         return
     if engine["unreadable"]:
         error = engine_state.broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
-        error.remedy += " Or -e gb10_allow_restart=true: it is stopped, and the wanted one started."
+        error.remedy += f" Or -e gb10_allow_restart=true {interruption.CONSENT}: it is stopped, and the wanted one started."
         raise error
-    raise blocked(engine, before, after)
+    raise blocked(engine, interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"]), before, after)
 
 
 def check_code(params: dict[str, t.Any]) -> None:
@@ -642,6 +663,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
         "actions": [word for word, wanted in (("stop the engine", todo.stop), ("start the engine", todo.start)) if wanted],
         "diff": {"before": before, "after": after},
         "run_id": engine["run_id"],
+        "started_run": "",
         "log_path": engine["log_path"],
         "engine_live": engine["live"],
         "last_end": engine["last_end"],
@@ -676,8 +698,10 @@ def act(
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
             launch.order(paths, spec)
+            # From here on it may start, whatever goes wrong: who clears away has to know its name.
+            done.update(run_id=run_id, started_run=run_id, log_path=paths.log_of(run_id))
             start_engine(docker, paths, container, spec)
-            done.update(run_id=run_id, log_path=paths.log_of(run_id), engine_live=True)
+            done.update(engine_live=True)
             done["actions"].append(f"started run {run_id}")
     except ClusterError as error:
         error.details = {**done, "changed": bool(done["actions"]) or "stopped" in error.details, **error.details}

@@ -296,7 +296,7 @@ engine_version:
   type: str
   sample: 0.32.0
 requests_running:
-  description: How many requests the engine works on. Null when it does not say.
+  description: How many requests the engine has, running or waiting. Null when that is unknown.
   returned: success
   type: int
   sample: 0
@@ -328,7 +328,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 
 
@@ -372,7 +372,8 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.
     url, timeout = engine_state.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
     if not engine_state.healthy(url, timeout):
         return view
-    view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout), requests_running=engine_state.requests_running(url, timeout))
+    requests = interruption.requests_of(engine, timeout, params["api_key_file"])
+    view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout), requests_running=requests.count)
     if params["probe"]:
         answer = engine_state.first_token(url, params["model"], engine_state.read_key(params["api_key_file"]), timeout)
         view["completion"] = answer and answer._asdict()

@@ -55,6 +55,21 @@ def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
     assert verdict[0] is kept and said in verdict[1]
 
 
+@pytest.mark.parametrize(
+    ("result", "runs"),
+    [
+        ({"failed": True, "started_run": "new"}, ["new"]),
+        # One that gave a token may be answering somebody by now; one that was there before is not this play's.
+        ({"failed": False, "started_run": "new"}, []),
+        ({"failed": True, "started_run": "", "run_id": "old"}, []),
+        ({"failed": True, "msg": "not reached"}, []),
+        (None, []),
+    ],
+)
+def test_only_a_run_of_this_play_that_gave_no_token_goes_without_consent(result, runs):
+    assert abort.unready_runs({"spark-1": {"engine": result}, "spark-2": {"engine": None}}) == runs
+
+
 @pytest.mark.parametrize("result", ["__ray_head_result", "__ray_worker_result", "__native_node_result", "__vllm_server_result"])
 @pytest.mark.parametrize("changed", [True, False])
 def test_what_this_play_put_in_its_place_is_its_own(result, changed):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import os
 import re
 import signal
@@ -174,7 +175,7 @@ def read_note(path: str) -> dict[str, t.Any] | None:
 def broken_note(path: str, raw: str) -> UnknownState:
     return UnknownState(
         f"{path} is no JSON, or not that of the launcher",
-        remedy="Take the cluster down with the playbook teardown: it stops what runs, whatever this file says, and sets the file aside.",
+        remedy="Take the cluster down with the playbook teardown and -e gb10_interrupt_requests=true: it stops what runs, whatever this file says.",
         raw=raw,
         reason="note broken",
     )
@@ -468,31 +469,13 @@ def metric(text: str, name: str) -> float | None:
         match = SAMPLE.match(line)
         if match and match["name"] == name:
             try:
-                values.append(float(match["value"]))
+                value = float(match["value"])
             except ValueError:
-                raise UnknownState(f"the value of {name} is not a number", raw=line[:LINE_LENGTH]) from None
+                value = math.nan
+            if not (math.isfinite(value) and value >= 0):
+                raise UnknownState(f"the value of {name} is {match['value'][:40]!r}", raw=line[:LINE_LENGTH])
+            values.append(value)
     return sum(values) if values else None
-
-
-def requests_running(url: str, timeout: float) -> int | None:
-    """Return how many requests the engine works on, None when it does not say (still starting, or gone)."""
-    text = _get(f"{url}/metrics", timeout)
-    count = metric(text, "vllm:num_requests_running") if text else None
-    return None if count is None else int(count)
-
-
-def check_busy(requests: int | None, interrupt: bool, what: str) -> None:
-    """Raise :class:`ClusterError` when requests run that nobody said may be lost. ``what`` would be done to their engine, for the message.
-
-    An engine that does not say how many run (``None``) still loads, or hangs: nobody is served by it.
-    """
-    if requests and not interrupt:
-        raise ClusterError(
-            f"{what}, but its engine works on {requests} request(s)",
-            remedy="Repeat when they are answered, or end them with -e gb10_interrupt_requests=true.",
-            reason="requests running",
-            requests_running=requests,
-        )
 
 
 def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[int]:

@@ -23,7 +23,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launch
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
@@ -48,15 +49,29 @@ BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}
 
 
 class Work(t.NamedTuple):
-    """Live work in a container: ``how`` says what was seen, ``requests`` is None when the engine does not say."""
+    """Live work in a container.
 
-    live: bool
+    ``how`` says what was seen of the engine or its ranks, empty without one; ``run_id`` is the engine's, empty for ranks of one that runs
+    elsewhere. ``others`` is what somebody else started in the container.
+    """
+
     how: str
-    requests: int | None
+    run_id: str
+    requests: Requests
     launched: bool
+    others: list[str]
+
+    @property
+    def live(self) -> bool:
+        return bool(self.how or self.others)
+
+    @property
+    def text(self) -> str:
+        """Return it in words, for a message."""
+        return "; ".join([*([f"{self.how}, {self.requests.text}"] if self.how else []), *(f"{other}, not of this cluster's engine" for other in self.others)])
 
 
-NO_WORK = Work(False, "", None, False)
+NO_WORK = Work("", "", Requests(None, "no engine lives"), False, [])
 
 
 # -- what is there ------------------------------------------------------------------------------------------------------
@@ -86,36 +101,43 @@ def live_work(docker: Docker, current: ExistingContainer | None, params: Params)
     places = {**params, **current.fields}
     paths = engine_state.EnginePaths.of(places["state_dir"], places["log_dir"], params["cluster_name"])
     engine = engine_state.engine_state(paths, lenient=True)
-    seen = at_work.among(docker.top(current.id))
-    if not engine["live"] and not seen:
-        return NO_WORK
-    requests = None
-    if engine["live"] and engine["api_address"] and engine["api_port"]:
-        url = engine_state.base_url(engine["api_address"], engine["api_port"])
-        requests = engine_state.requests_running(url, params["connect_timeout"])
-    how = f"run {engine['run_id']}" if engine["live"] else seen[0]
     # Whatever the container's notes say: what the launcher may have started, it stops.
     ordered = os.path.exists(os.path.join(paths.launch, ORDER))
-    return Work(True, how, requests, engine["live"] or ordered)
+    seen = at_work.among(docker.top(current.id), engine["pid"])
+    if not engine["live"] and not seen.parts:
+        return NO_WORK._replace(others=seen.others, launched=bool(seen.others) and ordered)
+    if not engine["live"]:
+        return Work(seen.parts[0], "", Requests(None, "its main process is not in this container"), ordered, seen.others)
+    requests = interruption.requests_of(engine, params["connect_timeout"], interruption.key_file(current.fields, engine))
+    return Work(f"run {engine['run_id']}", engine["run_id"], requests, True, seen.others)
 
 
-def guard(params: Params, node: str, current: ExistingContainer | None, changed: Changes, work: Work) -> None:
-    """Raise :class:`ClusterError` when live work would be lost that nobody said may be."""
+#: What becomes of a container, by the wanted state, for a message.
+DONE_TO = {"started": "recreated", "stopped": "stopped", "absent": "removed"}
+
+
+def guard(params: Params, node: str, current: ExistingContainer | None, changed: Changes, work: Work, engine_is_gone: bool) -> None:
+    """Raise :class:`ClusterError` when live work would be lost that nobody said may be. ``engine_is_gone``: the ranks seen are leftovers."""
     if current is None or not work.live:
         return
-    if params["allow_restart"]:
-        engine_state.check_busy(work.requests, params["interrupt_requests"], f"container {current.name} on {node} would be recreated")
-        return
-    why = container.difference_text(changed) if current.running and current.readable else container.replacement_reason(current, changed)
-    unpause = f"Let it go on: docker unpause {current.name}. Or repeat" if current.status == "paused" else "Repeat"
-    requests = "an unknown number of requests runs" if work.requests is None else f"{work.requests} requests run"
-    raise ClusterError(
-        f"container {current.name} on {node} would be recreated ({why}), but it holds live work ({work.how}; {requests})",
-        remedy=f"{unpause} with -e gb10_allow_restart=true to stop the engine and start it again, which takes as long as a first start.",
-        reason="engine live",
-        node=node,
-        container=current.name,
-    )
+    what = f"container {current.name} on {node} would be {DONE_TO[params['state']]}"
+    if params["state"] == "started" and not params["allow_restart"] and not (engine_is_gone and not work.others):
+        why = container.difference_text(changed) if current.running and current.readable else container.replacement_reason(current, changed)
+        unpause = f"Let it go on: docker unpause {current.name}. Or repeat" if current.status == "paused" else "Repeat"
+        raise ClusterError(
+            f"{what} ({why}), but it holds live work ({work.text})",
+            remedy=f"{unpause} with -e gb10_allow_restart=true to stop the engine and start it again, which takes as long as a first start.",
+            reason="engine live",
+            node=node,
+            container=current.name,
+        )
+    # Ranks that no run was noted for belong to the cluster's engine.
+    unready = work.run_id in params["unready_runs"] if work.run_id else bool(params["unready_runs"])
+    whole = not (engine_is_gone or params["lacks_rank"])
+    interruption.check(interruption.Situation(bool(work.how), whole, unready, work.requests), params["interrupt_requests"], f"{what} ({work.how})")
+    for other in work.others:
+        unasked = Requests(None, "it is not of this cluster's engine")
+        interruption.check(interruption.Situation(True, True, False, unasked), params["interrupt_requests"], f"{what} ({other})")
 
 
 # -- acting ----------------------------------------------------------------------------------------------------------
@@ -273,14 +295,14 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         "waiting_protections": waiting,
         "changed_fields": sorted(changed) if current and current.running else [],
         "engine_live": work.live,
-        "engine_requests_running": work.requests,
+        "engine_requests_running": work.requests.count,
         "diff": {"before": before(current), "after": after(params["state"], current, wanted)},
     }
     stale: list[StaleHead] = []
     try:
+        if steps:
+            guard(params, node, current, changed, work, kind.engine_is_gone(changed))
         if wanted and steps:
-            if not kind.engine_is_gone(changed):
-                guard(params, node, current, changed, work)
             obstacles.check_node(docker, params, node, module.check_mode)
             stale = kind.to_remove_first(docker, params, node, wanted, current, module.check_mode)
         actions = [f"{verb} {entry.name} (stale head)" for entry in stale for verb in ("stop", "remove")] + [str(step) for step in steps]

@@ -16,7 +16,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import require_all_seen, scan
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import ancestors, require_all_seen, scan
 
 #: How many of those who serve a message names.
 NAMED = 3
@@ -43,9 +43,29 @@ def serving_processes(proc: str, known: t.Container[int] = ()) -> list[str]:
     return [part.text for part in found if part.process.pid not in known]
 
 
-def among(pids: t.Iterable[int], proc: str = "/proc") -> list[str]:
-    """Return which of these processes are at work, in words. Raises :class:`UnknownState` when one may not be seen."""
-    return [part.text for part in classify.at_work(classify.parts(require_all_seen(scan(proc, pids)).processes).values())]
+class Found(t.NamedTuple):
+    """Who is at work in a container, in words: ``parts`` of engines whose main process was noted or runs elsewhere, and ``others``.
+
+    ``others`` are main processes of engines that somebody else started (``docker exec``), and work of Ray that is no engine's.
+    """
+
+    parts: list[str]
+    others: list[str]
+
+
+def among(pids: t.Iterable[int], noted: int | None = None, proc: str = "/proc") -> Found:
+    """Return which of these processes are at work; ``noted`` is the main process of our engine. Raises :class:`UnknownState` when one may not be seen."""
+    processes = require_all_seen(scan(proc, pids)).processes
+    found = classify.parts(processes)
+
+    def is_anothers(part: classify.Part) -> bool:
+        above = [part.process.pid, *ancestors(part.process.pid, processes)]
+        led = any(pid in found and found[pid].kind in classify.SERVERS for pid in above)
+        # Ranks of Ray are nobody's children: whose they are, who asked for them knows.
+        return noted not in above and (led or part.kind in (classify.ENGINE_CORE, classify.RAY_WORKER))
+
+    working = classify.at_work(found.values())
+    return Found([part.text for part in working if not is_anothers(part)], [part.text for part in working if is_anothers(part)])
 
 
 def by_container(proc: str = "/proc") -> dict[str, list[str]]:

@@ -71,6 +71,12 @@ def is_kept(answers: Answers) -> bool:
     return not any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
 
 
+def unready_runs(answers: Answers) -> list[str]:
+    """Return the engine's runs that this play started and that gave no token: only what this play knows counts."""
+    results = [answer["engine"] or {} for answer in answers.values()]
+    return [result["started_run"] for result in results if result.get("failed") and result.get("started_run")]
+
+
 def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str:
     """Return what became of engine and containers."""
     before, now = _engines(answers)
@@ -97,7 +103,7 @@ def _failed(answer: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def plan(answers: Answers, run: Run) -> Outcome:
     """Decide whether this play's engine and containers are stopped; nothing is shown."""
-    return Outcome(returns={"kept": is_kept(answers)})
+    return Outcome(returns={"kept": is_kept(answers), "unready_runs": unready_runs(answers)})
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

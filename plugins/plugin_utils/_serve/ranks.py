@@ -29,8 +29,10 @@ STOP_MARGIN = 120.0
 
 Result = dict[str, t.Any]
 
-#: Runs the module on this node with: the desired state, whether it only predicts, and whether it may interrupt requests.
-Run = t.Callable[[str, bool, bool], Result]
+#: Runs the module on this node with: the desired state, whether it only predicts, and options beside those of the task.
+Run = t.Callable[[str, bool, dict[str, t.Any]], Result]
+#: A plan interrupts nothing: whether requests can still be answered is known once all plans are published.
+PLANNED = {"interrupt_requests": True}
 
 
 def reason_to_start(plans: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
@@ -82,18 +84,18 @@ class JointStart:
 
         Raises :class:`ClusterError` when another node failed, or does not take part. A failure of this node is in ``result``.
         """
-        # With consent to interrupt requests: whether they can still be answered is known once all plans are published.
-        plan = self._run("started", True, True)
+        plan = self._run("started", True, PLANNED)
         if plan.get("failed"):
             result.update(plan)
             return
         self._board.publish(PLAN, {"changed": plan["changed"], "live": plan["engine_live"], "reason": plan["reason"]})
         plans = self._wait_for(PLAN, PLAN_SECONDS, self._all_published)
         reason, dead = reason_to_start(plans), bool(missing_ranks(plans))
-        if reason and not dead:
-            without_consent = self._run("started", True, False)
-            if without_consent.get("failed"):
-                result.update(without_consent)
+        # A worker's rank has no API: how many requests the engine has, the head alone can say.
+        if reason and not dead and self._head:
+            asked = self._run("started", True, {})
+            if asked.get("failed"):
+                result.update(asked)
                 return
         if not reason or check_mode:
             result.update(predicted(plan, reason) if reason else plan)
@@ -103,11 +105,12 @@ class JointStart:
         if self._stop(result, dead):
             self._start_rank(result)
 
-    def _stop(self, result: Result, interrupt: bool) -> bool:
+    def _stop(self, result: Result, dead: bool) -> bool:
         """Stop this node's rank when its turn has come, and wait until all have ended; return False when this node failed."""
         if not self._head:
             self._wait_for(STOPPED, self._grace + STOP_MARGIN, lambda published: any(entry["role"] == "head" for entry in published.values()))
-        done = self._run("stopped", False, interrupt)
+        # Without the head's rank, which has ended by now, another one answers nobody.
+        done = self._run("stopped", False, {"lacks_rank": dead or not self._head})
         keep(result, done)
         if done.get("failed"):
             return False
@@ -116,7 +119,7 @@ class JointStart:
         return True
 
     def _start_rank(self, result: Result) -> None:
-        done = self._run("started", False, False)
+        done = self._run("started", False, {})
         after = {name: value for name, value in done.items() if name not in ("actions", "changed", "diff", "reason")}
         keep(result, done)
         result.update(after)

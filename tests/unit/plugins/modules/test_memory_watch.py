@@ -72,7 +72,8 @@ def test_without_a_note_of_this_boot_the_end_of_the_rise_counts(node, note):
         node.note.write_text(json.dumps(note))
     node.samples[:] = [30000, 60000, 60100]
     result = call(node, "back")
-    assert result["verdict"] == "pass" and result["noted_mb"] is None and len(result["samples_mb"]) == 3
+    assert result["verdict"] == "unknown" and result["noted_mb"] is None and len(result["samples_mb"]) == 3
+    assert "whether that is all is unknown" in result["msg"] and result["remedy"]
 
 
 def test_check_mode_writes_nothing_and_does_not_wait(node):

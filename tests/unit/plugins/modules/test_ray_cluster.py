@@ -13,7 +13,8 @@ import re
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, obstacles, ray
@@ -26,6 +27,9 @@ from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
 OWN_ID = "a" * 64
 STALE_ID = "b" * 64
 OTHER_ID = "c" * 64
+
+#: What is noted of a live engine in our container; its main process is the first that an engine of these tests has.
+ENGINE = {"live": True, "run_id": "20261121T000000-1", "pid": 100, "secret_env": {}, "api_address": "127.0.0.1", "api_port": 8000}
 
 
 def params(**given):
@@ -121,6 +125,7 @@ def node(monkeypatch):
     monkeypatch.setattr(listeners, "listeners", lambda ports: [])
     monkeypatch.setattr(listeners, "answers", lambda address, port, timeout: "")
     monkeypatch.setattr(ray, "ask", lambda *arguments: RayTable("2.60.0", "3.11.2", [READY], "", ""))
+    monkeypatch.setattr(interruption, "requests_of", lambda engine, timeout, key_file: Requests(0))
     engines = []
 
     def use(engine):
@@ -207,7 +212,7 @@ def test_live_work_is_not_thrown_away(node, check_mode, titles, role):
     error = caught.value
     assert f"container gb10-gb10-{role} on" in str(error)
     assert 'env.VLLM_X "1" -> "2"' in str(error)
-    assert "an unknown number of requests runs" in str(error)
+    assert "how many requests it has is unknown" in str(error) or "not of this cluster's engine" in str(error)
     assert "-e gb10_allow_restart=true" in error.remedy
     assert error.details["changed_fields"] == ["env.VLLM_X"]
     assert error.details["engine_live"]
@@ -216,33 +221,58 @@ def test_live_work_is_not_thrown_away(node, check_mode, titles, role):
 
 
 def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
-    run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
-    monkeypatch.setattr(engine_state, "requests_running", lambda url, timeout: 3)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
+    monkeypatch.setattr(interruption, "requests_of", lambda engine, timeout, key_file: Requests(3))
     node(Engine([running()]))
-    with pytest.raises(ClusterError, match=r"holds live work \(run 20261121T000000-1; 3 requests run\)") as caught:
+    with pytest.raises(ClusterError, match=r"holds live work \(run 20261121T000000-1, it has 3 request") as caught:
         ray_cluster.work(Module(shm_size="20g"))
     assert caught.value.details["engine_requests_running"] == 3
 
 
-@pytest.mark.parametrize(("running_requests", "interrupt", "refused"), [(3, False, True), (3, True, False), (0, False, False), (None, False, False)])
-def test_consent_to_a_restart_holds_for_requests_only_where_that_is_said(node, monkeypatch, running_requests, interrupt, refused):
-    run = {"live": True, "run_id": "20261121T000000-1", "api_address": "127.0.0.1", "api_port": 8000}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
-    monkeypatch.setattr(engine_state, "requests_running", lambda url, timeout: running_requests)
-    node(Engine([running()]))
-    module = Module(check_mode=True, allow_restart=True, interrupt_requests=interrupt, shm_size="20g")
-    if not refused:
-        assert ray_cluster.work(module)["changed"]
-        return
-    with pytest.raises(ClusterError, match=r"would be recreated, but its engine works on 3 request\(s\)") as caught:
-        ray_cluster.work(module)
-    assert caught.value.reason == "requests running"
+@pytest.mark.parametrize(
+    ("requests", "why"), [(Requests(3), "it has 3 request"), (Requests(None, "HTTP 401"), "how many requests it has is unknown: HTTP 401"), (Requests(0), "")]
+)
+@pytest.mark.parametrize("wanted", [{"allow_restart": True, "shm_size": "20g"}, {"state": "stopped"}, {"state": "absent"}])
+def test_a_live_engine_is_taken_away_only_where_nobody_loses_a_request(node, monkeypatch, requests, why, wanted):
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
+    monkeypatch.setattr(interruption, "requests_of", lambda engine, timeout, key_file: requests)
+    node(Engine([running()], titles=["vllm serve", "ray::RayWorkerProc.run"]))
+    for known in ({"interrupt_requests": True}, {"lacks_rank": True}, {"unready_runs": [ENGINE["run_id"]]}, {} if not why else {"lacks_rank": True}):
+        assert ray_cluster.work(Module(check_mode=True, **wanted, **known))["changed"]
+    if why:
+        with pytest.raises(ClusterError, match=why) as caught:
+            ray_cluster.work(Module(check_mode=True, **wanted, unready_runs=["another"]))
+        assert caught.value.reason == ("requests running" if requests.count else "requests unknown")
+        assert "-e gb10_interrupt_requests=true" in caught.value.remedy
+
+
+@pytest.mark.parametrize("state", ["stopped", "absent"])
+@pytest.mark.parametrize("started", [["vllm", "serve", "mine"], ["ray::train"], ["VLLM::EngineCore"]])
+def test_work_that_somebody_started_in_the_container_needs_consent(node, monkeypatch, state, started):
+    """``docker exec … vllm serve``: what our own engine answers says nothing of it."""
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
+    engine = node(Engine([running()], titles=["vllm serve", " ".join(started)]))
+    for known in ({}, {"lacks_rank": True}, {"unready_runs": [ENGINE["run_id"]]}):
+        with pytest.raises(UnknownState, match="not of this cluster's engine") as caught:
+            ray_cluster.work(Module(check_mode=True, state=state, **known))
+        assert " ".join(started) in str(caught.value)
+    assert ray_cluster.work(Module(check_mode=True, state=state, interrupt_requests=True))["changed"]
+    engine.titles = {100: "vllm serve"}
+    assert ray_cluster.work(Module(check_mode=True, state=state))["changed"]
+
+
+@pytest.mark.parametrize("known", [{"lacks_rank": True}, {"unready_runs": ["20261121T000000-1"]}, {"interrupt_requests": True}])
+def test_a_rank_on_a_worker_waits_for_what_is_known_of_its_head(node, known):
+    given = {"node_role": "worker", "head_address": "10.0.0.1"}
+    node(Engine([running(**given)], titles=["ray::RayWorkerProc.run"]))
+    with pytest.raises(UnknownState, match="its main process is not in this container"):
+        ray_cluster.work(Module(check_mode=True, **given, state="absent"))
+    assert ray_cluster.work(Module(check_mode=True, **given, state="absent", **known))["changed"]
 
 
 def test_allowed_restarts_are_planned(node):
     node(Engine([running()], titles=["VLLM::EngineCore"]))
-    result = ray_cluster.work(Module(check_mode=True, allow_restart=True, env={"A": "1"}))
+    result = ray_cluster.work(Module(check_mode=True, allow_restart=True, interrupt_requests=True, env={"A": "1"}))
     assert [action.split()[0] for action in result["actions"]] == ["stop", "remove", "create", "start"]
 
 
@@ -549,8 +579,7 @@ def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
 
 def test_the_engine_is_stopped_before_its_container(node, sdk, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "ada")
-    run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     node(executing(Engine([running()]), sdk))
     ray_cluster.work(Module(state="stopped"))
     assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
@@ -577,7 +606,7 @@ def test_an_engine_whose_note_is_broken_is_stopped_before_its_container(node, sd
     (tmp_path / "gb10" / "launch").mkdir()
     (tmp_path / "gb10" / "launch" / "engine.json").write_text("{}")
     node(executing(Engine([running(state_dir=str(tmp_path))], titles=["VLLM::EngineCore"]), sdk))
-    ray_cluster.work(Module(state="stopped", state_dir=str(tmp_path)))
+    ray_cluster.work(Module(state="stopped", state_dir=str(tmp_path), interrupt_requests=True))
     assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
 
 
@@ -685,8 +714,7 @@ def test_a_container_that_another_user_removed_is_gone(sdk, monkeypatch):
 
 def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
-    run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     entry = running(**places(tmp_path))
     entry["State"].update(Status="paused", Paused=True)
     node(executing(Engine([entry]), sdk))
@@ -710,7 +738,7 @@ def retagged(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
 
     def use(live, image=new):
-        monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: {"live": live, "run_id": "1", "api_address": "", "api_port": None})
+        monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: {**ENGINE, "live": live})
         node(executing(Engine([container(labels=unit.labels)], image=image), sdk))
         return lambda **more: ray_cluster.work(Module(**places(tmp_path), wait=False, **more))
 
@@ -775,8 +803,7 @@ def test_a_clock_set_back_costs_no_new_log(sdk, tmp_path):
 
 
 def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeypatch):
-    run = {"live": True, "run_id": "1", "api_address": "", "api_port": None}
-    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: run)
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     engine = node(Engine([running()]))
     engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
     with pytest.raises(ClusterError, match=r"processes \[7\] of the engine .* are there 9 s after SIGTERM") as caught:

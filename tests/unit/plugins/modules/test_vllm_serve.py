@@ -9,15 +9,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+from unittest.mock import ANY
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, launcher, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launcher, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch as launch_util
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve
 
+ASK = interruption.requests_of
 BASE = {name: option.get("default") for name, option in serve_options.ARGUMENT_SPEC.items()}
 
 
@@ -76,7 +79,8 @@ def node(tmp_path, monkeypatch):
     made.launch, made.run = launch, run
     made.started = []
     monkeypatch.setattr(vllm_serve, "start_engine", lambda _params, _paths, _id, spec: made.started.append(spec["run_id"]))
-    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: 3)
+    monkeypatch.setattr(interruption, "requests_of", lambda _engine, _timeout, _key: Requests(made.requests, "no answer within 5 s"))
+    made.requests = 0
     monkeypatch.setenv("SUDO_USER", "ada")
     return made
 
@@ -163,8 +167,9 @@ def test_a_live_engine_with_the_same_arguments_is_left_alone(node):
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_live_engine_with_other_arguments_blocks(node, check_mode):
     node.note(OTHER)
+    node.requests = 3
     api = Api(status=LIVE)
-    with pytest.raises(ClusterError, match="requests running: 3.*- --max-model-len 1024") as caught:
+    with pytest.raises(ClusterError, match="it has 3 request.*- --max-model-len 1024") as caught:
         node.work(api, check_mode)
     assert "allow_restart=true" in caught.value.remedy
     assert caught.value.details["requests_running"] == 3
@@ -191,7 +196,10 @@ def test_a_restart_that_fails_after_the_stop_has_changed_the_node(node, monkeypa
         node.work(Api(status=LIVE, stop=STOPPED), allow_restart=True)
     assert caught.value.details == {
         "changed": True, "engine_live": False, "stopped": STOPPED, "actions": ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s"],
+        "run_id": ANY, "started_run": ANY, "log_path": ANY,
     }  # fmt: skip
+    # It may have started, so who clears away has to know which run.
+    assert caught.value.details["started_run"] > "20260101T000000Z-0001"
 
 
 def test_a_start_that_fails_at_once_has_changed_nothing(node, monkeypatch):
@@ -209,26 +217,36 @@ def test_a_start_that_fails_at_once_has_changed_nothing(node, monkeypatch):
 def test_requests_are_interrupted_only_where_that_is_allowed(node, wanted, check_mode):
     node.note(OTHER)
     api = Api(status=LIVE, stop=STOPPED)
-    with pytest.raises(ClusterError, match=r"the live engine \(run 20260101T000000Z-0001\) would be stopped, but its engine works on 3 request") as caught:
-        node.work(api, check_mode, interrupt_requests=False, **wanted)
-    assert "gb10_interrupt_requests=true" in caught.value.remedy
-    assert caught.value.details["requests_running"] == 3
-    assert [name for name, _args, _timeout in api.called] == ["status"]
-    assert node.work(api, check_mode, **wanted)["changed"]
+    for requests, why in ((3, "it has 3 request"), (None, "how many requests it has is unknown: no answer within 5 s")):
+        node.requests = requests
+        with pytest.raises(ClusterError, match=rf"the live engine \(run 20260101T000000Z-0001\) would be stopped, but {why}") as caught:
+            node.work(api, check_mode, **wanted)
+        assert "gb10_interrupt_requests=true" in caught.value.remedy
+        assert caught.value.details["requests_running"] == requests
+        assert caught.value.verdict == ("block" if requests else "unknown")
+    assert {name for name, _args, _timeout in api.called} == {"status"}
+    assert node.work(api, check_mode, interrupt_requests=True, **wanted)["changed"]
 
 
-@pytest.mark.parametrize("running", [0, None])
-def test_an_engine_without_requests_or_without_an_answer_is_stopped(node, monkeypatch, running):
-    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: running)
+@pytest.mark.parametrize("known", [{"unready_runs": ["20260101T000000Z-0001"]}, {"lacks_rank": True}])
+def test_an_engine_that_answers_nobody_is_stopped_without_consent(node, known):
     node.note(OTHER)
-    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", interrupt_requests=False)["changed"]
+    node.requests = None
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", **known)["changed"]
+    with pytest.raises(UnknownState):
+        node.work(Api(status=LIVE, stop=STOPPED), state="stopped", unready_runs=["20260101T000000Z-0002"])
+
+
+def test_an_idle_engine_is_stopped_without_consent(node):
+    node.note(OTHER)
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped")["changed"]
 
 
 def test_an_engine_that_is_as_wanted_is_not_asked_for_its_requests(node, monkeypatch):
-    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: pytest.fail("asked"))
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: pytest.fail("asked"))
     node.note(SAME)
-    assert not node.work(Api(status=LIVE), interrupt_requests=False)["changed"]
-    assert node.work(Api(status={**LIVE, "stopping": True}, stop=STOPPED), state="stopped", interrupt_requests=False)["changed"]
+    assert not node.work(Api(status=LIVE))["changed"]
+    assert node.work(Api(status={**LIVE, "stopping": True}, stop=STOPPED), state="stopped")["changed"]
 
 
 def test_what_remains_of_a_dead_engine_is_cleared_before_a_start(node):
@@ -307,9 +325,10 @@ def test_a_broken_note_of_a_live_engine_is_unknown(node):
     api = Api(status={**LIVE, "unreadable": "run.json cannot be read"}, stop=STOPPED)
     with pytest.raises(UnknownState, match="run.json is no JSON") as caught:
         node.work(api)
-    assert "teardown" in caught.value.remedy and "gb10_allow_restart=true" in caught.value.remedy
-    assert node.work(api, state="stopped")["changed"]
-    assert node.work(api, allow_restart=True)["run_id"] == node.started[0]
+    assert "teardown" in caught.value.remedy and "gb10_allow_restart=true -e gb10_interrupt_requests=true" in caught.value.remedy
+    node.requests = None
+    assert node.work(api, state="stopped", interrupt_requests=True)["changed"]
+    assert node.work(api, allow_restart=True, interrupt_requests=True)["run_id"] == node.started[0]
 
 
 def test_a_paused_container_starts_nothing(node):
@@ -449,15 +468,18 @@ def test_a_worker_needs_no_key_of_the_api(node):
 
 
 def test_a_live_rank_with_other_arguments_blocks_without_asking_an_api(node, monkeypatch):
-    monkeypatch.setattr(engine_state, "requests_running", lambda _url, _timeout: pytest.fail("a rank has no API"))
+    monkeypatch.setattr(interruption, "requests_of", ASK)
     node.note(vllm_serve.desired_engine(options(**{**RANK, "node_rank": 1}, arguments={"dtype": "half"})), api_address="")
-    with pytest.raises(ClusterError, match="how many requests run is unknown"):
+    with pytest.raises(ClusterError, match="the head's part is asked"):
         node.work(Api(status=LIVE), **RANK)
 
 
-def test_a_rank_is_stopped_on_its_worker(node):
-    node.note(SAME)
-    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", node_role="worker")["changed"]
+def test_a_rank_is_stopped_on_its_worker_once_its_head_has_ended(node, monkeypatch):
+    monkeypatch.setattr(interruption, "requests_of", ASK)
+    node.note(SAME, api_address="")
+    with pytest.raises(UnknownState, match="the head's part is asked"):
+        node.work(Api(status=LIVE, stop=STOPPED), state="stopped", node_role="worker")
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", node_role="worker", lacks_rank=True)["changed"]
 
 
 def test_without_a_container_the_remedy_is_the_native_stage(node):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve_info
 
 
@@ -67,7 +67,7 @@ def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
 def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
     monkeypatch.setattr(engine_state, "healthy", lambda *_args: True)
     monkeypatch.setattr(engine_state, "engine_version", lambda *_args: "0.32.0")
-    monkeypatch.setattr(engine_state, "requests_running", lambda *_args: 0)
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
     monkeypatch.setattr(engine_state, "first_token", lambda *_args: answer if probe else pytest.fail("asked"))
     view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe})
     assert (view["healthy"], view["engine_version"], view["requests_running"], view["completion"]) == (True, "0.32.0", 0, completion)

@@ -60,7 +60,7 @@ def test_what_may_not_be_seen_is_not_idle(tmp_path, monkeypatch):
         monkeypatch.setattr(at_work, "scan", lambda *where, hidden=hidden: scan(*where)._replace(hidden=hidden))
         for ask in (
             lambda: at_work.serving(str(tmp_path / "none"), str(tmp_path)),
-            lambda: at_work.among([10], str(tmp_path)),
+            lambda: at_work.among([10], None, str(tmp_path)),
             lambda: at_work.within({"ab" * 32}, str(tmp_path)),
         ):
             with pytest.raises(UnknownState, match="may not be seen"):
@@ -71,3 +71,27 @@ def test_a_refusal_names_three():
     error = at_work.refusal("the fabric is not probed", ["a", "b", "c", "d"], "come back later")
     assert str(error) == "the fabric is not probed while an engine serves: a; b; c and 1 more"
     assert error.remedy == "Stop it first (gb10.cluster.teardown for a cluster of this collection), or come back later."
+
+
+def child(proc, pid, parent, argv):
+    process(proc, pid, argv, f"{pid} (x) S {parent} " + "0 " * 40)
+
+
+def test_what_somebody_else_started_is_not_the_noted_engines(tmp_path):
+    child(tmp_path, 10, 1, ["/usr/bin/python3", "/opt/venv/bin/vllm", "serve", "m"])
+    child(tmp_path, 11, 10, ["VLLM::EngineCore"])
+    child(tmp_path, 20, 1, ["ray::RayWorkerProc.run"])
+    child(tmp_path, 30, 1, ["/usr/bin/python3", "/opt/venv/bin/vllm", "serve", "mine"])
+    child(tmp_path, 31, 30, ["VLLM::EngineCore"])
+    child(tmp_path, 40, 1, ["ray::train"])
+    child(tmp_path, 50, 1, ["python3", "batch.py"])
+    child(tmp_path, 51, 50, ["VLLM::EngineCore"])
+
+    def pids(texts):
+        return [int(text.rpartition(" (pid ")[2][:-1]) for text in texts]
+
+    everybody = [10, 11, 20, 30, 31, 40, 50, 51]
+    found = at_work.among(everybody, 10, str(tmp_path))
+    assert (pids(found.parts), pids(found.others)) == ([10, 11, 20], [30, 31, 51, 40])
+    # Without a note nobody knows which of them is ours.
+    assert pids(at_work.among(everybody, None, str(tmp_path)).parts) == [20]

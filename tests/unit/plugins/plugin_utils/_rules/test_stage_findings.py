@@ -237,6 +237,11 @@ def test_teardown_tells_of_memory_under_the_inventorys_name():
     ]
 
 
+def test_teardown_is_not_stopped_by_memory_that_nobody_noted():
+    unknown = {"findings": [{**MEMORY["findings"][0], "verdict": "unknown"}]}
+    assert [found["verdict"] for found in stage_findings.teardown(INFO, "spark-1", "gb10", unknown) if found["id"] == "memory.back"] == ["warn"]
+
+
 def test_teardown_names_who_holds_a_port():
     found = {finding["id"]: finding for finding in stage_findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
     assert found["teardown.ports"]["verdict"] == "warn"

@@ -66,15 +66,17 @@ class Nodes:
         self.root = root
         self.runs = []
         self.interrupted = set()
+        self.asked = set()
         self.results = {}
         self.errors = {}
 
     def module(self, node, plan, fails=""):
-        def run(state, predict, interrupt):
+        def run(state, predict, more):
             if predict:
+                self.asked |= set() if more else {node}
                 return dict(plan)
             self.runs.append((node, state))
-            self.interrupted |= {node} if interrupt else set()
+            self.interrupted |= {node} if more.get("lacks_rank") else set()
             if state == fails:
                 return {"failed": True, "msg": f"{state} failed", "changed": False}
             was = plan["engine_live"]
@@ -130,8 +132,10 @@ def test_all_end_before_one_starts_and_the_head_ends_first(nodes, head, worker):
     assert nodes.errors == {}
     assert nodes.runs[:2] == [("spark-1", "stopped"), ("spark-2", "stopped")]
     assert sorted(nodes.runs[2:]) == [("spark-1", "started"), ("spark-2", "started")]
-    # Requests of an engine without all its ranks are never answered; those of a whole one wait for consent.
-    assert nodes.interrupted == ({"spark-1", "spark-2"} if head["engine_live"] != worker["engine_live"] else set())
+    # Requests of an engine without all its ranks are never answered; those of a whole one wait for consent, and its head alone is asked.
+    lacking = head["engine_live"] != worker["engine_live"]
+    assert nodes.interrupted == ({"spark-1", "spark-2"} if lacking else {"spark-2"})
+    assert nodes.asked == (set() if lacking else {"spark-1"})
     for node, was in (("spark-1", head), ("spark-2", worker)):
         result = nodes.results[node]
         assert (result["changed"], result["run_id"], result["msg"]) == (True, "new", "started new")

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether an engine may be taken away without consent: the one rule for restart, stop and removal. This module util is PRIVATE to the collection.
+
+An engine that lives and does not say what it works on may be answering somebody: unknown is not idle.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+#: Metrics of vLLM that together count the requests that it has. Those that wait for their turn are work like those that run.
+COUNTED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+
+#: Answers of an API that wants a key.
+KEY_WANTED = (401, 403)
+
+CONSENT = "-e gb10_interrupt_requests=true"
+
+
+class Requests(t.NamedTuple):
+    """How many requests an engine has, running or waiting; ``count`` is None when that is unknown, and ``unknown`` says why."""
+
+    count: int | None
+    unknown: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return it in words, for a message."""
+        return f"how many requests it has is unknown: {self.unknown}" if self.count is None else f"it has {self.count} request(s), running or waiting"
+
+
+class Situation(t.NamedTuple):
+    """What is known of an engine that would be taken away.
+
+    ``whole``: nothing says that it lacks a rank. ``unready``: this run started it, and it never was ready.
+    """
+
+    live: bool
+    whole: bool
+    unready: bool
+    requests: Requests
+
+
+def why_kept(situation: Situation) -> str:
+    """Return why an engine must not be taken away without consent, empty when nobody can lose a request by it."""
+    if not situation.live or not situation.whole or situation.unready or situation.requests.count == 0:
+        return ""
+    return situation.requests.text
+
+
+def check(situation: Situation, interrupt: bool, what: str) -> None:
+    """Raise :class:`ClusterError` when requests would be lost, :class:`UnknownState` when they may be; ``interrupt`` is a person's consent to that.
+
+    ``what`` would be done to the engine, for the message.
+    """
+    why = why_kept(situation)
+    if not why or interrupt:
+        return
+    count = situation.requests.count
+    raise (UnknownState if count is None else ClusterError)(
+        f"{what}, but {why}",
+        remedy=f"Find out whether somebody uses it. When it may be cut off: {CONSENT}"
+        if count is None
+        else f"Repeat when they are answered, or cut them off with {CONSENT}",
+        reason="requests unknown" if count is None else "requests running",
+        requests_running=count,
+    )
+
+
+def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | None = None) -> Requests:
+    """Ask the engine that :func:`engine_state.engine_state` describes for its requests; with its key only when it wants one."""
+    if not engine["api_address"] or not engine["api_port"]:
+        return Requests(None, "this node's part of the engine has no API, the head's part is asked")
+    url = f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/metrics"
+    answer = _http.ask(url, timeout)
+    if answer.status in KEY_WANTED and key_file and os.path.exists(key_file):
+        answer = _http.ask(url, timeout, headers={"Authorization": f"Bearer {engine_state.read_key(key_file)}"})
+    return counted(answer, url)
+
+
+def counted(answer: _http.Answer, where: str) -> Requests:
+    """Return the requests in what ``where`` answered."""
+    if answer.status in KEY_WANTED:
+        return Requests(None, f"{where} refuses the question (HTTP {answer.status})")
+    if answer.status is None:
+        return Requests(None, f"{where}: {answer.error}" + ("" if answer.silent else " (does it speak TLS?)"))
+    if answer.error:
+        return Requests(None, f"{where}: {answer.error}")
+    if answer.status != 200:
+        return Requests(None, f"{where} answers HTTP {answer.status}")
+    text = answer.body.decode("utf-8", "replace")
+    total = 0
+    for name in COUNTED:
+        try:
+            value = engine_state.metric(text, name)
+        except UnknownState as error:
+            return Requests(None, f"{where}: {error}")
+        if value is None:
+            return Requests(None, f"{where} has no {name}")
+        total += int(value)
+    return Requests(total)
+
+
+def key_file(fields: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> str | None:
+    """Return the node's file with the API's key, by the fields of the container that the engine runs in; None when it has none."""
+    mounted = engine["secret_env"].get("VLLM_API_KEY")
+    return fields.get("secret_files", {}).get(os.path.basename(mounted)) if mounted else None
