@@ -2,18 +2,34 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The controller's half of cluster_lock: identifies this run, and takes over from a run of this controller that has ended."""
+"""The controller's half of cluster_lock: identifies this run, locks the nodes in one order, and takes over from a run of this controller that has ended."""
 
 from __future__ import annotations
 
 import os
 import typing as t
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._lock.lock_holder import lock_holder, why_ended
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, lock_holder, why_ended
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 
 MODULE = "gb10.cluster.cluster_lock"
+
+#: The topics that the instances publish: what a node is sorted by, and that it is locked.
+ORDER, LOCKED = "order", "locked"
+
+#: Seconds that all nodes have to take part, and that each has to be locked.
+ORDER_SECONDS = 120.0
+LOCK_SECONDS = 120.0
+
+
+def before(node: str, published: t.Mapping[str, t.Mapping[str, t.Any]]) -> set[str]:
+    """Return the nodes that are locked before ``node``, by what each published to be sorted by."""
+    key = {name: (entry["order"], name) for name, entry in published.items()}
+    return {name for name in key if key[name] < key[node]}
 
 
 class ActionModule(ActionBase):
@@ -21,20 +37,47 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         base = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        # Every task runs in a worker process; its parent is the ansible-playbook process, the same for the whole run.
-        me = lock_holder(os.getppid(), str(task_vars.get("ansible_play_name", "")))
+        self._vars = task_vars or {}
+        # Every task runs in a worker process; its parent is the ansible-playbook process, the same for the whole run, and so is its directory.
+        me = lock_holder(os.getppid(), str(self._vars.get("ansible_play_name", "")), os.path.basename(C.DEFAULT_LOCAL_TMP))
         args = {"holder": me, **self._task.args}
+        nodes = args.get("nodes") or []
+        if args.get("state", "acquired") != "acquired" or len(nodes) < 2:
+            return {**base, **self._lock(args)}
+        node = str(self._vars["inventory_hostname"])
+        board = RunBoard(C.DEFAULT_LOCAL_TMP, self._task._uuid, node, "node")
+        board.join()
+        try:
+            return {**base, **self._lock_in_turn(board, node, len(nodes), args)}
+        except ClusterError as error:
+            board.fail(str(error))
+            return {**base, "failed": True, "msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason}
+        finally:
+            board.leave()
 
-        result = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)
+    def _lock_in_turn(self, board: RunBoard, node: str, count: int, args: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Lock this node once all before it are locked. Raises :class:`ClusterError` when another one could not be: then this one is not tried."""
+        board.publish(ORDER, {"order": str(args.get("order") or "")})
+        everybody = board.wait_for(ORDER, ORDER_SECONDS, lambda published: len(published) >= count, count)
+        first = before(node, everybody)
+        board.wait_for(LOCKED, LOCK_SECONDS, lambda published: first <= published.keys(), count)
+        result = self._lock(args)
+        if result.get("failed"):
+            board.fail(str(result.get("msg", "")))
+        else:
+            board.publish(LOCKED, {})
+        return result
+
+    def _lock(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Run the module on this node, and once more when the lock's run is known to have ended."""
+        result = self._execute_module(module_name=MODULE, module_args=args, task_vars=self._vars)
         lock = result.get("lock")
         # In check mode a refusal is a warning.
         refused = result.get("failed") or result.get("verdict") == "warn"
-        why = why_ended(lock["holder"], me) if refused and lock else None
+        why = why_ended(lock["holder"], Place.here()) if refused and lock and args.get("state") != "held" else ""
         if not why:
-            return {**base, **result}
-
-        again = self._execute_module(module_name=MODULE, module_args={**args, "break_lock": True, "only_id": lock["id"]}, task_vars=task_vars)
+            return result
+        again = self._execute_module(module_name=MODULE, module_args={**args, "break_lock": lock["id"]}, task_vars=self._vars)
         if again.get("taken_over"):
             again["reason"] = again["msg"] = f"{again['reason']}: {why}"
-        return {**base, **again}
+        return again

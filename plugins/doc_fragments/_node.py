@@ -166,6 +166,13 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
+  lock_id:
+    description:
+      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module makes
+        sure that the lock on this node still is that one. With an empty one nothing is checked.
+    type: str
+    default: ""
+    version_added: 0.2.0
   stop_timeout:
     description:
       - Seconds that the engine, and then the container, get to end before they are killed.

@@ -11,10 +11,15 @@ short_description: Let one run at a time work on a cluster
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Takes or releases the lock of a cluster, one file on the node that the task runs on. Run it on the head.
-  - Every task of one ansible-playbook run is the same holder. The run is recognized by its user, machine and process on the controller.
-  - A lock whose run has ended on this same controller is taken over automatically. For a run of another controller that is unknown,
-    so there a person says so with O(break_lock).
+  - Takes or releases the lock of a cluster, one file on each node. Run it on all nodes of the cluster at once, so that two inventories that
+    call different nodes the head exclude each other.
+  - The nodes are locked one after the other, in the order of O(order), whatever the play's own order is. So of two runs that begin at the same moment
+    one gets all nodes; the other is refused at the first one, and holds none.
+  - Every task of one ansible-playbook run is the same holder. The run is recognized by its user, machine and process on the controller. A service on a
+    node can be a holder as well.
+  - A lock whose holder is known to have ended is taken over automatically, that is one whose process number was given in this same boot and pid
+    namespace, of the controller or of the node, and is free or has another process now. A holder that cannot be seen (C(hidepid), another controller, a
+    container, an earlier boot or a clone of this machine) lives for all that is known, so there a person names the lock in O(break_lock).
   - A lock is a record of who works here, not a state of the machine. So this module never reports a change.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -34,9 +39,10 @@ options:
   state:
     description:
       - With V(acquired), this run holds the lock afterwards, or the module fails and names the holder.
+      - With V(held), the module fails unless the lock is that of O(lock_id). For a task that stops or removes something.
       - With V(released), this run does not hold it any more. The lock of another run is left alone.
     type: str
-    choices: [acquired, released]
+    choices: [acquired, held, released]
     default: acquired
   cluster_name:
     description:
@@ -55,17 +61,30 @@ options:
     type: path
   break_lock:
     description:
-      - Take the lock, or remove it, although another run holds it. Make sure first that this run has ended.
-    type: bool
-    default: false
-  only_id:
-    description:
-      - With O(break_lock), break only the lock of this id.
-      - Set by the action plugin, so that a lock that has changed hands since is respected.
+      - Id of a lock to take, or to remove, although another run holds it. The refusal names it. Make sure first that this run has ended.
+      - A lock of another id is respected.
     type: str
+    default: ""
+  lock_id:
+    description:
+      - Id of the lock that this run took, for O(state=held). With an empty one nothing is checked.
+    type: str
+    default: ""
+  nodes:
+    description:
+      - The nodes of the play that are locked together. Without them this node is locked by itself.
+    type: list
+    elements: str
+    default: []
+  order:
+    description:
+      - What this node is sorted by among O(nodes), such as its address on the fabric. It should be the same in every inventory.
+      - Where two inventories order the nodes differently, two runs that begin at the same moment may both be refused, and never both admitted.
+    type: str
+    default: ""
   holder:
     description:
-      - The run that wants the lock.
+      - The run or service that wants the lock.
       - Set by the action plugin from the running ansible-playbook process.
     type: dict
 """
@@ -74,7 +93,8 @@ EXAMPLES = r"""
 - name: Work on the cluster alone
   gb10.cluster.cluster_lock:
     cluster_name: gb10
-    break_lock: "{{ gb10_break_lock | default(false) }}"
+    nodes: "{{ ansible_play_hosts }}"
+    order: "{{ gb10_fabric_address }}"
   become: true
 
 - name: Let others work on it
@@ -99,7 +119,7 @@ reason:
   description: Why the lock was taken, taken over, kept, released or left alone.
   returned: always
   type: str
-  sample: "taken over from ada@workbench, process 4711, since 2026-11-21T09:14:03Z (310 s ago): its process 4711 on this controller has ended"
+  sample: "taken over from ada@workbench, process 4711, since 2026-11-21T09:14:03Z (310 s ago): its process 4711 has ended"
 taken_over:
   description: Whether the lock was taken over from another run. RV(reason) says from which, and why.
   returned: success
@@ -116,7 +136,7 @@ lock:
     acquired_at: "2026-11-21T09:14:03Z"
     age: 0
     holder: {"user": "ada", "hostname": "workbench", "machine": "9b1c6f2d", "boot_id": "7f6d", "pid_namespace": "pid:[4026531836]", "pid": 4711,
-      "pid_start": "1182733", "play": "Bring Nemotron up", "started_at": "2026-11-21T09:14:02Z"}
+      "pid_start": "1182733", "run": "ansible-local-4711k3b1x7", "service": "", "play": "Bring Nemotron up", "started_at": "2026-11-21T09:14:02Z"}
 """
 
 import dataclasses
@@ -129,17 +149,26 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, why_ended
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 
-def read_breakable(path: str, *, break_lock: bool) -> cluster_locks.Lock | None:
-    """Return the lock at ``path``; one that cannot be parsed may be broken as well, with ``break_lock``."""
+def read_breakable(path: str, break_lock: str) -> cluster_locks.Lock | None:
+    """Return the lock at ``path``; one that cannot be parsed may be broken as well, by the name that the error gives it."""
     try:
         return cluster_locks.read(path)
     except UnknownState as error:
-        if not break_lock or error.reason != cluster_locks.NOT_UNDERSTOOD:
+        if error.reason != cluster_locks.NOT_UNDERSTOOD or break_lock != error.details["lock_id"]:
             raise
-        return cluster_locks.Lock(id="", holder={}, acquired_at="an unknown time", age=0)
+        return cluster_locks.Lock(id=break_lock, holder={}, acquired_at="an unknown time", age=0)
+
+
+def decide(current: cluster_locks.Lock | None, params: dict[str, t.Any]) -> tuple[str | None, str]:
+    """Return what to do, with what this node itself knows of the present holder: a service lives on a node."""
+    if params["state"] == "released":
+        return cluster_locks.decide_release(current, params["holder"], break_lock=params["break_lock"])
+    ended = why_ended(current.holder, Place.here()) if current else ""
+    return cluster_locks.decide_acquire(current, params["holder"], break_lock=params["break_lock"], ended=ended)
 
 
 def as_result(current: cluster_locks.Lock | None, path: str, holder: dict[str, t.Any], action: str | None, reason: str) -> dict[str, t.Any]:
@@ -159,42 +188,40 @@ def as_result(current: cluster_locks.Lock | None, path: str, holder: dict[str, t
 def preview(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
     """Report without writing: what check mode does."""
     holder = params["holder"]
-    current = read_breakable(path, break_lock=params["break_lock"])
-    if params["state"] == "released":
-        return as_result(current, path, holder, *cluster_locks.decide_release(current, holder, break_lock=params["break_lock"]))
+    current = read_breakable(path, params["break_lock"])
     try:
-        decision = cluster_locks.decide_acquire(current, holder, break_lock=params["break_lock"], only_id=params["only_id"])
+        return as_result(current, path, holder, *decide(current, params))
     except ClusterError as error:
         return {**as_result(current, path, holder, None, str(error)), "verdict": "warn", "remedy": error.remedy}
-    return as_result(current, path, holder, *decision)
 
 
 def acquire(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
-    holder = params["holder"]
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with cluster_locks.exclusive(os.path.dirname(path)):
-        current = read_breakable(path, break_lock=params["break_lock"])
-        action, reason = cluster_locks.decide_acquire(current, holder, break_lock=params["break_lock"], only_id=params["only_id"])
+        action, reason = decide(read_breakable(path, params["break_lock"]), params)
         if action:
-            cluster_locks.write(path, cluster_locks.dump(holder, datetime.datetime.now(datetime.timezone.utc)), replace=action == "take over")
-        return as_result(cluster_locks.read(path), path, holder, action, reason)
+            text = cluster_locks.dump(params["holder"], datetime.datetime.now(datetime.timezone.utc))
+            cluster_locks.write(path, text, replace=action == "take over")
+        return as_result(cluster_locks.read(path), path, params["holder"], action, reason)
 
 
 def release(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
-    holder = params["holder"]
     if not os.path.isdir(os.path.dirname(path)):
-        return as_result(None, path, holder, None, "no run holds the lock")
+        return as_result(None, path, params["holder"], None, "no run holds the lock")
     with cluster_locks.exclusive(os.path.dirname(path)):
-        current = read_breakable(path, break_lock=params["break_lock"])
-        action, reason = cluster_locks.decide_release(current, holder, break_lock=params["break_lock"])
+        action, reason = decide(read_breakable(path, params["break_lock"]), params)
         if action:
             os.unlink(path)
-        return as_result(cluster_locks.read(path), path, holder, action, reason)
+        return as_result(cluster_locks.read(path), path, params["holder"], action, reason)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    path = params["path"] or os.path.join(params["state_dir"], params["cluster_name"], "lock.json")
+    path = params["path"] or cluster_locks.path_of(params["state_dir"], params["cluster_name"])
+    if params["state"] == "held":
+        if not module.check_mode:
+            cluster_locks.check_held(path, params["lock_id"])
+        return as_result(cluster_locks.read(path), path, params["holder"] or {}, None, "the lock is as it was taken")
     if not params["holder"]:
         raise ClusterError("holder is missing", remedy="Call gb10.cluster.cluster_lock by its full name: its action plugin sets the holder.")
     if module.check_mode:
@@ -212,12 +239,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["acquired", "released"], "default": "acquired"},
+            "state": {"type": "str", "choices": ["acquired", "held", "released"], "default": "acquired"},
             "cluster_name": {"type": "str", "default": "gb10"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "path": {"type": "path"},
-            "break_lock": {"type": "bool", "default": False},
-            "only_id": {"type": "str"},
+            "break_lock": {"type": "str", "default": ""},
+            "lock_id": {"type": "str", "default": ""},
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "order": {"type": "str", "default": ""},
             "holder": {"type": "dict"},
         },
         supports_check_mode=True,

@@ -59,6 +59,13 @@ options:
     type: list
     elements: str
     default: []
+  lock_id:
+    description:
+      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module makes
+        sure that the lock on this node still is that one. With an empty one nothing is checked.
+    type: str
+    default: ""
+    version_added: 0.2.0
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters.
@@ -193,7 +200,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
@@ -313,7 +320,8 @@ class Remover:
         self._params = params
 
     def __call__(self, candidate: prune.Candidate) -> bool:
-        """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed."""
+        """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed, or the lock was lost."""
+        cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file
         }  # fmt: skip
@@ -380,6 +388,8 @@ def remove_all(candidates: list[prune.Candidate], remove: t.Callable[[prune.Cand
         except ClusterError as error:
             remedy = error.remedy or "Look at what still holds it, and repeat."
             removal["findings"].append(finding(f"prune.{candidate.kind}", node, error.verdict, str(error), remedy=remedy, source=candidate.name))
+            if error.reason in (cluster_locks.LOST, cluster_locks.NOT_UNDERSTOOD):
+                break
     return removal
 
 
@@ -435,6 +445,7 @@ def main() -> None:
             "days": {"type": "int", "default": 14},
             "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets"},
             "keep_images": {"type": "list", "elements": "str", "default": []},
+            "lock_id": {"type": "str", "default": ""},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

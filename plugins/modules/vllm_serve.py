@@ -184,6 +184,13 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
+  lock_id:
+    description:
+      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module makes
+        sure that the lock on this node still is that one. With an empty one nothing is checked.
+    type: str
+    default: ""
+    version_added: 0.2.0
   wait:
     description:
       - Wait for the first token.
@@ -394,6 +401,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -691,6 +699,7 @@ def act(
     """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
     done: dict[str, t.Any] = {"actions": []}
     try:
+        cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
         if todo.stop:
             done.update(stopped=launch.stop_engine(docker, container["Id"], paths, params["stop_grace"], "vllm_serve"), engine_live=False)
             done["actions"].append(told(done["stopped"]))

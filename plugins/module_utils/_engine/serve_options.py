@@ -36,6 +36,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "interrupt_requests": {"type": "bool", "default": False},
     "unready_runs": {"type": "list", "elements": "str", "default": []},
     "lacks_rank": {"type": "bool", "default": False},
+    "lock_id": {"type": "str", "default": ""},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 3600},
     "wait_sleep": {"type": "int", "default": 2},

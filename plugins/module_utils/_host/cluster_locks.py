@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The one lock a cluster has while a run works on it. This module util is PRIVATE to the collection.
+"""The one lock a cluster has while a run works on it, a file on each of its nodes. This module util is PRIVATE to the collection.
 
 A lock is a record of who works here, not a state of the machine: taking and releasing it changes nothing that a user asked for.
 """
@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import time
 import typing as t
 
@@ -25,9 +26,14 @@ SCHEMA = 1
 
 #: The reason of the error for a lock that exists but cannot be parsed.
 NOT_UNDERSTOOD = "lock not understood"
+#: The reason of the error for a lock that is not that of the run any more.
+LOST = "lock lost"
 
 #: The fields of a holder that distinguish one run from another. The others are for people.
-IDENTITY = ("user", "machine", "boot_id", "pid_namespace", "pid", "pid_start")
+IDENTITY = ("user", "hostname", "machine", "boot_id", "pid_namespace", "pid", "pid_start", "run", "service")
+
+#: The option that names a lock that a person wants to break.
+BREAK = "-e gb10_break_lock="
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +49,8 @@ class Lock:
         """Return who holds the lock and since when, for a message."""
         holder = self.holder
         who = f"{holder.get('user', '?')}@{holder.get('hostname', '?')}, process {holder.get('pid', '?')}"
+        if holder.get("service"):
+            who = f"service {holder['service']} on {holder.get('hostname', '?')}, process {holder.get('pid', '?')}"
         play = f", play {holder['play']!r}" if holder.get("play") else ""
         return f"{who}{play}, since {self.acquired_at} ({self.age} s ago)"
 
@@ -59,6 +67,16 @@ def dump(holder: dict[str, t.Any], now: datetime.datetime) -> str:
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
 
+def unreadable_id(text: str) -> str:
+    """Return the name of a lock that cannot be read, by its content: one that changed since it was looked at has another."""
+    return f"unreadable-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def path_of(state_dir: str, cluster: str) -> str:
+    """Return where the lock of a cluster lies on each of its nodes."""
+    return os.path.join(state_dir, cluster, "lock.json")
+
+
 def parse(text: str, path: str, age: int) -> Lock:
     """Return the lock that a text describes. Raises :class:`UnknownState` for anything else."""
     try:
@@ -67,9 +85,10 @@ def parse(text: str, path: str, age: int) -> Lock:
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownState(
             f"{path} cannot be read as a lock, so it is unknown who works here",
-            remedy=f"Look at {path}. When no other run works on this cluster: -e gb10_break_lock=true",
+            remedy=f"Look at {path}. When no other run works on this cluster: {BREAK}{unreadable_id(text)}",
             reason=NOT_UNDERSTOOD,
             raw=text[:2000],
+            lock_id=unreadable_id(text),
         ) from error
 
 
@@ -85,33 +104,51 @@ def read(path: str) -> Lock | None:
         raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", raw=str(error)) from error
 
 
-def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock: bool, only_id: str | None) -> tuple[str | None, str]:
+def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock: str, ended: str) -> tuple[str | None, str]:
     """Return (action, reason) for a run that wants the lock: ``take``, ``take over``, or None when it holds it already.
 
-    ``break_lock`` allows taking over another run's lock; ``only_id`` restricts that to the lock of this id, so that a lock
-    that has changed hands since is respected. Raises :class:`ClusterError` when another run holds it.
+    ``break_lock`` is the id of another holder's lock that may be taken over, so that a lock that has changed hands since is respected; ``ended``
+    says why the present holder is known to have ended. Raises :class:`ClusterError` when another one holds it.
     """
     if current is None:
         return "take", "taken, it was free"
     if current.id == holder_id(holder):
         return None, "this run holds the lock already"
-    if break_lock and only_id in (None, current.id):
-        return "take over", f"taken over from {current.describe()}"
+    if ended or break_lock == current.id:
+        return "take over", f"taken over from {current.describe()}" + (f": {ended}" if ended else "")
+    other = f"; {break_lock} is not the id of its lock" if break_lock else ""
     raise ClusterError(
-        f"another run works on this cluster: {current.describe()}",
-        remedy="Wait for it to end. When you have made sure that it no longer runs: -e gb10_break_lock=true",
+        f"another run works on this cluster: {current.describe()}{other}",
+        remedy=f"Wait for it to end. When you have made sure that it no longer runs: {BREAK}{current.id}",
         reason="held by another run",
         lock=dataclasses.asdict(current),
     )
 
 
-def decide_release(current: Lock | None, holder: dict[str, t.Any], *, break_lock: bool) -> tuple[str | None, str]:
+def decide_release(current: Lock | None, holder: dict[str, t.Any], *, break_lock: str) -> tuple[str | None, str]:
     """Return (action, reason) for a run that is done: ``release``, or None when there is nothing of its own to release."""
     if current is None:
         return None, "no run holds the lock"
-    if current.id == holder_id(holder) or break_lock:
+    if current.id in (holder_id(holder), break_lock):
         return "release", "released"
     return None, f"left alone, another run holds the lock: {current.describe()}"
+
+
+def check_held(path: str, lock_id: str) -> None:
+    """Raise :class:`ClusterError` when the lock that a run took is not there any more: it was broken, and another run may work here by now.
+
+    Without an id nobody locked anything, and nothing is checked.
+    """
+    current = read(path) if lock_id else None
+    if lock_id and (current is None or current.id != lock_id):
+        raise ClusterError(
+            f"this run lost the cluster's lock {lock_id} on {platform.node()}, " + (f"{current.describe()} holds it now" if current else "it is gone"),
+            remedy="Nothing was started, stopped or removed by this task. Find out who broke the lock and what they do before you run again.",
+            reason=LOST,
+            lock=dataclasses.asdict(current) if current else None,
+            changed=False,
+            actions=[],
+        )
 
 
 @contextlib.contextmanager

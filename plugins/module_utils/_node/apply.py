@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
@@ -308,6 +308,7 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         actions = [f"{verb} {entry.name} (stale head)" for entry in stale for verb in ("stop", "remove")] + [str(step) for step in steps]
         common.update(actions=actions, changed=bool(actions))
         if actions and not module.check_mode:
+            cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
             actor = Actor(docker, params, wanted, work)
             actor.carry_out(steps, current, stale)
             actions += actor.notes

@@ -197,6 +197,7 @@ FIELDS = (
     Field("interrupt_requests", {"type": "bool", "default": False}),
     Field("unready_runs", {"type": "list", "elements": "str", "default": []}),
     Field("lacks_rank", {"type": "bool", "default": False}),
+    Field("lock_id", {"type": "str", "default": ""}),
     Field("stop_timeout", {"type": "int", "default": 120}),
     Field("connect_timeout", {"type": "int", "default": 5}),
     Field("wait", {"type": "bool", "default": True}),

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 
 #: The topics that the nodes publish.
 PLAN, STOPPED = "plan", "stopped"
 
-#: Seconds between two looks at the board.
-POLL_SECONDS = 0.25
 #: Seconds that all nodes have to publish their plans.
 PLAN_SECONDS = 120.0
 #: Seconds beyond the engine's grace that a node has to publish that its rank has ended.
@@ -129,21 +125,7 @@ class JointStart:
 
     def _wait_for(self, topic: str, seconds: float, is_enough: t.Callable[[t.Mapping[str, t.Any]], bool]) -> dict[str, dict[str, t.Any]]:
         """Return what the nodes published on a topic once it is enough. Raises :class:`ClusterError` when it never will be."""
-        published: dict[str, dict[str, t.Any]] = {}
-        for _elapsed in clock(seconds, POLL_SECONDS):
-            # In this order: a node may publish and then end.
-            ended = self._board.ended_nodes()
-            published = self._board.published(topic)
-            self._board.raise_if_another_failed()
-            if is_enough(published):
-                return published
-            silent = [node for node in ended if node not in published]
-            if silent:
-                raise ClusterError(f"this task ended on {', '.join(silent)} without a result", remedy="Look at the messages above.")
-        raise WaitTimeout(
-            f"only {len(published)} of {self._count} nodes took part in this task within {seconds:g} s: {', '.join(published) or 'none'}",
-            remedy="Run head and workers in one play, with as many forks as nodes and without serial.",
-        )
+        return self._board.wait_for(topic, seconds, is_enough, self._count)
 
 
 def keep(result: Result, done: Result) -> None:

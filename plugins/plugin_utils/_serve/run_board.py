@@ -18,7 +18,11 @@ import pathlib
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: Seconds between two looks at the board.
+POLL_SECONDS = 0.25
 
 JOINED = ".joined"
 LEFT = ".left"
@@ -47,7 +51,7 @@ class RunBoard:
     def __init__(self, root: str, task: str, node: str, role: str) -> None:
         self.node = node
         self._role = role
-        base = pathlib.Path(root) / f"gb10-serve-{task}"
+        base = pathlib.Path(root) / f"gb10-{task}"
         number = 0
         while (base / str(number) / (node + LEFT)).exists():
             number += 1
@@ -70,6 +74,26 @@ class RunBoard:
         """Return what every instance has published on a topic so far, by node, the head first."""
         entries = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob(f"*.{topic}{PUBLISHED}"))]
         return {entry["node"]: entry for entry in sorted(entries, key=lambda entry: entry["role"] != "head")}
+
+    def wait_for(
+        self, topic: str, seconds: float, is_enough: t.Callable[[t.Mapping[str, t.Any]], bool], count: int
+    ) -> dict[str, dict[str, t.Any]]:
+        """Return what the ``count`` instances published on a topic once it is enough. Raises :class:`ClusterError` when it never will be."""
+        published: dict[str, dict[str, t.Any]] = {}
+        for _elapsed in clock(seconds, POLL_SECONDS):
+            # In this order: a node may publish and then end.
+            ended = self.ended_nodes()
+            published = self.published(topic)
+            self.raise_if_another_failed()
+            if is_enough(published):
+                return published
+            silent = [node for node in ended if node not in published]
+            if silent:
+                raise ClusterError(f"this task ended on {', '.join(silent)} without a result", remedy="Look at the messages above.")
+        raise WaitTimeout(
+            f"only {len(published)} of {count} nodes took part in this task within {seconds:g} s: {', '.join(published) or 'none'}",
+            remedy="Run head and workers in one play, with as many forks as nodes and without serial.",
+        )
 
     def fail(self, message: str) -> Outcome:
         """Record this node's failure, unless another node was first. Returns the one that counts."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import types
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, lock_holder
 from ansible_collections.gb10.cluster.plugins.modules import cluster_lock
 
-ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "play": "Up"}
+ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "run": "r", "service": "", "play": "Up"}
 OTHER = {**ME, "user": "bob", "pid": 12}
 
 
@@ -28,8 +30,8 @@ def call(tmp_path):
             "cluster_name": "gb10",
             "state_dir": str(tmp_path / "state"),
             "path": None,
-            "break_lock": False,
-            "only_id": None,
+            "break_lock": "",
+            "lock_id": "",
             "holder": ME if holder is None else holder,
         }
         result = cluster_lock.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
@@ -53,20 +55,50 @@ def test_release_before_anything_exists(call):
 
 
 def test_another_run_blocks_and_may_be_broken(call):
-    call(OTHER)
+    other = call(OTHER)["lock"]["id"]
     with pytest.raises(ClusterError, match="bob@workbench"):
         call()
     with pytest.raises(ClusterError):
-        call(break_lock=True, only_id="another")
-    result = call(break_lock=True)
+        call(break_lock="another")
+    result = call(break_lock=other)
     assert result["taken_over"] and result["held"] and result["lock"]["holder"] == ME
 
 
 def test_release_leaves_another_runs_lock_alone(call):
-    call(OTHER)
+    other = call(OTHER)["lock"]["id"]
     result = call(state="released")
     assert not result["held"] and result["lock"]["holder"] == OTHER and "left alone" in result["reason"]
-    assert call(state="released", break_lock=True)["lock"] is None
+    assert call(state="released", break_lock=other)["lock"] is None
+
+
+def test_a_task_that_stops_something_makes_sure_of_the_lock(call):
+    mine = call()["lock"]["id"]
+    assert call(state="held", lock_id=mine)["held"]
+    call(OTHER, break_lock=mine)
+    with pytest.raises(ClusterError, match="bob@workbench.* holds it now"):
+        call(state="held", lock_id=mine)
+    assert call(state="held")["lock"]["holder"] == OTHER, "nothing was locked"
+    # Check mode takes no lock.
+    assert not call(state="held", lock_id=mine, check_mode=True)["held"]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_service_of_this_node_is_judged_here(call, lives):
+    """Its controller is nobody's: the node alone can see whether it lives."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    service = lock_holder.lock_holder(process.pid, service="gb10-supervisor")
+    call(service)
+    if not lives:
+        process.communicate(b"\n")
+    try:
+        if lives:
+            with pytest.raises(ClusterError, match="service gb10-supervisor on"):
+                call()
+        else:
+            assert call()["reason"].endswith(f"its process {process.pid} has ended")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_clusters_do_not_share_a_lock(call, tmp_path):
@@ -87,12 +119,16 @@ def test_check_mode_reads_and_reports_only(call, tmp_path):
 def test_a_lock_that_makes_no_sense_stops_until_a_person_breaks_it(call, tmp_path):
     path = tmp_path / "lock.json"
     path.write_text("garble")
-    for params in ({}, {"state": "released"}, {"check_mode": True}):
-        with pytest.raises(UnknownState):
+    for params in ({}, {"state": "released"}, {"check_mode": True}, {"break_lock": "another"}):
+        with pytest.raises(UnknownState) as caught:
             call(path=str(path), **params)
-    assert call(path=str(path), break_lock=True)["held"]
+    named = caught.value.details["lock_id"]
+    assert call(path=str(path), break_lock=named)["held"]
     path.write_text("garble")
-    assert call(path=str(path), break_lock=True, state="released")["lock"] is None
+    assert call(path=str(path), break_lock=named, state="released")["lock"] is None
+    path.write_text("other garble")
+    with pytest.raises(UnknownState):
+        call(path=str(path), break_lock=named)
 
 
 def test_a_missing_permission_names_the_remedy(call, tmp_path):

@@ -127,7 +127,7 @@ def node(tmp_path, monkeypatch):
 def call(node, *, check_mode=False, **params):
     defaults = {
         "cluster_name": "gb10", "remove": False, "days": 14, "keep_images": [], "state_dir": str(node.root / "state"), "log_dir": str(node.root / "log"),
-        "secrets_dir": str(node.root / "secrets"), "docker_socket": "/none", "docker_timeout": 5,
+        "lock_id": "", "secrets_dir": str(node.root / "secrets"), "docker_socket": "/none", "docker_timeout": 5,
     }  # fmt: skip
     return cluster_prune.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
 
@@ -201,7 +201,7 @@ def test_an_interrupted_download_is_ended_and_its_token_removed(download):
 def test_a_download_that_ended_meanwhile_is_skipped(download):
     found = cluster_prune.prune.downloads([download.engine.known["gb10-gb10-download-id"]], "gb10", time.time())
     download.engine.known["gb10-gb10-download-id"]["State"]["Status"] = "exited"
-    assert not cluster_prune.Remover(download.engine, {"cluster_name": "gb10"})(found[0])
+    assert not cluster_prune.Remover(download.engine, {"cluster_name": "gb10", "lock_id": "", "state_dir": "/none"})(found[0])
     assert download.engine.removed == []
 
 
@@ -299,3 +299,13 @@ def test_a_long_list_of_strangers_is_cut(node):
     for number in range(150):
         (node.root / f"log/gb10/engine/mine-{number}").write_text("")
     assert len(call(node)["left"]) == cluster_prune.LEFT_LIMIT
+
+
+def test_a_lock_that_was_broken_ends_the_removal(node):
+    """Somebody else may work on these nodes by now."""
+    (node.root / "state/gb10/lock.json").unlink()
+    before = [candidate["name"] for candidate in call(node)["candidates"]]
+    with pytest.raises(ClusterError, match=r"this run lost the cluster's lock abc on .*, it is gone") as caught:
+        call(node, remove=True, lock_id="abc")
+    assert caught.value.details["removed"] == [] and len(caught.value.details["findings"]) == 1
+    assert [candidate["name"] for candidate in call(node)["candidates"]] == before

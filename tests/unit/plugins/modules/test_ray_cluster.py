@@ -599,6 +599,15 @@ def executing(engine, sdk):
 STOP_ENGINE = ("exec", ["/opt/gb10/launch/launcher.py", "stop"], ["--grace", "120", "--by", "user ada with the node's container"], 180)
 
 
+@pytest.mark.parametrize("state", ["started", "stopped", "absent"])
+def test_a_lock_that_was_broken_keeps_the_container(node, sdk, tmp_path, state):
+    node(Engine([running()]))
+    with pytest.raises(ClusterError, match="this run lost the cluster's lock abc on .*, it is gone") as caught:
+        ray_cluster.work(Module(**places(tmp_path), state=state, shm_size="20g", lock_id="abc", wait=False))
+    assert (caught.value.reason, caught.value.details["changed"], caught.value.details["actions"]) == ("lock lost", False, [])
+    assert sdk.calls == []
+
+
 def test_an_engine_whose_note_is_broken_is_stopped_before_its_container(node, sdk, monkeypatch, tmp_path):
     monkeypatch.setenv("SUDO_USER", "ada")
     (tmp_path / "gb10" / "run").mkdir(parents=True)

@@ -237,6 +237,17 @@ def test_an_engine_that_answers_nobody_is_stopped_without_consent(node, known):
         node.work(Api(status=LIVE, stop=STOPPED), state="stopped", unready_runs=["20260101T000000Z-0002"])
 
 
+@pytest.mark.parametrize("wanted", [{"state": "stopped"}, {"allow_restart": True}])
+def test_a_lock_that_was_broken_keeps_the_engine(node, wanted):
+    node.note(OTHER)
+    api = Api(status=LIVE, stop=STOPPED)
+    with pytest.raises(ClusterError, match="this run lost the cluster's lock abc") as caught:
+        node.work(api, lock_id="abc", **wanted)
+    assert caught.value.details["changed"] is False
+    assert [name for name, _args, _timeout in api.called] == ["status"]
+    assert node.work(api, True, lock_id="abc", **wanted)["changed"], "check mode holds no lock"
+
+
 def test_an_idle_engine_is_stopped_without_consent(node):
     node.note(OTHER)
     assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped")["changed"]

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 
 NOW = datetime.datetime(2026, 11, 21, 9, 14, 3, tzinfo=datetime.timezone.utc)
-ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "play": "Up"}
+ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "run": "r", "service": "", "play": "Up"}
 OTHER = {**ME, "user": "bob", "pid": 12}
 
 
@@ -48,9 +48,9 @@ def test_a_clock_that_jumped_decides_nothing(tmp_path, jump):
     os.utime(path, (now - jump, now - jump))
     lock = cluster_locks.read(str(path))
     assert lock.age >= 0
-    assert cluster_locks.decide_acquire(lock, ME, break_lock=False, only_id=None)[0] is None
+    assert cluster_locks.decide_acquire(lock, ME, break_lock="", ended="")[0] is None
     with pytest.raises(ClusterError, match="another run works on this cluster"):
-        cluster_locks.decide_acquire(lock, {**ME, "pid": 1}, break_lock=False, only_id=None)
+        cluster_locks.decide_acquire(lock, {**ME, "pid": 1}, break_lock="", ended="")
 
 
 def test_the_age_is_that_of_the_file(tmp_path):
@@ -76,7 +76,8 @@ def test_a_lock_that_makes_no_sense_is_unknown(tmp_path, text):
     path.write_text(text)
     with pytest.raises(UnknownState) as caught:
         cluster_locks.read(str(path))
-    assert caught.value.reason == cluster_locks.NOT_UNDERSTOOD and "gb10_break_lock" in caught.value.remedy
+    assert caught.value.reason == cluster_locks.NOT_UNDERSTOOD
+    assert caught.value.remedy.endswith(f"-e gb10_break_lock={caught.value.details['lock_id']}")
 
 
 def test_no_lock_and_an_unreadable_one(tmp_path, monkeypatch):
@@ -92,30 +93,61 @@ def test_no_lock_and_an_unreadable_one(tmp_path, monkeypatch):
 
 
 def test_a_free_lock_is_taken_and_an_own_one_kept():
-    assert cluster_locks.decide_acquire(None, ME, break_lock=False, only_id=None)[0] == "take"
-    assert cluster_locks.decide_acquire(lock_of(ME), ME, break_lock=False, only_id=None)[0] is None
+    assert cluster_locks.decide_acquire(None, ME, break_lock="", ended="")[0] == "take"
+    assert cluster_locks.decide_acquire(lock_of(ME), ME, break_lock="", ended="")[0] is None
 
 
 def test_another_runs_lock_blocks_with_holder_age_and_remedy():
     with pytest.raises(ClusterError, match="bob@workbench, process 12, play 'Up', since 2026-11-21T09:14:03Z .60 s ago.") as caught:
-        cluster_locks.decide_acquire(lock_of(OTHER), ME, break_lock=False, only_id=None)
-    assert "gb10_break_lock=true" in caught.value.remedy
+        cluster_locks.decide_acquire(lock_of(OTHER), ME, break_lock="", ended="")
+    assert caught.value.remedy.endswith(f"-e gb10_break_lock={cluster_locks.holder_id(OTHER)}")
     assert caught.value.details["lock"]["holder"] == OTHER
 
 
-def test_breaking_respects_a_lock_that_changed_hands():
+@pytest.mark.parametrize("named", ["another", "true"])
+def test_breaking_names_the_lock_and_respects_one_that_changed_hands(named):
     lock = lock_of(OTHER)
-    assert cluster_locks.decide_acquire(lock, ME, break_lock=True, only_id=None)[0] == "take over"
-    assert cluster_locks.decide_acquire(lock, ME, break_lock=True, only_id=lock.id)[0] == "take over"
-    with pytest.raises(ClusterError):
-        cluster_locks.decide_acquire(lock, ME, break_lock=True, only_id="another")
+    assert cluster_locks.decide_acquire(lock, ME, break_lock=lock.id, ended="")[0] == "take over"
+    with pytest.raises(ClusterError, match=f"{named} is not the id of its lock") as caught:
+        cluster_locks.decide_acquire(lock, ME, break_lock=named, ended="")
+    assert lock.id in caught.value.remedy
+
+
+def test_a_holder_that_has_ended_is_taken_over_and_the_reason_says_so():
+    action, reason = cluster_locks.decide_acquire(lock_of(OTHER), ME, break_lock="", ended="its process 12 has ended")
+    assert action == "take over" and reason.endswith(": its process 12 has ended")
+
+
+def test_a_service_on_a_node_can_hold_the_lock():
+    service = {**OTHER, "service": "gb10-supervisor", "hostname": "spark-1", "play": ""}
+    with pytest.raises(ClusterError, match="service gb10-supervisor on spark-1, process 12, since"):
+        cluster_locks.decide_acquire(lock_of(service), ME, break_lock="", ended="")
+    assert cluster_locks.holder_id(service) != cluster_locks.holder_id({**service, "service": "another"})
+
+
+@pytest.mark.parametrize("now", [None, OTHER])
+def test_a_lock_that_was_broken_stops_its_old_holder(tmp_path, now):
+    path = cluster_locks.path_of(str(tmp_path), "gb10")
+    os.mkdir(tmp_path / "gb10")
+    mine = cluster_locks.holder_id(ME)
+    cluster_locks.write(path, cluster_locks.dump(ME, NOW), replace=False)
+    cluster_locks.check_held(path, mine)
+    os.unlink(path)
+    if now:
+        cluster_locks.write(path, cluster_locks.dump(now, NOW), replace=False)
+    with pytest.raises(ClusterError, match=f"this run lost the cluster's lock {mine} on .*, {'bob@workbench' if now else 'it is gone'}") as caught:
+        cluster_locks.check_held(path, mine)
+    assert caught.value.reason == "lock lost"
+    # Who locked nothing has lost nothing.
+    cluster_locks.check_held(path, "")
 
 
 def test_release_takes_only_what_is_its_own():
-    assert cluster_locks.decide_release(None, ME, break_lock=False)[0] is None
-    assert cluster_locks.decide_release(lock_of(ME), ME, break_lock=False)[0] == "release"
-    assert cluster_locks.decide_release(lock_of(OTHER), ME, break_lock=True)[0] == "release"
-    action, reason = cluster_locks.decide_release(lock_of(OTHER), ME, break_lock=False)
+    assert cluster_locks.decide_release(None, ME, break_lock="")[0] is None
+    assert cluster_locks.decide_release(lock_of(ME), ME, break_lock="")[0] == "release"
+    assert cluster_locks.decide_release(lock_of(OTHER), ME, break_lock=cluster_locks.holder_id(OTHER))[0] == "release"
+    assert cluster_locks.decide_release(lock_of(OTHER), ME, break_lock="another")[0] is None
+    action, reason = cluster_locks.decide_release(lock_of(OTHER), ME, break_lock="")
     assert action is None and "bob@workbench" in reason
 
 

@@ -124,7 +124,7 @@ def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
 
 @pytest.mark.parametrize(
     ("verdicts", "verdict"),
-    [(("pass", "pass"), "pass"), (("pass", "warn"), "warn"), (("unknown", "warn"), "unknown"), (("unknown", "block"), "block")],
+    [(("pass", "pass"), "pass"), (("pass", "warn"), "warn"), (("unknown", "pass"), "warn"), (("unknown", "block"), "block")],
 )
 def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], verdict: str) -> None:
     outcome = stages.teardown(left(*verdicts), run())

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import ranks
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import ranks, run_board
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart, predicted, reason_to_start
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import AnotherFailed, RunBoard
 
@@ -114,7 +114,7 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path, monkeypatch):
-    monkeypatch.setattr(ranks, "POLL_SECONDS", 0.005)
+    monkeypatch.setattr(run_board, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(ranks, "PLAN_SECONDS", 0.3)
     monkeypatch.setattr(ranks, "STOP_MARGIN", 5.0)
     return Nodes(tmp_path)

@@ -116,4 +116,4 @@ def test_another_task_has_another_board(join, tmp_path):
 
 def test_the_directory_is_private(join, tmp_path):
     join("spark-1", "head")
-    assert stat.S_IMODE((tmp_path / "gb10-serve-uuid" / "0").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "gb10-uuid" / "0").stat().st_mode) == 0o700
