@@ -40,7 +40,7 @@ POLL_SECONDS = 30
 #: How often an instance reads the board for each poll of its own node: reading the board costs nothing.
 BOARD_READS_PER_POLL = 20
 #: What a result keeps of the last snapshot, for the stages after it.
-SEEN = ("engine", "last_end", "container", "healthy", "engine_version", "requests_running", "completion")
+SEEN = ("engine", "last_end", "container", "healthy", "engine_version", "requests_running", "completion", "routes")
 #: Seconds for which polls may fail one after the other before that counts as the node's failure.
 UNREACHABLE_SECONDS = 60.0
 #: Seconds that a worker waits for the head's instance of the task to begin.

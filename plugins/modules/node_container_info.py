@@ -165,6 +165,12 @@ gpus_total:
   returned: success
   type: float
   sample: 2.0
+ray_without_token:
+  description: What came of the same question without the token, V(refused), V(answered), or why that is unknown. Empty when the head did not answer.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: refused
 ray_error:
   description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
   returned: success

@@ -28,6 +28,9 @@ description:
     started, and who waits for it is told at once who stopped it. A start that comes upon an engine that somebody asked to stop lets that end,
     and restarts without O(allow_restart).
   - An engine that is gone is restarted, and RV(last_end) says how it ended. Nothing is started without room for its log and notes.
+  - With C(VLLM_API_KEY) in O(secret_env) a guard of the collection (C(--middleware)) asks for the key on every path but C(/health). vLLM (0.32) itself asks
+    for it below C(/v1), C(/v2), C(/inference) and C(/cohere) alone. A live engine that was started without the guard is left alone unless
+    O(allow_restart=true); the role P(gb10.cluster.proof#role) warns of it.
   - Secrets are read from files inside the container and become environment of the engine alone. They are in no command line, in no
     container's configuration, and on the list of names that vLLM does not copy to other ranks.
 notes:
@@ -448,8 +451,8 @@ def desired_engine(params: dict[str, t.Any]) -> Desired:
     return Desired(argv, params["secret_env"], sorted(params["no_carry_env"]))
 
 
-def plan(state: str, engine: dict[str, t.Any], wanted_digest: str) -> Plan:
-    """Decide, by what :func:`last_run` returned."""
+def plan(state: str, engine: dict[str, t.Any], wanted_digest: str, unguarded: bool = False) -> Plan:
+    """Decide, by what :func:`last_run` returned. ``unguarded``: the live engine lacks the guard of its API, and may be restarted for that."""
     live, remaining = engine["live"], engine["remaining"]
     if state == "stopped":
         if live or remaining:
@@ -459,6 +462,8 @@ def plan(state: str, engine: dict[str, t.Any], wanted_digest: str) -> Plan:
         return Plan(False, False, "no engine runs")
     if live and engine["stopping"]:
         return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'somebody'}")
+    if live and engine["digest"] == wanted_digest and unguarded:
+        return Plan(True, True, "the live engine was started without the guard of its API")
     if live and engine["digest"] == wanted_digest:
         return Plan(False, False, "the engine is live and has the wanted arguments")
     if live:
@@ -508,6 +513,7 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
     """Return the content of ``engine.json``, with paths as the container sees them."""
     return {
         **desired._asdict(),
+        "guard": launch.guard_of(desired.secret_env),
         "run_id": run_id,
         "digest": desired.digest,
         "run_dir": RUN_TARGET,
@@ -655,7 +661,8 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
         if role == "head":
             engine_state.read_key(params["api_key_file"])
     engine = last_run(docker, paths, container)
-    todo = plan(state, engine, desired.digest)
+    unguarded = bool(launch.guard_of(desired.secret_env)) and not engine["guarded"]
+    todo = plan(state, engine, desired.digest, unguarded and params["allow_restart"])
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
     after = snapshot(state == "started", *desired)
     if todo.start:

@@ -45,6 +45,7 @@ options:
   probe:
     description:
       - Ask the API for a token if C(/health) answers. The address is the one that the engine was started with.
+      - When a token came and O(api_key_file) is given, ask every route of the API without the key, too. Nothing acts by that.
     type: bool
     default: false
   probe_timeout:
@@ -58,7 +59,7 @@ options:
     type: str
   api_key_file:
     description:
-      - File on the node with the API's key. It is only read for O(probe).
+      - File on the node with the API's key. Without it an engine that has one says neither its version nor how many requests it works on.
     type: path
   fabric_address:
     description:
@@ -128,6 +129,12 @@ engine:
       type: list
       elements: str
       sample: [vllm, serve, gb10-lab/tiny-llama, --host, 192.168.100.1, --port, "8000"]
+    guarded:
+      description: Whether it was started with the collection's own guard, which asks for the API's key on every path but C(/health).
+      returned: always
+      type: bool
+      version_added: 0.2.0
+      sample: true
     digest:
       description: Digest of what it was started with.
       returned: always
@@ -305,6 +312,40 @@ memory_available_mb:
   returned: success
   type: int
   sample: 42188
+routes:
+  description: Which routes of the API answer without its key. Null when that was not asked.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    listed:
+      description: Whether the engine said which routes it has. A few known ones and one that does not exist are asked in any case.
+      returned: always
+      type: bool
+      sample: true
+    asked:
+      description: How many were asked, with GET, or with a body that is refused by whatever reads it.
+      returned: always
+      type: int
+      sample: 41
+    left_out:
+      description: Those that act without a body, so that they are not asked.
+      returned: always
+      type: list
+      elements: str
+      sample: [POST /scale_elastic_ep]
+    open:
+      description: Those that did not ask for the key.
+      returned: always
+      type: list
+      elements: str
+      sample: [GET /metrics]
+    unknown:
+      description: Those that did not answer, and why.
+      returned: always
+      type: list
+      elements: str
+      sample: []
 completion:
   description: The proof. Null when none was asked for or none came.
   returned: success
@@ -328,7 +369,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, open_routes, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 
 
@@ -366,17 +407,19 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
 
 def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return what the API of a live engine answers."""
-    view: dict[str, t.Any] = {"healthy": False, "engine_version": "", "requests_running": None, "completion": None}
+    view: dict[str, t.Any] = {"healthy": False, "engine_version": "", "requests_running": None, "completion": None, "routes": None}
     if not engine["live"] or not engine["api_address"]:
         return view
     url, timeout = engine_state.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
     if not engine_state.healthy(url, timeout):
         return view
+    key = engine_state.read_key(params["api_key_file"])
     requests = interruption.requests_of(engine, timeout, params["api_key_file"])
-    view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout), requests_running=requests.count)
+    view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)
     if params["probe"]:
-        answer = engine_state.first_token(url, params["model"], engine_state.read_key(params["api_key_file"]), timeout)
+        answer = engine_state.first_token(url, params["model"], key, timeout)
         view["completion"] = answer and answer._asdict()
+        view["routes"] = open_routes.ask(url, key, timeout) if answer and key else None
     return view
 
 

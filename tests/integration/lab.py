@@ -154,6 +154,7 @@ class Lab:
         check: bool = False,
         tags: str = "",
         skip_tags: str = "",
+        verbosity: int = 0,
         on_output: t.Callable[[str, int], None] | None = None,
         **variables: t.Any,
     ) -> Play:
@@ -169,6 +170,7 @@ class Lab:
             inventory=[str(path) for path in self._inventories],
             extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
             tags=tags or None,
+            verbosity=verbosity or None,
             skip_tags=skip_tags or None,
             cmdline="--check --diff" if check else None,
             envvars={

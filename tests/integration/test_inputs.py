@@ -168,6 +168,41 @@ def test_the_example_names_what_to_fill_in(plays: Plays) -> None:
     assert run.contacts == []
 
 
+# -- secrets where they would be read ----------------------------------------------------------------------------------
+
+#: Ten shapes, each with the setting that it would be read from later, and the place that the answer names. Word for word none may be printed.
+PLANTED = {
+    "gb10_env.http_proxy": "http://me:planted-01@proxy:3128",
+    "gb10_env.CACHE_URL": "redis://:planted-02@cache/0",
+    "gb10_env.EXTRA": "serve --api-key planted-03 planted-04",
+    "gb10_env.HEADERS": "X-Api-Key: planted-05",
+    "gb10_env.JSON": '{"password": "planted-06"}',
+    "gb10_env.aws_secret_access_key": "planted-07",
+    "gb10_host_env.DB_PASSWD": "planted-08",
+    "gb10_build_pip_env.PIP_INDEX_URL": "https://planted-09@index.lan/simple",
+    "gb10_hf_endpoint": "https://planted-10:x@hub.lan",
+    "gb10_serve_arguments.kv_transfer_config.auth": "Authorization: Basic planted-11",
+}
+
+
+@pytest.mark.parametrize("verbosity", ["-v", "-vvvv"])
+def test_secrets_in_settings_are_refused_before_any_host_and_never_shown(plays: Plays, verbosity: str) -> None:
+    settings: dict[str, t.Any] = {}
+    for place, value in PLANTED.items():
+        *outer, name = place.split(".")
+        target = settings
+        for one in outer:
+            target = target.setdefault(one, {})
+        target[name] = value
+    profile = {**PROFILE, "env": {"shared": {"NO_PROXY_URL": "https://planted-12@mirror.lan"}}, "serve": {"chat_template": "--passphrase planted-13"}}
+    path = plays.file("planted.yml", {**profile, "id": "planted"})
+    run = plays.play(inventory(**settings, gb10_profile=str(path)), verbosity)
+    assert run.rc != 0 and run.contacts == [], str(run)
+    for place in (*PLANTED, "profile planted.env.shared.NO_PROXY_URL", "profile planted.serve.chat_template"):
+        assert run.says(f"{place}: "), (place, str(run))
+    assert "planted-" not in run.output, str(run)
+
+
 # -- what is not -----------------------------------------------------------------------------------------------------
 
 

@@ -264,6 +264,8 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         "pid": pid,
         "argv": order.get("argv", []),
         "digest": order.get("digest", ""),
+        # An order of a former version of the collection says nothing of a guard.
+        "guarded": bool(order.get("guard")),
         "secret_env": order.get("secret_env", {}),
         "no_carry_env": order.get("no_carry_env", []),
         "api_address": order.get("api_address", ""),
@@ -443,9 +445,14 @@ def base_url(address: str, port: int) -> str:
     return _http.base_url(WILDCARDS.get(address, address), port)
 
 
-def _get(url: str, timeout: float) -> str | None:
+def key_header(key: str) -> dict[str, str]:
+    """Return the header that brings the API's key, none without a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _get(url: str, timeout: float, key: str = "") -> str | None:
     """Return the body of a good answer, None when there is no answer or no good one."""
-    answer = _http.ask(url, timeout)
+    answer = _http.ask(url, timeout, headers=key_header(key))
     return answer.body.decode(errors="replace") if answer.status == 200 and not answer.error else None
 
 
@@ -454,10 +461,10 @@ def healthy(url: str, timeout: float) -> bool:
     return _get(f"{url}/health", timeout) is not None
 
 
-def engine_version(url: str, timeout: float) -> str:
+def engine_version(url: str, timeout: float, key: str = "") -> str:
     """Return the engine's version, an empty string when it does not say."""
     try:
-        return str(json.loads(_get(f"{url}/version", timeout) or "{}").get("version", ""))
+        return str(json.loads(_get(f"{url}/version", timeout, key) or "{}").get("version", ""))
     except (ValueError, AttributeError):
         return ""
 
@@ -512,7 +519,7 @@ def first_token(url: str, model: str, key: str, timeout: float) -> Completion | 
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    headers = {"Content-Type": "application/json", "Connection": "close", **({"Authorization": f"Bearer {key}"} if key else {})}
+    headers = {"Content-Type": "application/json", "Connection": "close", **key_header(key)}
     began = time.monotonic()
     try:
         with contextlib.closing(_http.connection_to(url, timeout)) as connection:

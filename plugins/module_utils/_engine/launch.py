@@ -17,9 +17,9 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, ExecResult
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import gb10_api_guard, launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state, read_side, start_error
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LAUNCH_TARGET, ORDER
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import user_name
@@ -28,6 +28,7 @@ if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 LAUNCHER = "launcher.py"
+GUARD = gb10_api_guard.__name__.rpartition(".")[2]
 
 #: Seconds beyond its grace that the launcher gets to kill what is left and to answer.
 STOP_MARGIN = 60
@@ -60,8 +61,21 @@ def refresh(paths: EnginePaths) -> None:
 
 
 def ship(paths: EnginePaths) -> None:
-    """Write the launcher to where the container sees it, whole or not at all. Raises :class:`OSError`."""
+    """Write the launcher and the guard of the API to where the container sees them, each whole or not at all. Raises :class:`OSError`."""
     files.write_text(os.path.join(paths.launch, LAUNCHER), inspect.getsource(launcher))
+    directory = os.path.join(paths.launch, GUARD_DIRECTORY)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    files.write_text(os.path.join(directory, f"{GUARD}.py"), inspect.getsource(gb10_api_guard))
+
+
+def guard_of(secret_env: t.Mapping[str, str]) -> dict[str, t.Any]:
+    """Return how the launcher starts the engine with the guard of its API; empty when the API asks for no key.
+
+    It is no part of the engine's arguments, so that an engine which runs without it has none that differ.
+    """
+    if gb10_api_guard.KEY_VARIABLE not in secret_env:
+        return {}
+    return {"argv": ["--middleware", f"{GUARD}.{gb10_api_guard.ApiGuard.__name__}"], "python_path": f"{LAUNCH_TARGET}/{GUARD_DIRECTORY}"}
 
 
 def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:

@@ -14,7 +14,8 @@ image has. No second command line of the engine exists anywhere.
     launcher.py hold --spec engine.json              keep a container open until SIGTERM, then stop its engine
 
 ``engine.json`` holds ``argv, run_id, digest, run_dir, log_path, config_root, keep_logs, log_max_bytes, api_address, api_port``,
-``secret_env`` (variable to file) and ``no_carry_env`` (names). ``run`` writes ``run.json`` and ``exit.json`` into ``run_dir``,
+``secret_env`` (variable to file), ``no_carry_env`` (names) and ``guard`` (words to add to ``argv`` and a directory of
+Python modules, where the API has a guard of the collection's own). ``run`` writes ``run.json`` and ``exit.json`` into ``run_dir``,
 ``stop`` writes ``stop.json``.
 
 Two launchers never start two engines: ``run`` holds a lock of the kernel on ``run.lock`` for its life, and starts nothing while a
@@ -397,6 +398,9 @@ def engine_environment(spec: Spec) -> dict[str, str]:
     environment.setdefault("SPT_NOENV", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment["VLLM_CONFIG_ROOT"] = spec["config_root"]
+    modules = spec.get("guard", {}).get("python_path")
+    if modules:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), modules)))
     environment[MARK] = mark(spec["run_dir"], spec["run_id"])
     for name, path in spec["secret_env"].items():
         try:
@@ -497,7 +501,7 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
     try:
         # There is no module here: this program runs in the container, and its child outlives it.
         return subprocess.Popen(  # pylint: disable=ansible-bad-function
-            spec["argv"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [*spec["argv"], *spec.get("guard", {}).get("argv", [])], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     except FileNotFoundError:
         raise CannotStart(f"the image has no program {spec['argv'][0]}", EXIT_NO_PROGRAM) from None

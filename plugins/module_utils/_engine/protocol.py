@@ -13,6 +13,8 @@ import re
 
 #: Where the node's directories appear inside every node container.
 LAUNCH_TARGET = "/opt/gb10/launch"
+#: Below it: the guard of the API, alone in its directory, which the engine finds its modules in.
+GUARD_DIRECTORY = "guard"
 RUN_TARGET = "/opt/gb10/run"
 LOG_TARGET = "/var/log/gb10"
 CACHE_TARGET = "/opt/gb10/cache"

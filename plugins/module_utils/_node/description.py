@@ -24,6 +24,7 @@ NOTHING: dict[str, t.Any] = {
     "nodes": [],
     "gpus_total": 0.0,
     "ray_error": "",
+    "ray_without_token": "",
 }
 
 

@@ -37,6 +37,9 @@ EXECUTOR = "ray"
 #: The secret of this name is Ray's token.
 TOKEN_SECRET = "ray_token"
 
+#: The first version that asks for the token. Those before ignore the setting, and run programs for whoever reaches them.
+TOKEN_SINCE = (2, 52)
+
 #: Ray's services on one node, in the order in which they take the first ports of the range. The last two have no option of
 #: ``ray start``: their ports are set in the environment.
 SERVICE_OPTIONS = (
@@ -96,6 +99,12 @@ def parse_port_range(text: str, port: int) -> PortRange:
     if found.first <= port <= found.last:
         raise ClusterError(f"port {port} lies inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
     return found
+
+
+def knows_token(version: str | None) -> bool:
+    """Return whether a version of Ray asks for the token; one that cannot be read does not."""
+    numbers = re.match(r"(\d+)\.(\d+)\b", version or "")
+    return bool(numbers) and (int(numbers[1]), int(numbers[2])) >= TOKEN_SINCE
 
 
 def host_port(address: str, port: int) -> str:
@@ -158,13 +167,17 @@ def needed_ports(fields: Fields) -> list[int]:
 
 
 class RayTable(t.NamedTuple):
-    """What the head answered: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time."""
+    """What the head answered: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time.
+
+    ``without_token``: what came of the same question without the token, ``refused``, ``answered``, or why that is unknown.
+    """
 
     ray_version: str
     python_version: str
     nodes: list[dict[str, t.Any]]
     error: str
     kind: str
+    without_token: str = ""
 
 
 def ask(api: EngineApi | Docker, container_id: str, address: str, timeout: float) -> RayTable:
@@ -180,7 +193,7 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
         return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
     try:
         answer = json.loads(result.stdout.strip().splitlines()[-1])
-        return RayTable(answer["ray_version"], answer["python_version"], newest(answer["nodes"]), answer["error"], answer["kind"])
+        return RayTable(answer["ray_version"], answer["python_version"], newest(answer["nodes"]), answer["error"], answer["kind"], answer["without_token"])
     except (IndexError, KeyError, TypeError, ValueError):
         raise UnknownState(
             f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",
@@ -197,6 +210,7 @@ def answer(table: RayTable) -> dict[str, t.Any]:
         "nodes": table.nodes,
         "gpus_total": sum(node["gpus"] for node in table.nodes if node["alive"]),
         "ray_error": table.error,
+        "ray_without_token": table.without_token,
     }
 
 

@@ -6,12 +6,14 @@
 
 The collection runs this file's text as ``python3 -c TEXT ADDRESS SECONDS``; it prints one JSON document. It asks the head's GCS
 for its table of nodes and, unlike ``ray.init``, registers no driver and starts no process: the engine's cluster stays untouched.
-The environment of the container carries the token.
+The environment of the container carries the token. The same question is asked a second time without it, by a child at the same moment: whoever gets an
+answer to that needs no token for anything.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import signal
 import socket
@@ -42,18 +44,64 @@ def table(address: str, seconds: float) -> list[dict[str, t.Any]]:
     return sorted(nodes, key=lambda node: (node["started_ms"], node["node_id"]))
 
 
+def ask_without_token(address: str, seconds: float) -> str:
+    """Return ``refused`` or ``answered``, else why neither is known. For a process of its own: it forgets the token."""
+    import ray
+    from ray._raylet import Config
+
+    refusal = getattr(ray.exceptions, "AuthenticationError", None)
+    # Ray below 2.52 knows no token, and would end this process over the name of the setting.
+    if refusal:
+        Config.initialize(json.dumps({"AUTH_MODE": "disabled"}))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        os.environ.pop(name, None)
+    # Without a token of the container's Ray looks for the user's.
+    os.environ["HOME"] = os.devnull
+    try:
+        table(address, seconds)
+    except (OSError, ray.exceptions.RayError) as error:
+        return "refused" if refusal and isinstance(error, refusal) else str(error)
+    return "answered"
+
+
+def start_without_token(address: str, seconds: float) -> int:
+    """Let a child ask without the token, and return the end of the pipe that it writes its answer to."""
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        return reader
+    signal.alarm(max(1, int(seconds)))
+    # Ray's client logs a refusal as an error of its own.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        os.write(writer, ask_without_token(address, seconds).encode())
+    finally:
+        os._exit(0)
+
+
+def read_answer(reader: int) -> str:
+    """Return what the child wrote. One that was ended by its alarm wrote nothing."""
+    with open(reader, encoding="utf-8", errors="replace") as stream:
+        return stream.read() or "no answer"
+
+
 def answer(address: str, seconds: float) -> dict[str, t.Any]:
-    """Return the document to print. ``kind`` says what was wrong: import, token or head; it is empty when the head answered."""
+    """Return the document to print. ``kind`` says what was wrong: import, token or head; it is empty when the head answered.
+
+    ``without_token`` is then what came of the question without the token: ``refused``, ``answered``, or why that is unknown.
+    """
     # Ray's client waits for a head that hangs much longer than it was told, in code that heeds no Python exception.
     signal.alarm(int(seconds) + 1)
-    document = {"python_version": platform.python_version(), "ray_version": "", "nodes": [], "error": "", "kind": ""}
+    document = {"python_version": platform.python_version(), "ray_version": "", "nodes": [], "error": "", "kind": "", "without_token": ""}
     try:
         import ray
     except ImportError as error:
         return {**document, "error": str(error), "kind": "import"}
     document["ray_version"] = ray.__version__
+    # Before the first question, after which Ray's client has threads and has read the token.
+    reader = start_without_token(address, seconds)
     try:
-        return {**document, "nodes": table(address, seconds)}
+        return {**document, "nodes": table(address, seconds), "without_token": read_answer(reader)}
     except (OSError, ray.exceptions.RayError) as error:
         kind = "token" if type(error).__name__ == "AuthenticationError" else "head"
         return {**document, "error": str(error), "kind": kind}

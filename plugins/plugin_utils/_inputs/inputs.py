@@ -41,6 +41,7 @@ def judge_host(
     # A value that is wrong in itself says nothing about another one.
     wrong = {problem.where for problem in problems}
     sound = {name: value for name, value in typed.items() if name not in wrong}
+    problems += values.credentials_of(typed)
     problems += itertools.chain(values.judge(sound), finding_ids.silenced(sound.get("gb10_silenced", [])))
     problems += itertools.chain(values.login(login), settings.unknown_settings(names))
     profile = None

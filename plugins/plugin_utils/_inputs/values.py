@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
@@ -28,6 +29,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 IDS = (
     "input.cluster_name",
     "input.confirm",
+    "input.credential",
     "input.env",
     "input.env_per_host",
     "input.env_secret",
@@ -87,7 +89,7 @@ OWNED_ENV = {
     "RAY_AUTH_MODE": "the collection",
     "RAY_AUTH_TOKEN_PATH": "the collection",
 }
-_SECRET_LIKE = re.compile(r"(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)")
+_SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)(?!(\w*_)?(FILE|PATH|DIR)\Z)")
 
 #: Files on the controller that hold one secret each, and nothing else.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
@@ -142,6 +144,10 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
+def _is_ray_version(text: str) -> bool:
+    return bool(re.fullmatch(r"\d+\.\d+\.\d+", text)) and ray.knows_token(text)
+
+
 def _is_node_address(text: str) -> bool:
     found = _address(text)
     return found is not None and not (found.is_unspecified or found.is_loopback or found.is_multicast)
@@ -193,7 +199,7 @@ FORMS: dict[str, Form] = {
     "gb10_object_store_memory": _whole(75 * 1024**2),
     "gb10_preflight_path": FILE_PATH,
     "gb10_ray_gpus": _whole(1, 16),
-    "gb10_ray_version": Form("input.format", _like(r"\d+\.\d+\.\d+\Z"), "a version of three numbers, such as 2.60.0"),
+    "gb10_ray_version": Form("input.format", _is_ray_version, "a version of three numbers from 2.52 on, such as 2.60.0: those before ignore the token"),
     "gb10_rdma_devices": Form("input.format", _like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_report_path": FILE_PATH,
     "gb10_serve_timeout": _whole(30),
@@ -299,26 +305,53 @@ def _per_host_env(env: dict[str, t.Any]) -> Problems:
 
 def _build_env(env: dict[str, t.Any]) -> Problems:
     yield from profiles.env_problems(env, "gb10_build_pip_env", "input.env", "correct the variable in gb10_build_pip_env")
-    for name, value in env.items():
-        if re.search(r"://[^/\s]+@", str(value)):
-            what = "holds a user or password, which would stay readable in the image's history"
-            yield Problem("input.env_secret", f"gb10_build_pip_env.{name}", what, remedy="use an index that needs none for the build", verdict="warn")
+    for name in map(str, env):
+        if _SECRET_LIKE.search(name):
+            what = "looks like a secret, which would stay readable in the image's history"
+            yield Problem("input.env_secret", f"gb10_build_pip_env.{name}", what, remedy="use an index that needs none for the build")
 
 
 def _env_of(where: str, id: str, env: dict[str, t.Any]) -> Problems:
     """What holds for variables of containers, whoever's they are. No value is ever shown: it could be a secret."""
     yield from profiles.env_problems(env, where, id, f"correct the variable in {where}")
-    for name in map(str, env):
-        place = f"{where}.{name}"
+    for name, value in env.items():
+        name, place = str(name), f"{where}.{name}"
         if name in SECRET_ENV:
             what = "is a secret; anybody who may ask Docker could read it in the container's configuration"
             yield Problem("input.env_secret", place, what, remedy=SECRET_ENV[name])
         elif name in OWNED_ENV:
             yield Problem(id, place, f"is set by the collection from {OWNED_ENV[name]}", remedy=f"remove it from {where}")
-        elif _SECRET_LIKE.search(name):
+        elif _SECRET_LIKE.search(name) and not (name.upper().endswith("CREDENTIALS") and str(value).startswith("/")):
             remedy = "if it is one, hand it over as a file; otherwise add input.env_secret to gb10_silenced"
             what = "looks like a secret; variables of containers can be read in their configuration"
-            yield Problem("input.env_secret", place, what, remedy=remedy, verdict="warn")
+            yield Problem("input.env_secret", place, what, remedy=remedy)
+
+
+def texts(content: t.Any, where: str) -> t.Iterator[tuple[str, str]]:
+    """Yield where each text stands in data of any depth, and the text."""
+    if isinstance(content, str):
+        yield where, content
+    elif isinstance(content, dict):
+        for name, value in content.items():
+            yield from texts(value, f"{where}.{name}")
+    elif isinstance(content, list):
+        for entry in content:
+            yield from texts(entry, where)
+
+
+def credentials(content: t.Any, where: str) -> Problems:
+    """Texts that hold a password, a token or a key, as the address of a proxy or an index does. They are never shown."""
+    for place, text in texts(content, where):
+        if holds_secret(text):
+            what = "holds what looks like a password, a token or a key; it would be readable in a container's configuration, an image or a command line"
+            yield Problem("input.credential", place, what, remedy=f"take it out of {where}: the hub's token goes into gb10_hf_token, proxies and mirrors must not ask")
+
+
+def credentials_of(values: Values) -> Problems:
+    """What :func:`credentials` finds in all settings but those for secrets."""
+    for name, value in values.items():
+        if not settings()[name].get("no_log"):
+            yield from credentials(value, name)
 
 
 def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
@@ -353,6 +386,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
     """What a profile says about the settings over it, and what holds for its own variables as for those of the settings."""
     where = f"profile {profile['id']}: env.shared"
     yield from _env_of(where, "input.env", profile["env"]["shared"])
+    yield from credentials(profile, f"profile {profile['id']}")
     yield from _off_fabric(where, profile["env"]["shared"], str(values.get("gb10_fabric_fallback", "")))
     arguments = values.get("gb10_serve_arguments", {})
     readable = "is a secret; a command line can be read by everybody on the node"

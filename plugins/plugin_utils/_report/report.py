@@ -37,7 +37,7 @@ READS = {
 
 
 #: What Ray's head says, the same for every node.
-OF_RAY = ("ray_version", "python_version", "nodes", "gpus_total", "ray_error")
+OF_RAY = ("ray_version", "python_version", "nodes", "gpus_total", "ray_error", "ray_without_token")
 #: What a node's container is.
 OF_CONTAINER = ("exists", "running", "role", "executor", "container", "session", "address")
 

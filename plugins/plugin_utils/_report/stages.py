@@ -188,10 +188,13 @@ def proof(answers: Answers, run: Run) -> Outcome:
     }
     found = stage_findings.proof(
         {node: answer["ranks"] for node, answer in answers.items()},
-        info.get("completion") or {"error": _no_completion(info)},
+        info["completion"] or {"error": _no_completion(info)},
         {node: answer["env"] for node, answer in answers.items()},
         needs,
     )
+    # An engine that gives no token has a finding already, and one without a key has none to ask for.
+    if info["completion"] and "VLLM_API_KEY" in info["engine"]["secret_env"]:
+        found += stage_findings.auth(first["head"], info["routes"], info["engine"]["guarded"])
     return Outcome("Proof", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
 
 

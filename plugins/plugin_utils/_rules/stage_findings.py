@@ -9,6 +9,7 @@ What preflight judges is data, and stands in rules.yml.
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 try:
@@ -21,6 +22,7 @@ else:
     HAS_PACKAGING = True
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder
 
@@ -31,6 +33,7 @@ IDS = (
     "image.entrypoint",
     "image.ray",
     "image.requires",
+    "proof.auth",
     "proof.capability",
     "proof.completion",
     "proof.device",
@@ -42,6 +45,7 @@ IDS = (
     "proof.secrets",
     "ray.node",
     "ray.stranger",
+    "ray.token",
     "teardown.containers",
     "teardown.ports",
     "teardown.seen",
@@ -52,6 +56,10 @@ SPREAD_REMEDIES = {
     "ray": "every node must run the same number of ranks: tear down and bring up again",
     "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
 }
+
+
+#: What is said of versions of Ray.
+RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 
 def on_node(findings: list[Finding], node: str) -> list[Finding]:
@@ -79,19 +87,21 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
         contract = answer["contract"]
         if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
             ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
-            without = f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18."
-            found.append(
-                finding(
-                    "image.ray",
-                    node,
-                    "pass" if ray else "block",
-                    f"Ray {ray} on Python {contract['python']}." if ray else without,
-                    measured=ray,
-                    remedy="" if ray else "put `ray` into the profile's image.layers and run with --tags image",
-                )
-            )
+            found.append(_ray(node, ray, contract["python"], tag, profile["executor"] == "ray"))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
     return found
+
+
+def _ray(node: str, version: str | None, python: str, tag: str, used: bool) -> Finding:
+    """Ray must be there, and when it is used, ask for its token."""
+    judged = functools.partial(finding, "image.ray", node, measured=version)
+    if not version:
+        remedy = "put `ray` into the profile's image.layers and run with --tags image"
+        return judged("block", f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18.", remedy=remedy)
+    if used and not knows_token(version):
+        message = f"image {tag} holds Ray {version}, which ignores the token: whoever reaches it runs programs on every node."
+        return judged("block", message, needed=RAY_WITH_TOKEN, remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers")
+    return judged("pass", f"Ray {version} on Python {python}.")
 
 
 def _entrypoint(node: str, entrypoint: dict[str, t.Any], tag: str) -> Finding:
@@ -162,7 +172,7 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
         remedy = "look at the head's container (docker logs), then run with --tags ray"
         return [finding("ray.node", CLUSTER, "unknown", f"Ray's head does not say which nodes it has: {answer['ray_error']}", remedy=remedy)]
     alive = {node["address"]: node for node in answer["nodes"] if node["alive"]}
-    found = []
+    found = [_token(answer["ray_without_token"], answer["ray_version"])]
     for name, address in addresses.items():
         node = alive.get(address)
         gpus = node["gpus"] if node else None
@@ -186,6 +196,18 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
             )
         )
     return found
+
+
+def _token(came: str, version: str) -> Finding:
+    """Ray must refuse whoever has no token: who may ask it may run programs on every node."""
+    wrong = functools.partial(finding, "ray.token", CLUSTER, measured=came, needed="refused")
+    if came == "refused":
+        return wrong("pass", "Ray refuses a question without the token.")
+    if came == "answered":
+        remedy = f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true"
+        return wrong("block", f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.", remedy=remedy)
+    remedy = "run with --tags ray again; when it stays so, see docker logs of the head's container"
+    return wrong("unknown", f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.", remedy=remedy)
 
 
 # --- proof ------------------------------------------------------------------------------------------------------------------
@@ -250,11 +272,43 @@ def proof(
     return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
 
 
+def _carries(name: str, have: str | None, wanted: str) -> bool:
+    """Return whether a rank has a variable of its node's container; the launcher adds the guard's directory to Python's path."""
+    return have == wanted or (name == "PYTHONPATH" and have is not None and have.startswith(f"{wanted}:"))
+
+
+def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Finding]:
+    """Judge that no route of the API answers without its key.
+
+    ``routes`` is what ``vllm_serve_info`` found; ``guarded``: the engine was started with the collection's guard.
+    """
+    if routes is None:
+        return [finding("proof.auth", node, "unknown", "nobody asked the API's routes without the key.", remedy="run with --tags proof")]
+    asked, unknown = f"{routes['asked']} routes asked without the API's key", routes["unknown"]
+    if routes["open"] and not guarded:
+        verdict = "warn"
+        message = f"{asked}, {len(routes['open'])} answer: {_some(routes['open'])}. The engine was started before the collection guarded them."
+        remedy = "restart it when nobody uses it: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
+    elif routes["open"]:
+        verdict, message = "block", f"{asked}, {len(routes['open'])} answer: {_some(routes['open'])}."
+        remedy = "this front end of the engine ignores --middleware (VLLM_USE_RUST_FRONTEND?): use another, or keep gb10_api_port behind a firewall"
+    elif unknown:
+        verdict, message, remedy = "unknown", f"{asked}, {len(unknown)} do not answer: {_some(unknown)}.", "run again; a route that hangs is the engine's"
+    else:
+        verdict, remedy = "pass", ""
+        message = f"{asked}, none answers" + ("" if routes["listed"] else "; the engine does not list its own") + "."
+    return [finding("proof.auth", node, verdict, message, measured=routes["open"] or unknown, needed=[], remedy=remedy)]
+
+
+def _some(texts: list[str]) -> str:
+    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
+
+
 def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str], needs: dict[str, t.Any]) -> list[Finding]:
     """The forwarded variables in each live rank against what its node's container was given; secrets only where they belong."""
     found = []
     for rank in ranks:
-        wrong = {name: rank["env"].get(name) for name, value in expected.items() if rank["env"].get(name) != value}
+        wrong = {name: rank["env"].get(name) for name, value in expected.items() if not _carries(name, rank["env"].get(name), value)}
         detail = ", ".join(f"{name}={have!r} instead of {expected[name]!r}" for name, have in wrong.items())
         own = needs["api_secrets"] if node == needs["head"] else []
         but_own = f" but {', '.join(own)} of its API" if own else ""

@@ -43,6 +43,7 @@ SNAPSHOT = {
     "requests_running": None,
     "memory_available_mb": 42188,
     "completion": None,
+    "routes": None,
 }
 STARTED = {
     "changed": True,

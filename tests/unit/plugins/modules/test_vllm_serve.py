@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pathlib
 from unittest.mock import ANY
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launcher, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, gb10_api_guard, interruption, launcher, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch as launch_util
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -88,6 +89,7 @@ def node(tmp_path, monkeypatch):
 LIVE = {"live": True, "remaining": [57]}
 NOTHING = {
     "live": False, "remaining": [], "digest": "", "starting": "", "launcher": None, "stopping": False, "stopped_by": "", "last_end": "", "unreadable": "",
+    "guarded": True,
 }  # fmt: skip
 SAME = vllm_serve.desired_engine(options())
 OTHER = vllm_serve.desired_engine(options(arguments={"max_model_len": 1024}))
@@ -162,6 +164,30 @@ def test_a_live_engine_with_the_same_arguments_is_left_alone(node):
     result = node.work(Api(status=LIVE))
     assert (result["changed"], result["engine_live"], node.started) == (False, True, [])
     assert result["diff"]["before"] == result["diff"]["after"]
+
+
+KEYED = vllm_serve.desired_engine(options(secret_env={"VLLM_API_KEY": "/run/secrets/gb10/api_key"}))
+
+
+def test_the_guard_of_the_api_comes_with_its_key(node):
+    node.work(Api(), secret_env=KEYED.secret_env)
+    assert node.spec()["guard"] == {"argv": ["--middleware", "gb10_api_guard.ApiGuard"], "python_path": "/opt/gb10/launch/guard"}
+    assert node.spec()["argv"] == KEYED.argv and "--middleware" not in KEYED.argv
+    assert (node.launch / "guard" / "gb10_api_guard.py").read_text() == pathlib.Path(gb10_api_guard.__file__).read_text()
+    node.work(Api())
+    assert node.spec()["guard"] == {}
+
+
+@pytest.mark.parametrize(("guarded", "allow", "changed"), [(True, False, False), (True, True, False), (False, False, False), (False, True, True)])
+def test_an_engine_without_the_guard_of_its_api_lives_on_until_it_may_be_restarted(node, guarded, allow, changed):
+    node.note(KEYED)
+    order = vllm_serve.engine_spec(options(), KEYED, "20260101T000000Z-0001")
+    if not guarded:
+        order.pop("guard")
+    (node.launch / "engine.json").write_text(json.dumps(order))
+    result = node.work(Api(status=LIVE, stop=STOPPED), secret_env=KEYED.secret_env, allow_restart=allow)
+    assert result["changed"] is changed and bool(node.started) is changed
+    assert ("without the guard" in result["reason"]) is changed
 
 
 @pytest.mark.parametrize("check_mode", [False, True])

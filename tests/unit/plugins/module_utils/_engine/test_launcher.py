@@ -276,6 +276,19 @@ def test_secrets_are_the_engines_alone(lab):
             assert b"planted-secret" not in path.read_bytes(), path
 
 
+@pytest.mark.parametrize(("own", "path"), [(None, "/guard"), ("/own", "/own:/guard")])
+def test_the_guard_of_the_api_is_added_to_the_engine_and_to_no_note(lab, monkeypatch, own, path):
+    if own:
+        monkeypatch.setenv("PYTHONPATH", own)
+    else:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    argv = [sys.executable, "-c", "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:])"]
+    note = lab.run(argv, guard={"argv": ["--middleware", "gb10_api_guard.ApiGuard"], "python_path": "/guard"})
+    lab.launchers[0].wait(WAIT)
+    assert lab.log().split() == [path, "--middleware", "gb10_api_guard.ApiGuard"]
+    assert note["argv"] == argv
+
+
 @pytest.mark.parametrize(
     ("content", "words"), [(None, "cannot read"), ("", "is empty"), ("\n", "is empty")]
 )

@@ -9,6 +9,10 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
+import signal
+import sys
+import types
 
 import pytest
 
@@ -174,7 +178,7 @@ def worker_node(node_id, alive, started_ms):
 
 
 def answer(**changed):
-    return json.dumps({"python_version": "3.11.2", "ray_version": "2.60.0", "error": "", "kind": "", "nodes": [HEAD_NODE], **changed})
+    return json.dumps({"python_version": "3.11.2", "ray_version": "2.60.0", "error": "", "kind": "", "nodes": [HEAD_NODE], "without_token": "refused", **changed})
 
 
 def test_the_probe_stands_alone():
@@ -182,13 +186,67 @@ def test_the_probe_stands_alone():
     tree = ast.parse(inspect.getsource(ray_probe))
     names = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert names == {"__future__", "json", "platform", "ray", "ray._raylet", "signal", "socket", "sys", "typing"}
+    assert names == {"__future__", "json", "os", "platform", "ray", "ray._raylet", "signal", "socket", "sys", "typing"}
 
 
 def test_table_of_a_good_answer():
     table = ray.parse_table(ExecResult(0, f"a warning of some library\n{answer()}\n", "noise"), 5)
     assert (table.ray_version, table.python_version, table.error) == ("2.60.0", "3.11.2", "")
     assert table.nodes == [HEAD_NODE]
+
+
+def test_what_came_of_the_question_without_the_token_is_passed_on():
+    assert ray.answer(ray.parse_table(ExecResult(0, answer(), ""), 5))["ray_without_token"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("version", "knows"), [("2.52.0", True), ("2.60.0", True), ("3.0.0.dev0", True), ("2.51.9", False), ("2.9.0", False), ("1.13", False), ("", False), (None, False)]
+)
+def test_versions_that_ask_for_the_token(version, knows):
+    assert ray.knows_token(version) is knows
+
+
+def fake_ray(monkeypatch, outcome, has_tokens=True):
+    """A Ray whose head answers a question with ``outcome``; returns what became of its settings."""
+
+    class RayError(Exception):
+        pass
+
+    class AuthenticationError(RayError):
+        pass
+
+    settings = []
+
+    def ask(address, seconds):
+        raise {"refused": AuthenticationError, "failed": RayError}[outcome](outcome)
+
+    exceptions = types.SimpleNamespace(RayError=RayError, **({"AuthenticationError": AuthenticationError} if has_tokens else {}))
+    raylet = types.SimpleNamespace(Config=types.SimpleNamespace(initialize=settings.append))
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(exceptions=exceptions, _raylet=raylet))
+    monkeypatch.setitem(sys.modules, "ray._raylet", raylet)
+    monkeypatch.setattr(ray_probe, "table", (lambda *_arguments: []) if outcome == "answered" else ask)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "HOME"):
+        monkeypatch.setenv(name, "x")
+    return settings
+
+
+@pytest.mark.parametrize("outcome", ["refused", "answered", "failed"])
+def test_the_question_without_the_token_forgets_it(monkeypatch, outcome):
+    settings = fake_ray(monkeypatch, outcome)
+    assert ray_probe.ask_without_token("10.0.0.11:6379", 5) == outcome
+    assert settings == ['{"AUTH_MODE": "disabled"}'] and not [name for name in os.environ if name.startswith("RAY_AUTH")]
+
+
+def test_a_ray_without_tokens_is_asked_as_it_is(monkeypatch):
+    assert fake_ray(monkeypatch, "answered", has_tokens=False) == []
+    assert ray_probe.ask_without_token("10.0.0.11:6379", 5) == "answered"
+
+
+def test_the_child_answers_through_a_pipe_or_not_at_all(monkeypatch):
+    monkeypatch.setattr(ray_probe, "ask_without_token", lambda *_arguments: "refused")
+    assert ray_probe.read_answer(ray_probe.start_without_token("10.0.0.11:6379", 5)) == "refused"
+    monkeypatch.setattr(ray_probe, "ask_without_token", lambda *_arguments: signal.pause() or "refused")
+    assert ray_probe.read_answer(ray_probe.start_without_token("10.0.0.11:6379", 1)) == "no answer"
 
 
 def test_table_of_a_head_that_hangs():

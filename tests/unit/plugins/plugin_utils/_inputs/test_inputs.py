@@ -159,6 +159,17 @@ BAD = [
     ({"gb10_env": {"VLLM_HOST_IP": "192.168.100.1"}}, "input.env_per_host", "gb10_env.VLLM_HOST_IP: differs from node to node"),
     ({"gb10_env": {"HF_TOKEN": "hf_x"}}, "input.env_secret", "gb10_env.HF_TOKEN: is a secret"),
     ({"gb10_host_env": {"VLLM_API_KEY": "k"}}, "input.env_secret", "gb10_host_env.VLLM_API_KEY: is a secret"),
+    ({"gb10_env": {"AWS_SECRET_ACCESS_KEY": "/x"}}, "input.env_secret", "gb10_env.AWS_SECRET_ACCESS_KEY: looks like a secret"),
+    ({"gb10_host_env": {"db_passwd": "x"}}, "input.env_secret", "gb10_host_env.db_passwd: looks like a secret"),
+    ({"gb10_build_pip_env": {"UV_INDEX_PASSWORD": "x"}}, "input.env_secret", "gb10_build_pip_env.UV_INDEX_PASSWORD: looks like a secret, which would stay readable"),
+    # credentials within a value
+    ({"gb10_build_pip_env": {"PIP_INDEX_URL": "https://me:pw@index.lan/simple"}}, "input.credential", "gb10_build_pip_env.PIP_INDEX_URL: holds what looks like"),
+    ({"gb10_env": {"http_proxy": "http://me:pw@proxy:3128"}}, "input.credential", "gb10_env.http_proxy: holds what looks like a password"),
+    ({"gb10_host_env": {"CACHE": "redis://:pw@cache/0"}}, "input.credential", "gb10_host_env.CACHE: holds"),
+    ({"gb10_env": {"EXTRA": "--api-key=abc"}}, "input.credential", "gb10_env.EXTRA: holds"),
+    ({"gb10_hf_endpoint": "https://tok@hub.lan"}, "input.credential", "gb10_hf_endpoint: holds"),
+    ({"gb10_serve_arguments": {"kv_transfer_config": {"url": ["redis://:pw@cache/0"]}}}, "input.credential", "gb10_serve_arguments.kv_transfer_config.url: holds"),
+    ({"gb10_ray_version": "2.51.1"}, "input.format", "gb10_ray_version: is '2.51.1'; expected a version of three numbers from 2.52 on"),
     ({"gb10_host_env": {"1A": "x"}}, "input.host_env", "gb10_host_env.1A: is not a valid variable name"),
     ({"gb10_env": {"NCCL_IB_DISABLE": 1}}, "input.fabric_fallback", "gb10_env.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
     ({"gb10_build_pip_env": {"PIP INDEX": "x"}}, "input.env", "gb10_build_pip_env.PIP INDEX: is not a valid variable name"),
@@ -194,10 +205,17 @@ def test_a_text_in_place_of_a_list_gets_the_list_to_type(given, entries, flow):
     assert f"""-e '{{"gb10_fabric_interfaces": {entries}}}'""" in found["remedy"]
 
 
+@pytest.mark.parametrize("name", ["RAY_X_TOKEN_FILE", "SSL_SECRET_PATH", "TOKENIZERS_PARALLELISM", "GOOGLE_APPLICATION_CREDENTIALS"])
+def test_what_only_names_a_file_is_no_secret(name):
+    assert stopping(judged({"gb10_env": {name: "/etc/x"}})) == set()
+
+
+def test_a_credential_is_shown_by_no_finding():
+    assert "s3cr3t" not in str(judged({"gb10_env": {"A": "https://me:s3cr3t@x", "s3_token": "s3cr3t"}, "gb10_build_pip_env": {"P": "https://s3cr3t@x"}}))
+
+
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
-    ({"gb10_env": {"AWS_SECRET_ACCESS_KEY": "x"}}, "input.env_secret", "gb10_env.AWS_SECRET_ACCESS_KEY: looks like a secret"),
-    ({"gb10_build_pip_env": {"PIP_INDEX_URL": "https://me:pw@index.lan/simple"}}, "input.env_secret", "gb10_build_pip_env.PIP_INDEX_URL: holds a user"),
     ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
 ]

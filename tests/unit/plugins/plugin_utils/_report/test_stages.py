@@ -138,6 +138,10 @@ def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
     assert (outcome.title, outcome.findings, outcome.stats) == ("Left (would be checked)", [], {})
 
 
+TOKEN = {"tokens": 1, "seconds": 1}
+NO_RANKS = {"ranks": [], "container": {"devices": [], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": [], "hub_tokens": []}}
+
+
 @pytest.mark.parametrize(
     ("live", "changed", "check_mode", "predicted"),
     [(False, False, True, True), (True, True, True, True), (True, False, True, False), (True, True, False, False), (False, False, False, False)],
@@ -146,7 +150,7 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
     info = {"engine": {"live": live}, "healthy": live, "last_end": "ended", "completion": None}
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": {"changed": changed},
-        "engine": info, "ranks": {"ranks": [], "container": {"devices": [], "capabilities": [], "memlock_bytes": -1}},
+        "engine": info, "ranks": NO_RANKS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run(check_mode))
     assert (outcome.title == "Proof (would be checked)") is predicted
@@ -155,6 +159,19 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
         completion = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
         why = "a healthy engine gave no answer in time" if live else "no engine is live; the last one, ended"
         assert completion["message"] == f"no completion: {why}"
+
+
+@pytest.mark.parametrize(
+    ("secret_env", "completion", "verdicts"), [({}, TOKEN, []), ({"VLLM_API_KEY": "/x"}, None, []), ({"VLLM_API_KEY": "/x"}, TOKEN, ["unknown"])]
+)
+def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], completion: t.Any, verdicts: list[str]) -> None:
+    info = {"engine": {"live": True, "secret_env": secret_env, "guarded": True}, "healthy": True, "last_end": "", "completion": completion, "routes": None}
+    node = {
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None, "engine": info,
+        "ranks": NO_RANKS,
+    }  # fmt: skip
+    outcome = stages.proof({"spark-1": node}, run(False))
+    assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts
 
 
 # --- report and abort -------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_bad_images_block(change, id):
 
 
 def ray(*nodes):
-    return {"ray_error": "", "nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
+    return {"ray_error": "", "ray_version": "2.60.0", "ray_without_token": "refused", "nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
 
 
 def model(revision, complete=True):
@@ -107,6 +107,25 @@ ADDRESSES = {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"}
 )
 def test_gate(answer, ids):
     assert stopping(stage_findings.gate(answer, ADDRESSES, 1)) == ids
+
+
+@pytest.mark.parametrize(("came", "verdict"), [("refused", "pass"), ("answered", "block"), ("", "unknown"), ("no answer", "unknown")])
+def test_gate_of_the_token(came, verdict):
+    answer = {**ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 1)), "ray_without_token": came}
+    (found,) = (one for one in stage_findings.gate(answer, ADDRESSES, 1) if one["id"] == "ray.token")
+    assert found["verdict"] == verdict and ("gb10_ray_version" in found["remedy"]) is (verdict == "block")
+
+
+@pytest.mark.parametrize(
+    ("version", "executor", "verdict"),
+    [
+        ("2.60.0", "ray", "pass"), ("2.52.0", "ray", "pass"), ("3.0.0.dev0", "ray", "pass"), ("2.51.1", "ray", "block"), ("2.9.3", "ray", "block"),
+        ("master", "ray", "block"), ("2.51.1", "native", "pass"),
+    ],
+)  # fmt: skip
+def test_a_ray_that_ignores_the_token_is_refused_where_it_is_used(version, executor, verdict):
+    found = stage_findings._ray("spark-1", version, "3.12.3", "image:1", executor == "ray")
+    assert found["verdict"] == verdict and ("ignores the token" in found["message"]) is (verdict == "block")
 
 
 def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
@@ -246,3 +265,37 @@ def test_teardown_names_who_holds_a_port():
     found = {finding["id"]: finding for finding in stage_findings.teardown({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
     assert found["teardown.ports"]["verdict"] == "warn"
     assert "redis-server" in found["teardown.ports"]["message"]
+
+
+ROUTES = {"listed": True, "asked": 41, "left_out": ["POST /sleep"], "open": [], "unknown": []}
+
+
+@pytest.mark.parametrize(
+    ("routes", "guarded", "verdict", "words"),
+    [
+        ({}, True, "pass", "41 routes asked without the API's key, none answers."),
+        ({"listed": False}, True, "pass", "does not list its own"),
+        ({"open": ["GET /metrics"]}, True, "block", "1 answer: GET /metrics."),
+        ({"open": ["GET /metrics"]}, False, "warn", "started before the collection guarded them"),
+        ({"open": [f"GET /{number}" for number in range(9)]}, True, "block", "GET /4 and 4 more"),
+        ({"unknown": ["GET /metrics: no answer within 5 s"]}, True, "unknown", "1 do not answer"),
+        # What answered is known, whatever else did not.
+        ({"open": ["GET /load"], "unknown": ["GET /metrics: no answer within 5 s"]}, True, "block", "GET /load"),
+    ],
+)
+def test_routes_that_answer_without_the_key(routes, guarded, verdict, words):
+    (found,) = stage_findings.auth("spark-1", {**ROUTES, **routes}, guarded)
+    assert (found["id"], found["node"], found["verdict"]) == ("proof.auth", "spark-1", verdict) and words in found["message"]
+    assert bool(found["remedy"]) is (verdict != "pass")
+
+
+def test_routes_that_nobody_asked_are_unknown():
+    (found,) = stage_findings.auth("spark-1", None, True)
+    assert found["verdict"] == "unknown"
+
+
+@pytest.mark.parametrize(("have", "holds"), [("/x", True), ("/x:/opt/gb10/launch/guard", True), ("/xy", False), ("/opt/gb10/launch/guard", False), (None, False)])
+def test_the_launcher_may_add_to_pythons_path(have, holds):
+    ranks = {"spark-1": rank_answer(ranks=[a_rank({"PYTHONPATH": have} if have else {})]), "spark-2": rank_answer(ranks=[a_rank({"PYTHONPATH": "/x"})])}
+    found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, dict.fromkeys(ranks, {"PYTHONPATH": "/x"}), PROOF_NEEDS)
+    assert stopping(found) == (set() if holds else {"proof.env"})

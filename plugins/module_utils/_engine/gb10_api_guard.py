@@ -1,0 +1,89 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Asks for the API's key on every path of the engine but its health. This module util is PRIVATE to the collection.
+
+vLLM (0.32) asks for its key below ``/v1``, ``/v2``, ``/inference`` and ``/cohere`` alone: without one, ``/invocations`` answers a chat, ``/tokenize`` tokens, and
+``/scale_elastic_ep`` reaches its handler. The collection writes this file to where the container sees it read-only, and vLLM takes it as
+``--middleware gb10_api_guard.ApiGuard``. Standard library only, Python 3.10 or newer, whatever the image has.
+
+The engine's environment holds the key, as vLLM itself reads it. It is compared in a time that says nothing about it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import typing as t
+
+#: The variable that vLLM reads its key from.
+KEY_VARIABLE = "VLLM_API_KEY"
+#: The one path that answers everybody, and how it may be asked: it says nothing but that the engine lives.
+OPEN_PATH = "/health"
+OPEN_METHODS = ("GET", "HEAD")
+#: How a web socket is closed that was refused (RFC 6455: policy violation).
+POLICY_VIOLATION = 1008
+
+REFUSAL = json.dumps({"error": "Unauthorized"}).encode()
+
+Scope = dict[str, t.Any]
+Send = t.Callable[[dict[str, t.Any]], t.Awaitable[None]]
+Receive = t.Callable[[], t.Awaitable[dict[str, t.Any]]]
+App = t.Callable[[Scope, Receive, Send], t.Awaitable[None]]
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path of a request without the prefix that the engine is published under."""
+    path, prefix = scope.get("path", ""), scope.get("root_path", "")
+    return path[len(prefix):] if prefix and path.startswith(f"{prefix}/") else path
+
+
+def values_of(scope: Scope, name: bytes) -> list[bytes]:
+    """Return all values of a header."""
+    return [value for header, value in scope.get("headers", ()) if header.lower() == name]
+
+
+def is_open(scope: Scope) -> bool:
+    """Return whether everybody may ask this: the health, and a browser's question before its request, which reaches no handler."""
+    if scope["type"] != "http":
+        return False
+    if scope.get("method") == "OPTIONS":
+        return bool(values_of(scope, b"origin") and values_of(scope, b"access-control-request-method"))
+    return scope.get("method") in OPEN_METHODS and path_of(scope) == OPEN_PATH
+
+
+def has_key(scope: Scope, key: bytes) -> bool:
+    """Return whether a request brings the key, as the one ``Authorization: Bearer KEY``."""
+    values = values_of(scope, b"authorization")
+    if len(values) != 1:
+        return False
+    scheme, _blank, given = values[0].partition(b" ")
+    return hmac.compare_digest(given.strip(), key) and scheme.lower() == b"bearer"
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 401, or close a web socket before it was accepted."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        return
+    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer"), (b"content-length", str(len(REFUSAL)).encode())]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": REFUSAL})
+
+
+class ApiGuard:
+    """ASGI middleware: what brings no key goes no further."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.key = os.environ.get(KEY_VARIABLE, "").encode()
+        if not self.key:
+            raise RuntimeError(f"{KEY_VARIABLE} is not set, so nobody could be let in")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The server's own start and end are no request.
+        allowed = scope["type"] == "lifespan" or is_open(scope) or has_key(scope, self.key)
+        await (self.app if allowed else refuse)(scope, receive, send)
