@@ -14,7 +14,8 @@ description:
   - Lists the containers, images, logs and notes that this collection made on a node and that are no longer needed. Only with O(remove=true) does
     it remove them.
   - A container is removed when it carries this collection's label and that of O(cluster_name), and has ended or never started. So is one that was
-    left over for an hour by an image probe. One that runs, restarts or is paused stays, and so does one
+    left over for an hour by an image probe. One whose labels come from its image alone (C(docker commit) of one of ours) is not ours: it is listed in
+    RV(left), and stays. One that runs, restarts or is paused stays, and so does one
     that Docker says has stopped while an engine or one of Ray's workers is at work in it.
   - An image is removed when this collection's recipe built it, no container that stays uses it, and its name went to a newer build; or when it was built
     more than O(days) ago and none of its names is in O(keep_images). An image that a user built on one of ours is not ours.
@@ -142,7 +143,7 @@ left:
   elements: dict
   contains:
     kind:
-      description: V(file) or V(image).
+      description: V(container), V(file) or V(image).
       type: str
     name:
       description: Its path or names.
@@ -196,7 +197,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, prune
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, lookalikes
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -247,7 +248,9 @@ def survey_containers(docker: EngineApi | Docker, params: Params, now: float) ->
     found = inspected(docker, (entry["Id"] for entry in listed))
     logs = {entry["Id"]: log_bytes(entry) for entry in found}
     sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
-    return prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container())
+    judged = prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container())
+    others = [prune.Left("container", name, "not ours: it has our labels from its image alone") for name in lookalikes(docker, params["cluster_name"])]
+    return prune.Judged(judged.candidates, [*judged.left, *others])
 
 
 def survey_download(docker: EngineApi | Docker, params: Params, now: float) -> list[prune.Candidate]:

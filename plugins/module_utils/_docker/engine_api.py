@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._http import AnswerTo
 #: The oldest API that has all we use (engine 20.10). Newer engines are spoken to at their own minimum when that is higher.
 OLDEST_API = (1, 41)
 
+LABEL_PREFIX = "io.gb10."
 LABEL_OWNER = "io.gb10.owner"
 LABEL_CLUSTER = "io.gb10.cluster"
 LABEL_ROLE = "io.gb10.role"
@@ -59,6 +60,23 @@ def cluster_and_role(name: str, labels: dict[str, str]) -> tuple[str | None, str
     named = _NODE_CONTAINER.fullmatch(name)
     said = named.groupdict() if named else {}
     return labels.get(LABEL_CLUSTER) or said.get("cluster"), labels.get(LABEL_ROLE) or said.get("role")
+
+
+def names_image(labels: dict[str, str], image_id: str) -> bool:
+    """Return whether a container's labels name the image it was made of: no image can hold its own id, so they were given to the container."""
+    try:
+        return json.loads(labels.get(LABEL_FIELDS, "null"))["image_id"] == image_id
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def are_given(labels: dict[str, str], image_labels: dict[str, str] | None) -> bool:
+    """Return whether a container's labels of ours were given to it, rather than inherited from its image: ``docker commit`` of a container of
+    ours makes an image that has them all. ``image_labels`` is None for an image that is gone: then it is unknown, and the container is not ours.
+    """
+    if image_labels is None:
+        return False
+    return LABEL_OWNER not in image_labels or any(labels.get(name) != image_labels.get(name) for name in (LABEL_SPEC, LABEL_ROLE))
 
 
 def name_of(entry: dict[str, t.Any]) -> str:
@@ -220,13 +238,33 @@ class EngineApi:
         return _parsed(self._call("GET", path, coded))
 
     def containers(self, labels: dict[str, str], statuses: t.Sequence[str] = (), size: bool = False) -> list[dict[str, t.Any]]:
-        """Return the engine's list of containers that carry all ``labels`` and have one of the ``statuses``, with their sizes if wanted."""
+        """Return the engine's list of containers that carry all ``labels`` and have one of the ``statuses``, with their sizes if wanted.
+
+        Labels of ours that a container has from its image alone are not among its ``Labels``, but in ``InheritedLabels``.
+        """
         filters = {"label": [f"{key}={value}" for key, value in labels.items()], **({"status": list(statuses)} if statuses else {})}
-        return self.get("/containers/json", all=1, size=int(size), filters=filters)
+        listed = self.get("/containers/json", all=1, size=int(size), filters=filters)
+        if not isinstance(listed, list):
+            return listed
+        found = [{**entry, **self._split(entry.get("Labels"), entry.get("ImageID"))} if isinstance(entry, dict) else entry for entry in listed]
+        return [entry for entry in found if not isinstance(entry, dict) or not entry.get("InheritedLabels") or not labels]
 
     def inspect(self, container_id: str) -> dict[str, t.Any]:
-        """Return everything the engine knows about one container."""
-        return self.get(f"/containers/{_quoted(container_id)}/json")
+        """Return everything the engine knows about one container; its labels as :meth:`containers` gives them."""
+        details = self.get(f"/containers/{_quoted(container_id)}/json")
+        config = details.get("Config") if isinstance(details, dict) else None
+        split = self._split(config.get("Labels"), details.get("Image")) if isinstance(config, dict) else {}
+        return {**details, "Config": {**config, **split}} if split else details
+
+    def _split(self, labels: t.Any, image_id: t.Any) -> dict[str, t.Any]:
+        """Return the labels of a container that were given to it, and those of ours that it inherited; nothing where none is inherited."""
+        if not isinstance(labels, dict) or labels.get(LABEL_OWNER) != OWNER or not isinstance(image_id, str) or names_image(labels, image_id):
+            return {}
+        image = self.image(image_id)
+        if are_given(labels, (image["Config"].get("Labels") or {}) if image else None):
+            return {}
+        inherited = {name: value for name, value in labels.items() if name.startswith(LABEL_PREFIX)}
+        return {"Labels": {name: value for name, value in labels.items() if name not in inherited}, "InheritedLabels": inherited}
 
     def logs(self, container_id: str, tail: int = 50) -> str:
         """Return the last ``tail`` lines of a container's log, both streams in the order they were written.
@@ -339,6 +377,13 @@ def _parsed(body: bytes) -> t.Any:
 
 def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="/:@")
+
+
+def lookalikes(api: EngineApi, cluster: str, role: str = "") -> list[str]:
+    """Return the containers that have the labels of this cluster, and of the role if one is asked for, from their image alone, in words."""
+    wanted = {LABEL_CLUSTER: cluster, **({LABEL_ROLE: role} if role else {})}
+    found = [entry for entry in api.containers({}) if wanted.items() <= entry.get("InheritedLabels", {}).items()]
+    return sorted(f"{name_of(entry)} (of image {entry['Image']})" for entry in found)
 
 
 def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.Any] | None:

@@ -115,9 +115,10 @@ def why_container(inspected: dict[str, t.Any], cluster: str, age: int) -> str:
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
         return ""
-    if LABEL_CLUSTER not in labels:
-        return "left over from asking an image" if labels.get(LABEL_ROLE) == PROBE and age >= PROBE_AGE else ""
-    return status if labels[LABEL_CLUSTER] == cluster else ""
+    # One of an image that was made of a container of ours has that one's cluster, too.
+    if labels.get(LABEL_ROLE) == PROBE:
+        return "left over from asking an image" if age >= PROBE_AGE else ""
+    return status if labels.get(LABEL_CLUSTER) == cluster else ""
 
 
 def containers(inspected: t.Iterable[dict[str, t.Any]], sizes: dict[str, int], cluster: str, now: float, at_work: t.Mapping[str, list[str]]) -> Judged:

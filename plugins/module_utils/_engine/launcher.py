@@ -379,13 +379,25 @@ def ours(spec: Spec, run: Run | None, run_ids: t.Container[str] | None = None) -
 
 
 def send(one: Process, number: int) -> None:
-    """Signal a process if it is still the one that was looked at."""
-    now = process(one.pid)
-    if now and now.start_ticks == one.start_ticks:
-        try:
-            os.kill(one.pid, number)
-        except ProcessLookupError:
-            pass
+    """Signal a process if it is still the one that was looked at. A descriptor keeps its number from passing to another one between look and signal."""
+    try:
+        held = os.pidfd_open(one.pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):
+        held = None  # a kernel, a Python or a seccomp profile without them: the number alone is left
+    try:
+        now = process(one.pid)
+        if now is None or now.start_ticks != one.start_ticks:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if held is None:
+                os.kill(one.pid, number)
+            else:
+                signal.pidfd_send_signal(held, number)
+    finally:
+        if held is not None:
+            os.close(held)
 
 
 # -- run -------------------------------------------------------------------------------------------------------------
@@ -680,8 +692,9 @@ class Ending:
     def left(self) -> list[Process]:
         """Return what lives of the runs that are to end, the launcher that was at work included."""
         found = ours(self.spec, self.noted(), self.run_ids)
-        holder = process(self.launcher) if self.launcher and lock_holder(self.spec) == self.launcher else None
-        return [*found, *([holder] if holder else [])]
+        # In this order: who holds the lock after the look is who was looked at, and not the next process of its number.
+        holder = process(self.launcher) if self.launcher else None
+        return [*found, *([holder] if holder and lock_holder(self.spec) == self.launcher else [])]
 
     def engine(self) -> tuple[Process | None, list[Process]]:
         """Return the engine's main process, None when it is gone, and its other processes."""

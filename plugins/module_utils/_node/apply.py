@@ -21,7 +21,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, node_container_name
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, lookalikes, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
@@ -43,6 +43,9 @@ SESSION_TO_COME = "not-started-yet"
 
 #: The same text on every node: Ansible shows it once.
 WAITS = "The containers were created before they could have {0}: that waits for gb10_allow_restart, since it restarts the engine."
+
+#: Said of a container that has this collection's labels from its image, as docker commit of one of ours makes it.
+NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is not ours, and left alone."
 
 #: The file with the functions of each executor.
 BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}
@@ -288,6 +291,8 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
     changed = container.changes(current, wanted, params["allow_restart"]) if current and wanted else {}
     steps = container.plan(params["state"], node_container_name(params["cluster_name"], params["node_role"]), current, changed)
     work = live_work(docker, current, params)
+    for name in lookalikes(docker, params["cluster_name"], params["node_role"]) if params["state"] != "started" else []:
+        module.warn(NOT_OURS.format(name))
     waiting = container.waiting_protections(current, wanted) if current and wanted and not changed else []
     for what in waiting:
         module.warn(WAITS.format(what))

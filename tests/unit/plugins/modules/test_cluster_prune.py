@@ -34,11 +34,12 @@ class Engine:
         self.refuses: dict[str, ClusterError] = {}
         self.containers_seen = 0
 
-    def add_container(self, name, status="exited", labels=None, image=OLD_IMAGE):
+    def add_container(self, name, status="exited", labels=None, image=OLD_IMAGE, inherited=None):
         state = {"Status": status, "FinishedAt": "2026-11-01T00:00:00Z"}
         labels = OURS if labels is None else labels
         self.known[f"{name}-id"] = {
             "Id": f"{name}-id", "Name": f"/{name}", "Created": "2026-11-01T00:00:00Z", "State": state, "Config": {"Labels": labels}, "Image": image,
+            "inherited": inherited or {},
         }  # fmt: skip
 
     def add_image(self, image_id, tags=(), days=0.0, labels=None, step="LABEL io.gb10.base=x io.gb10.recipe=y"):
@@ -52,7 +53,7 @@ class Engine:
     def containers(self, labels, statuses=(), size=False):
         assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True), ({**DOWNLOADS, "io.gb10.cluster": labels.get("io.gb10.cluster")}, False))
         return [
-            {"Id": one["Id"], "ImageID": one["Image"], "SizeRw": 10}
+            {"Id": one["Id"], "Names": [one["Name"]], "Image": "mine:1", "ImageID": one["Image"], "SizeRw": 10, **one["inherited"]}
             for one in self.known.values()
             if labels.items() <= one["Config"]["Labels"].items() and (not statuses or one["State"]["Status"] in statuses)
         ]
@@ -309,3 +310,12 @@ def test_a_lock_that_was_broken_ends_the_removal(node):
         call(node, remove=True, lock_id="abc")
     assert caught.value.details["removed"] == [] and len(caught.value.details["findings"]) == 1
     assert [candidate["name"] for candidate in call(node)["candidates"]] == before
+
+
+@pytest.mark.parametrize("status", ["exited", "running"])
+def test_a_container_with_labels_of_its_image_alone_stays_and_is_named(node, status):
+    node.engine.add_container("copy", status, {}, BASE_IMAGE, {"InheritedLabels": OURS})
+    result = call(node, remove=True)
+    assert "copy-id" in node.engine.known and "copy" not in result["removed"]
+    assert {"kind": "container", "name": "copy (of image mine:1)", "why": "not ours: it has our labels from its image alone"} in result["left"]
+    assert not any(entry["name"].startswith("copy") for entry in call(node, cluster_name="other")["left"])

@@ -333,6 +333,16 @@ def test_stopping_needs_no_other_option(node, state, verbs):
 
 
 @pytest.mark.parametrize("state", ["stopped", "absent"])
+def test_a_container_with_labels_of_its_image_alone_is_left_alone_and_named(node, monkeypatch, state):
+    monkeypatch.setattr(apply, "lookalikes", lambda docker, cluster, role: ["copy (of image mine:1)"])
+    node(Engine())
+    module, warned = Module(state=state, image=None, node_address=None), []
+    module.warn = warned.append
+    assert not ray_cluster.work(module)["changed"]
+    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is not ours, and left alone."]
+
+
+@pytest.mark.parametrize("state", ["stopped", "absent"])
 def test_nothing_to_stop(node, state):
     node(Engine())
     assert not ray_cluster.work(Module(state=state, image=None, node_address=None))["changed"]

@@ -346,3 +346,81 @@ def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
     assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
     assert "python3-docker" in caught.value.remedy
     assert caught.value.details["status"] == 400
+
+
+# -- whose a container is --------------------------------------------------------------------------------------------
+
+OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}
+BASE, COMMITTED = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+def node_labels(image_id, spec, **more):
+    return {**OURS, "io.gb10.spec": spec, "io.gb10.fields": json.dumps({"image_id": image_id}), **more}
+
+
+#: What ``docker commit`` of a container of ours leaves in the image's configuration.
+KEPT = node_labels(BASE, "1:kept")
+
+
+@pytest.mark.parametrize(
+    ("labels", "image_id", "image", "ours"),
+    [
+        # As every version of this collection made them, of an image without our labels, and of one that was committed.
+        (KEPT, BASE, {}, True),
+        (node_labels(COMMITTED, "1:next"), COMMITTED, KEPT, True),
+        # The image is gone (docker rmi --force): the labels name it all the same.
+        (KEPT, BASE, None, True),
+        # docker run of what was committed, with a label of the user's own.
+        (KEPT, COMMITTED, KEPT, False),
+        ({**KEPT, "mine": "yes"}, COMMITTED, KEPT, False),
+        (KEPT, COMMITTED, None, False),
+        # Labels that say that it is ours and not how it was made, in an image that has none.
+        (OURS, BASE, {}, True),
+        # A short-lived container of ours, of an image that was committed: it has a role of its own.
+        ({**KEPT, "io.gb10.role": "probe"}, COMMITTED, KEPT, True),
+    ],
+)
+def test_labels_that_only_the_image_gives_make_no_container_ours(tmp_path, labels, image_id, image, ours):
+    entry = {"Id": "c", "Names": ["/copy"], "Image": "mine:1", "ImageID": image_id, "Labels": labels, "State": "exited"}
+    details = {"Id": "c", "Name": "/copy", "Image": image_id, "Config": {"Labels": labels}}
+    found = (404, b'{"message":"No such image"}') if image is None else ok({"Id": image_id, "Config": {"Labels": image}})
+    answers = {
+        "GET /version": ok(VERSION),
+        "GET /v1.41/containers/json": ok([entry]),
+        "GET /v1.41/containers/c/json": ok(details),
+        f"GET /v1.41/images/{image_id}/json": found,
+    }
+    with engine(tmp_path, answers) as (api, _seen):
+        listed, alike = api.containers({}), engine_api.lookalikes(api, "gb10")
+        shown, node = api.inspect("c")["Config"], engine_api.find_node_container(api, "gb10", "head")
+    if ours:
+        assert listed[0]["Labels"] == shown["Labels"] == labels and alike == []
+        assert node is not None
+        return
+    assert node is None
+    assert alike == ["copy (of image mine:1)"]
+    for seen in (listed[0], shown):
+        assert not any(name.startswith("io.gb10.") for name in seen["Labels"])
+        assert seen["InheritedLabels"] == {name: value for name, value in labels.items() if name.startswith("io.gb10.")}
+    assert ("mine" in labels) is ("mine" in shown["Labels"])
+
+
+def test_only_doubt_costs_a_question(tmp_path):
+    entry = {"Id": "c", "ImageID": BASE, "Labels": KEPT}
+    with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/json": ok([entry])}) as (api, seen):
+        assert api.containers({"io.gb10.owner": "gb10.cluster"}) == [entry]
+    assert not any("/images/" in request for request in seen)
+
+
+def test_a_lookalike_does_not_stand_beside_ours(tmp_path):
+    """Two of one role are refused; one that is not ours is none of them."""
+    own = {"Id": "a", "Names": ["/gb10-gb10-head"], "ImageID": BASE, "Labels": KEPT, "State": "running"}
+    copy = {"Id": "c", "Names": ["/copy"], "ImageID": COMMITTED, "Labels": KEPT, "State": "exited"}
+    answers = {
+        "GET /version": ok(VERSION),
+        "GET /v1.41/containers/json": ok([own, copy]),
+        "GET /v1.41/containers/a/json": ok({"Id": "a", "Image": BASE, "Config": {"Labels": KEPT}}),
+        f"GET /v1.41/images/{COMMITTED}/json": ok({"Id": COMMITTED, "Config": {"Labels": KEPT}}),
+    }
+    with engine(tmp_path, answers) as (api, _seen):
+        assert engine_api.find_node_container(api, "gb10", "head")["Id"] == "a"

@@ -722,3 +722,57 @@ def test_hold_stops_the_engine_that_was_started_meanwhile(lab):
     assert holder.wait(WAIT) == 0
     assert lab.left() == []
     assert lab.note("stop")["by"] == "SIGTERM to the container"
+
+
+# -- one reading for number and start --------------------------------------------------------------------------------
+
+
+def sleeper():
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("descriptors", [True, False])
+def test_a_signal_reaches_the_process_that_was_looked_at(monkeypatch, descriptors):
+    if not descriptors:
+        monkeypatch.delattr(os, "pidfd_open")
+    child = sleeper()
+    _launcher.send(_launcher.process(child.pid), signal.SIGKILL)
+    assert child.wait(10) == -signal.SIGKILL
+
+
+def test_a_number_that_passed_on_between_look_and_signal_gets_none(monkeypatch):
+    """The process looked at has ended, and another has its number by the time of the signal."""
+    old, other = sleeper(), sleeper()
+    looked_at = _launcher.process(old.pid)
+    real = _launcher.process
+
+    def reused(pid, proc="/proc"):
+        found = real(pid, proc)
+        old.kill()
+        old.wait()
+        # From here on the number belongs to the other process.
+        monkeypatch.setattr(os, "kill", lambda pid, number: signal.pidfd_send_signal(os.pidfd_open(other.pid), number))
+        return found
+
+    monkeypatch.setattr(_launcher, "process", reused)
+    _launcher.send(looked_at, signal.SIGKILL)
+    assert other.poll() is None
+    other.communicate(b"\n")
+    assert other.returncode == 0
+
+
+def test_the_next_process_of_a_launchers_number_is_left_alone(tmp_path, monkeypatch):
+    ending = object.__new__(_launcher.Ending)
+    ending.spec, ending.launcher, ending.run_ids, ending.unreadable = {"run_dir": str(tmp_path)}, os.getpid(), set(), ""
+    monkeypatch.setattr(_launcher, "ours", lambda *_args: [])
+    monkeypatch.setattr(_launcher.Ending, "noted", lambda self: None)
+    looks = []
+
+    def process(pid, proc="/proc"):
+        looks.append(pid)
+        return _launcher.Process(pid, "S", 1, 99)
+
+    monkeypatch.setattr(_launcher, "process", process)
+    # It held the lock until it was looked at; then it ended.
+    monkeypatch.setattr(_launcher, "lock_holder", lambda _spec: None if looks else os.getpid())
+    assert ending.left() == []
