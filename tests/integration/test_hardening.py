@@ -11,6 +11,7 @@ the one of this machine) is shown by the unit tests of the launcher.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -19,9 +20,10 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .fault import BOTH, STATE, Fault
-from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
 from .making import HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER
 
 LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
@@ -61,7 +63,7 @@ def test_engine_stopped_by_hand_while_it_loads(lab: Lab, no_cluster: None, fault
 
     def stop() -> None:
         fault.now(time.time())
-        results.append(serve_module("state=stopped"))
+        results.append(serve_module("state=stopped interrupt_requests=true"))
 
     by_hand = Once(IN_LOAD, stop)
     played = lab.play(on_output=by_hand)
@@ -114,7 +116,7 @@ def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -
     assert status(lab)["live"]
     fault.row.left = "engine serves on"
     # The way out that the message names.
-    assert lab.play("teardown").rc == 0
+    assert lab.play("teardown", gb10_interrupt_requests=True).rc == 0
     lab.run(HEAD, "rm", f"{STATE}/run/run.json.broken")
     fault.completes()
 
@@ -155,7 +157,10 @@ def test_head_container_paused(lab: Lab, live_cluster: None, fault: Fault) -> No
 
 def test_paused_cluster_can_be_taken_down(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "docker", "pause", HEAD_CONTAINER)
-    played = lab.play("teardown")
+    refused = lab.play("teardown")
+    assert refused.rc != 0 and "how many requests it has is unknown" in refused.said
+    assert lab.containers(WORKER), "nothing was taken away"
+    played = lab.play("teardown", gb10_interrupt_requests=True)
     assert played.rc == 0, played.failures
     fault.left()
     assert not lab.containers(HEAD) and not lab.containers(WORKER)
@@ -205,6 +210,118 @@ def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) ->
     labels = [json.loads(lab.run(host, "docker", "image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE)) for host in (HEAD, WORKER)]
     assert labels[0] == labels[1] and labels[0]["io.gb10.recipe"] != "earlier" and "ray==2.60.0 --hash=sha256:" in labels[0]["io.gb10.lock"]
     assert not fault.completes().changed
+
+
+# --- unknown is not idle ----------------------------------------------------------------------------------------------------
+
+
+def test_a_halted_engine_is_taken_away_with_consent_alone(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """It lives and answers nothing: it may go on and answer those who wait."""
+    before = lab.json(HEAD, f"{STATE}/run/run.json")
+    halt = "import os; os.kill({}, {})"
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", halt.format(before["pid"], 19))
+    try:
+        for played in (lab.play("teardown"), lab.play(gb10_allow_restart=True, gb10_serve_arguments={"max_num_seqs": 4})):
+            assert played.rc != 0
+            assert "how many requests it has is unknown" in played.said and "no answer within 5 s" in played.said
+            assert "-e gb10_interrupt_requests=true" in played.said
+        fault.answered(played, "how many requests it has is unknown", where=HEAD)
+    finally:
+        lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", halt.format(before["pid"], 18))
+    fault.left(live=True)
+    assert lab.json(HEAD, f"{STATE}/run/run.json")["run_id"] == before["run_id"]
+    assert not fault.completes().changed
+
+
+def test_work_by_docker_exec_keeps_its_container(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """Our own engine is idle, and says so; what somebody else serves in the worker's container, it cannot know."""
+    serve = 'printf "import time\\ntime.sleep(900)\\n" > /tmp/vllm && exec python3 /tmp/vllm serve mine'
+    lab.run(WORKER, "docker", "exec", "--detach", WORKER_CONTAINER, "sh", "-c", serve)
+    played = lab.play("teardown")
+    fault.answered(played, WORKER_CONTAINER, "/tmp/vllm serve mine", "it is not of this cluster's engine", where=WORKER)
+    assert WORKER_CONTAINER in lab.containers(WORKER)
+    allowed = lab.play("teardown", gb10_interrupt_requests=True)
+    assert allowed.rc == 0, allowed.failures
+    fault.left()
+    fault.completes()
+
+
+# --- one at a time ----------------------------------------------------------------------------------------------------------
+
+
+def swapped(directory: Path) -> Path:
+    """The inventory with the other node as the head."""
+    hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))
+    groups = hosts["gb10_cluster"]["children"]
+    groups["gb10_head"]["hosts"], groups["gb10_workers"]["hosts"] = groups["gb10_workers"]["hosts"], groups["gb10_head"]["hosts"]
+    other = directory / "swapped"
+    other.mkdir()
+    (other / "hosts.yml").write_text(yaml.safe_dump(hosts), encoding="utf-8")
+    (other / "group_vars").symlink_to(INVENTORY / "group_vars")
+    return other
+
+
+def test_two_inventories_with_swapped_heads(lab: Lab, live_cluster: None, fault: Fault, tmp_path: Path) -> None:
+    second: list[Play] = []
+    private = tmp_path / "second"
+    private.mkdir()
+    other = Lab(private, [swapped(tmp_path)])
+    during = Once("image : Note when the stage began", lambda: second.append(other.play(tags="memory")))
+    first = lab.play(on_output=during)
+    during.join()
+    assert first.rc == 0 and not first.changed, first.failures
+    fault.answered(second[0], "another run works on this cluster", where="both")
+    assert re.search(r"-e gb10_break_lock=[0-9a-f]{16}\b", second[0].stdout)
+    fault.left(live=True)
+    # Released on every node.
+    for host in (HEAD, WORKER):
+        lab.run(host, "test", "!", "-e", f"{STATE}/lock.json")
+    fault.completes()
+
+
+def test_a_lock_that_was_broken_stops_its_old_holder(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """Somebody takes the lock while a teardown runs: it takes nothing away."""
+
+    def take() -> None:
+        for host in (HEAD, WORKER):
+            lock = lab.json(host, f"{STATE}/lock.json")
+            lock["id"], lock["holder"]["user"] = "0123456789abcdef", "bob"
+            lab.write(host, f"{STATE}/lock.json", json.dumps(lock))
+
+    broken = Once("teardown : Stop the engine", take)
+    played = lab.play("teardown", on_output=broken)
+    broken.join()
+    try:
+        fault.answered(played, "this run lost the cluster's lock", "bob@", where=HEAD)
+        fault.left(live=True)
+        assert lab.json(HEAD, f"{STATE}/lock.json")["id"] == "0123456789abcdef", "the lock of another run is left alone"
+        assert "-e gb10_break_lock=0123456789abcdef" in lab.play(tags="memory").said
+    finally:
+        after = lab.play(tags="memory", gb10_break_lock="0123456789abcdef")
+    assert after.rc == 0, after.failures
+    fault.completes()
+
+
+# --- whose is it ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_container_of_a_committed_image_is_not_ours(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    lab.run(WORKER, "docker", "commit", "--pause=false", WORKER_CONTAINER, "users/kept:1")
+    lab.run(WORKER, "docker", "create", "--name=users-copy", "--network=none", "users/kept:1")
+    try:
+        assert not lab.play().changed, "the bring-up sees one worker"
+        listed = lab.play("prune", gb10_prune=True)
+        assert listed.rc == 0 and "users-copy (of image users/kept:1)" in listed.said, listed.failures
+        down = lab.play("teardown")
+        assert down.rc == 0, down.failures
+        assert "Container users-copy (of image users/kept:1) has the labels of this cluster from its image alone" in down.said
+        assert lab.run(WORKER, "docker", "ps", "--all", "--quiet", "--filter=name=users-copy").strip()
+        fault.row.where, fault.row.left = WORKER, "the user's container"
+        assert lab.play().rc == 0
+    finally:
+        lab.run(WORKER, "docker", "rm", "--force", "users-copy", check=False)
+        lab.run(WORKER, "docker", "rmi", "users/kept:1", check=False)
+    fault.completes()
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------------
