@@ -170,6 +170,7 @@ options:
       - Stop a live engine although it has requests, running or waiting, for O(state=stopped) and for a restart alike. With V(false) that is refused.
       - An engine that does not say how many it has (no answer in time, another one than vLLM's metrics, a refusal, TLS) may be answering somebody,
         and is refused as well. So is one that is still loading, unless O(unready_runs) names its run.
+      - An engine that lacks a rank answers nobody and needs no consent. With Ray the head is asked whether all GPUs that it needs are still there.
     type: bool
     default: false
     version_added: 0.2.0
@@ -406,6 +407,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol impo
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import existing
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks for the launcher's note after a start.
@@ -609,12 +612,14 @@ def blocked(engine: dict[str, t.Any], requests: Requests, before: Snapshot, afte
     )
 
 
-def check_idle(params: dict[str, t.Any], engine: dict[str, t.Any]) -> None:
+def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any], container: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` when a live engine has requests that nobody said may be lost, or may have. One that somebody else stops is not asked."""
     if params["interrupt_requests"] or not engine["live"] or engine["stopping"]:
         return
     unready = engine["run_id"] in params["unready_runs"]
     situation = interruption.Situation(True, not params["lacks_rank"], unready, interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"]))
+    if interruption.why_kept(situation) and params["executor"] == "ray" and params["node_role"] == "head":
+        situation = situation._replace(whole=not ray.lacks_rank(docker, existing(container), engine["argv"], API_TIMEOUT))
     interruption.check(situation, False, f"the live engine (run {engine['run_id']}) would be stopped")
 
 
@@ -671,7 +676,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
         if not check_mode:
             launch.check_room(paths, params["log_max_bytes"])
     if todo.stop:
-        check_idle(params, engine)
+        check_idle(params, docker, engine, container)
     result: dict[str, t.Any] = {
         "changed": todo.changed,
         "reason": todo.reason,

@@ -55,7 +55,7 @@ class Work(t.NamedTuple):
     """Live work in a container.
 
     ``how`` says what was seen of the engine or its ranks, empty without one; ``run_id`` is the engine's, empty for ranks of one that runs
-    elsewhere. ``others`` is what somebody else started in the container.
+    elsewhere. ``others`` is what somebody else started in the container. ``whole``: nothing says that the engine lacks a rank.
     """
 
     how: str
@@ -63,6 +63,7 @@ class Work(t.NamedTuple):
     requests: Requests
     launched: bool
     others: list[str]
+    whole: bool = True
 
     @property
     def live(self) -> bool:
@@ -112,7 +113,8 @@ def live_work(docker: Docker, current: ExistingContainer | None, params: Params)
     if not engine["live"]:
         return Work(seen.parts[0], "", Requests(None, "its main process is not in this container"), ordered, seen.others)
     requests = interruption.requests_of(engine, params["connect_timeout"], interruption.key_file(current.fields, engine))
-    return Work(f"run {engine['run_id']}", engine["run_id"], requests, True, seen.others)
+    lacking = requests.count != 0 and ray.lacks_rank(docker, current, engine["argv"], params["connect_timeout"])
+    return Work(f"run {engine['run_id']}", engine["run_id"], requests, True, seen.others, not lacking)
 
 
 #: What becomes of a container, by the wanted state, for a message.
@@ -136,7 +138,7 @@ def guard(params: Params, node: str, current: ExistingContainer | None, changed:
         )
     # Ranks that no run was noted for belong to the cluster's engine.
     unready = work.run_id in params["unready_runs"] if work.run_id else bool(params["unready_runs"])
-    whole = not (engine_is_gone or params["lacks_rank"])
+    whole = work.whole and not (engine_is_gone or params["lacks_rank"])
     interruption.check(interruption.Situation(bool(work.how), whole, unready, work.requests), params["interrupt_requests"], f"{what} ({work.how})")
     for other in work.others:
         unasked = Requests(None, "it is not of this cluster's engine")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import calendar
 import inspect
 import json
+import math
 import re
 import signal
 import time
@@ -26,6 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.container impor
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Fields, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify
+from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words, whole_number
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 if t.TYPE_CHECKING:
@@ -185,6 +187,19 @@ def ask(api: EngineApi | Docker, container_id: str, address: str, timeout: float
     argv = ["python3", "-c", inspect.getsource(ray_probe), address, f"{timeout:g}"]
     # The probe ends itself one second after its time; two more are for starting it.
     return parse_table(api.exec(container_id, argv, timeout=timeout + 3), timeout)
+
+
+def lacks_rank(api: EngineApi | Docker, current: ExistingContainer, argv: t.Sequence[str], timeout: float) -> bool:
+    """Return whether an engine on Ray's head lost a rank for certain: the living nodes have fewer GPUs than it has ranks. False when Ray does not say."""
+    words = options(run_words(argv))
+    if words.get("distributed-executor-backend") != EXECUTOR or not current.running or "port" not in current.fields:
+        return False
+    sizes = (whole_number(words.get(f"{name}-parallel-size")) or 1 for name in ("tensor", "pipeline"))
+    try:
+        table = ask(api, current.id, host_port(current.fields["node_address"], current.fields["port"]), timeout)
+    except ClusterError:
+        return False
+    return not table.error and sum(node["gpus"] for node in table.nodes if node["alive"]) < math.prod(sizes)
 
 
 def parse_table(result: ExecResult, timeout: float) -> RayTable:

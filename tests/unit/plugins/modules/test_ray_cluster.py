@@ -29,7 +29,7 @@ STALE_ID = "b" * 64
 OTHER_ID = "c" * 64
 
 #: What is noted of a live engine in our container; its main process is the first that an engine of these tests has.
-ENGINE = {"live": True, "run_id": "20261121T000000-1", "pid": 100, "secret_env": {}, "api_address": "127.0.0.1", "api_port": 8000}
+ENGINE = {"live": True, "run_id": "20261121T000000-1", "pid": 100, "argv": [], "secret_env": {}, "api_address": "127.0.0.1", "api_port": 8000}
 
 
 def params(**given):
@@ -244,6 +244,35 @@ def test_a_live_engine_is_taken_away_only_where_nobody_loses_a_request(node, mon
             ray_cluster.work(Module(check_mode=True, **wanted, unready_runs=["another"]))
         assert caught.value.reason == ("requests running" if requests.count else "requests unknown")
         assert "-e gb10_interrupt_requests=true" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("table", "lacks"),
+    [
+        (RayTable("2.60.0", "3.11.2", [{"alive": True, "gpus": 1.0}, {"alive": False, "gpus": 1.0}], "", ""), True),
+        (RayTable("2.60.0", "3.11.2", [{"alive": True, "gpus": 1.0}, {"alive": True, "gpus": 1.0}], "", ""), False),
+        (RayTable("", "", [], "no answer within 5 s", "time"), False),
+        (UnknownState("the probe printed what cannot be read"), False),
+    ],
+)
+def test_an_engine_whose_rank_is_gone_answers_nobody(node, monkeypatch, table, lacks):
+    """Its requests hang, and its metrics go on counting them."""
+
+    def ask(*_arguments):
+        if isinstance(table, Exception):
+            raise table
+        return table
+
+    argv = ["vllm", "serve", "m", "--distributed-executor-backend", "ray", "--tensor-parallel-size", "2"]
+    monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: {**ENGINE, "argv": argv})
+    monkeypatch.setattr(interruption, "requests_of", lambda engine, timeout, key_file: Requests(3))
+    node(Engine([running()], titles=["vllm serve"]))
+    monkeypatch.setattr(ray, "ask", ask)
+    if lacks:
+        assert ray_cluster.work(Module(check_mode=True, state="absent"))["changed"]
+        return
+    with pytest.raises(ClusterError, match="it has 3 request"):
+        ray_cluster.work(Module(check_mode=True, state="absent"))
 
 
 @pytest.mark.parametrize("state", ["stopped", "absent"])

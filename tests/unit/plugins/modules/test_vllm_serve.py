@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch as launch_util
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve
 
 ASK = interruption.requests_of
@@ -69,7 +70,8 @@ def node(tmp_path, monkeypatch):
 
         def work(self, api, check_mode=False, **more):
             state = {"Running": api.running, "Paused": api.paused, "ExitCode": 0 if api.running else 137} if api else {}
-            container = {"Id": "c" * 64, "Name": "/gb10-gb10-head", "State": state} if api else None
+            state.update(Status="running" if api and api.running else "exited", OOMKilled=False, StartedAt="2026-11-21T01:57:53Z")
+            container = {"Id": "c" * 64, "Name": "/gb10-gb10-head", "State": state, "Config": {"Labels": {}}} if api else None
             monkeypatch.setattr(engine_api, "find_node_container", lambda *_args: container)
             return vllm_serve.work_engine(options(**self.params, **more), api, check_mode)
 
@@ -272,6 +274,16 @@ def test_a_lock_that_was_broken_keeps_the_engine(node, wanted):
     assert caught.value.details["changed"] is False
     assert [name for name, _args, _timeout in api.called] == ["status"]
     assert node.work(api, True, lock_id="abc", **wanted)["changed"], "check mode holds no lock"
+
+
+def test_an_engine_that_ray_knows_to_lack_a_rank_is_stopped_without_consent(node, monkeypatch):
+    node.note(OTHER)
+    node.requests = 3
+    monkeypatch.setattr(ray, "lacks_rank", lambda _docker, _container, argv, _timeout: argv == OTHER.argv)
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped")["changed"]
+    monkeypatch.setattr(ray, "lacks_rank", lambda *_args: False)
+    with pytest.raises(ClusterError, match="it has 3 request"):
+        node.work(Api(status=LIVE, stop=STOPPED), state="stopped")
 
 
 def test_an_idle_engine_is_stopped_without_consent(node):
