@@ -35,7 +35,7 @@ options:
     required: true
   base_image:
     description:
-      - The image that it is, or will be, built on. Only its id is looked up; nothing is started for it.
+      - The image that it is, or will be, built on. Only its id and digest are looked up; nothing is started for it.
     type: str
     version_added: 0.2.0
   state_dir:
@@ -100,6 +100,12 @@ base_image_id:
   returned: success
   type: str
   sample: sha256:fc5d6037a4552c9e3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+base_digest:
+  description: O(base_image) by the digest that its registry knows it under, null when it was built or loaded here, is absent, or nobody asked.
+  returned: success
+  type: str
+  sample: nvcr.io/nvidia/vllm@sha256:2f9d4a0c3b5e6f708192a3b4c5d6e7f8012345679b90461c92071f0c3f3d4b7f
+  version_added: 0.2.0
 created:
   description: When the image was made.
   returned: success
@@ -161,6 +167,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.images import by_digest
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 LABEL_BASE = "io.gb10.base"
@@ -198,10 +205,13 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     image = api.image(params["image"])
     base_image = api.image(params["base_image"]) if params["base_image"] else None
-    base_image_id = base_image["Id"] if base_image else None
+    base = {
+        "base_image_id": base_image["Id"] if base_image else None,
+        "base_digest": by_digest(params["base_image"], base_image.get("RepoDigests") or []) if base_image else None,
+    }
     if image is None:
         remedy = "Run the play with --tags image"
-        return {**ABSENT, "base_image_id": base_image_id, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": remedy}
+        return {**ABSENT, **base, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": remedy}
 
     path = image_contract.cache_path(params["state_dir"], image)
     kept = image_contract.read_cache(path)
@@ -221,7 +231,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "repo_digests": image.get("RepoDigests") or [],
         "labels": labels,
         "base": base_of(labels),
-        "base_image_id": base_image_id,
+        **base,
         "created": image.get("Created"),
         "size_bytes": image.get("Size"),
         "contract": contract,

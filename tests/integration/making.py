@@ -49,6 +49,48 @@ def listening(lab: Lab, host: str, port: int, program: str) -> t.Iterator[None]:
         lab.run(host, "systemctl", "stop", unit, check=False)
 
 
+REGISTRY_PORT = 5000
+
+REGISTRY_CONFIG = f"""
+version: 0.1
+storage: {{filesystem: {{rootdirectory: /tmp/gb10-registry/data}}}}
+http: {{addr: ":{REGISTRY_PORT}"}}
+"""
+
+
+@contextlib.contextmanager
+def registry(lab: Lab) -> t.Iterator[str]:
+    """A registry on the head, from Debian's package, that both nodes reach as localhost: without TLS an engine trusts no other address."""
+    fetch = "mkdir /tmp/gb10-registry && cd /tmp/gb10-registry && apt-get update -q && apt-get download -q docker-registry && dpkg-deb -x *.deb ."
+    lab.run(HEAD, "sh", "-c", fetch)
+    lab.run(HEAD, "sh", "-c", 'printf %s "$1" > /tmp/gb10-registry/config.yml', "sh", REGISTRY_CONFIG)
+    program = ("/tmp/gb10-registry/usr/bin/docker-registry", "serve", "/tmp/gb10-registry/config.yml")
+    lab.run(HEAD, "systemd-run", "--quiet", "--unit=gb10-test-registry", "--collect", *program)
+    address = lab.run(HEAD, "sh", "-c", "ip -4 -o addr show eth0 | tr -s ' ' | cut -d' ' -f4 | cut -d/ -f1").strip()
+    relay = f"""
+        import socket, threading
+
+        def pass_on(source, sink):
+            while part := source.recv(1 << 16):
+                sink.sendall(part)
+            sink.shutdown(socket.SHUT_WR)
+
+        with socket.create_server(("127.0.0.1", {REGISTRY_PORT})) as server:
+            while True:
+                near, _address = server.accept()
+                far = socket.create_connection(("{address}", {REGISTRY_PORT}))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=pass_on, args=ends, daemon=True).start()
+        """
+    try:
+        with listening(lab, WORKER, REGISTRY_PORT, relay):
+            lab.run(HEAD, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{REGISTRY_PORT} '; do :; done")
+            yield f"localhost:{REGISTRY_PORT}"
+    finally:
+        lab.run(HEAD, "systemctl", "stop", "gb10-test-registry", check=False)
+        lab.run(HEAD, "rm", "-r", "/tmp/gb10-registry")
+
+
 def listener(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
     """A foreign program that listens on a port of a node."""
     program = f"""

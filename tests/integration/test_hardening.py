@@ -24,7 +24,7 @@ import yaml
 
 from .fault import BOTH, STATE, Fault
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
-from .making import HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER
+from .making import BARE_IMAGE, HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER, lab_profile, registry
 
 LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
 SPEC = ("--spec", "/opt/gb10/launch/engine.json")
@@ -53,6 +53,11 @@ def serve_module(options: str) -> dict[str, t.Any]:
 def engine_pids(lab: Lab) -> list[str]:
     """Pids, as the head's container counts, of all that the launcher started."""
     return [str(pid) for pid in status(lab)["remaining"]]
+
+
+def push(lab: Lab, recipe: str, name: str) -> None:
+    """Build an image on the head, push it, and leave no copy."""
+    lab.run(HEAD, "sh", "-c", 'printf %s "$1" | docker build --quiet --tag "$2" - && docker push --quiet "$2" && docker rmi "$2"', "sh", recipe, name)
 
 
 # --- stop during start, start during stop -----------------------------------------------------------------------------------
@@ -210,6 +215,35 @@ def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) ->
     labels = [json.loads(lab.run(host, "docker", "image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE)) for host in (HEAD, WORKER)]
     assert labels[0] == labels[1] and labels[0]["io.gb10.recipe"] != "earlier" and "ray==2.60.0 --hash=sha256:" in labels[0]["io.gb10.lock"]
     assert not fault.completes().changed
+
+
+def test_tag_that_moves_in_the_registry(lab: Lab, no_cluster: None) -> None:
+    """A node that pulls later than the other gets what the other has, not what the tag is by then. An image without an engine is enough for that."""
+    debian = lab.run(HEAD, "docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "gb10-lab/base").split()[0]
+    recipe = f"FROM {debian}\nRUN apt-get update -q && apt-get install -qy --no-install-recommends python3\nLABEL users.note="
+    with registry(lab) as place:
+        name = f"{place}/users/moving:1"
+        image = ((f"base: {BARE_IMAGE}", f"base: {name}"), ("layers: [ray]", "layers: []"), (f"  tag: {IMAGE}\n", ""))
+        profile = lab_profile(lab, "lab_moving", *image, ("executor: ray", "executor: native"), ('vllm: ">=0.32.0,<0.33.0"', 'python: ">=3.8"'))
+        try:
+            push(lab, recipe + "first", name)
+            first = lab.play(tags="image", gb10_profile=profile)
+            assert first.rc == 0, first.failures
+            ids = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", name) for host in (HEAD, WORKER)}
+            assert ids[HEAD] == ids[WORKER]
+            assert not lab.play(tags="image", gb10_profile=profile).changed
+            # The tag is another image now, and the worker has lost its copy.
+            push(lab, recipe + "second", name)
+            digest = json.loads(lab.run(WORKER, "docker", "image", "inspect", "--format", "{{json .RepoDigests}}", name))[0]
+            lab.run(HEAD, "docker", "tag", ids[HEAD].strip(), name)
+            lab.run(WORKER, "docker", "rmi", "--force", ids[WORKER].strip())
+            again = lab.play(tags="image,report", gb10_profile=profile)
+            assert again.rc == 0, again.failures
+            assert lab.run(WORKER, "docker", "image", "inspect", "--format", "{{.Id}}", name) == ids[HEAD]
+            assert {node["base_digest"] for node in again.stat("gb10_report")["images"].values()} == {digest}
+        finally:
+            for host in (HEAD, WORKER):
+                lab.run(host, "sh", "-c", 'docker images --quiet "$1" | sort -u | xargs --no-run-if-empty docker rmi --force', "sh", name.rpartition(":")[0])
 
 
 # --- unknown is not idle ----------------------------------------------------------------------------------------------------

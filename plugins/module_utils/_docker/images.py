@@ -28,6 +28,24 @@ def summary(name: str, answer: dict[str, t.Any]) -> dict[str, t.Any]:
         raise UnknownState(f"the Docker engine does not report {error} of image {name}", raw=str(answer)[:2000]) from error
 
 
+def repository(reference: str) -> str:
+    """Return the repository of an image's reference: what stands before its tag and digest."""
+    name = reference.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
+def _familiar(name: str) -> str:
+    """Return a repository as Docker lists it: its default registry is left out."""
+    return name.removeprefix("docker.io/").removeprefix("library/")
+
+
+def by_digest(reference: str, repo_digests: t.Iterable[str]) -> str | None:
+    """Return the image by the digest under which its repository knows it, None for an image that was built or loaded here."""
+    wanted = _familiar(repository(reference))
+    return next((one for one in sorted(repo_digests) if _familiar(repository(one)) == wanted), None)
+
+
 def images(api: EngineApi, names: t.Iterable[str]) -> dict[str, dict[str, t.Any] | None]:
     """Return each image by its name, null for one that the node does not have. Raises :class:`ClusterError` when the engine does not answer."""
     found = {name: api.image(name) for name in dict.fromkeys(names)}

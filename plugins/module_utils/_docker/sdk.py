@@ -56,6 +56,15 @@ class Docker(EngineApi):
                     yield f"\n[the rest is left out: more than {WHOLE_LOG_LIMIT} bytes]\n".encode()
                     return
 
+    def registry_digest(self, image: str) -> str:
+        """Return the digest that an image's tag has in its registry now. The SDK knows the logins of this user."""
+        with sdk_errors(f"asking the registry for {image}"):
+            answer = self._api.inspect_distribution(image)
+        try:
+            return str(answer["Descriptor"]["digest"])
+        except (KeyError, TypeError):
+            raise UnknownState(f"the Docker engine does not report the digest of {image}", raw=str(answer)[:2000]) from None
+
     # -- acting ------------------------------------------------------------------------------------------------------
 
     def create(self, payload: dict[str, t.Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
 
 #: Version of the report.
@@ -59,6 +59,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "cluster": head["cluster"],
         "profile": head["profile"]["id"],
         "check_mode": run.check_mode,
+        "images": images(answers),
         "endpoint": api_url(engine, head["reached"]) if engine["live"] else None,
         "served_names": head["profile"]["model"]["served_names"],
         "executor": head["executor"]["executor"],
@@ -69,6 +70,26 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "stages": stage_seconds({**{stage: head[fact] for stage, fact in MARKS.items()}, "report": run.now.timestamp()}),
         "proofs": (head["proof"] or {}).get("findings", []),
     }
+
+
+def images(answers: Answers) -> dict[str, t.Any]:
+    """Return by node which image it is, what it was built on and what pip added; None where no stage of this run asked."""
+    found: dict[str, t.Any] = {}
+    for node, answer in answers.items():
+        contract = answer["image"]
+        if not answered(contract) or not contract["exists"]:
+            found[node] = None
+            continue
+        built = contract["base"] or {}
+        found[node] = {
+            "tag": answer["profile"]["image"]["tag"],
+            "id": contract["image_id"],
+            "base": answer["profile"]["image"]["base"],
+            "base_id": built.get("image_id") or contract["base_image_id"],
+            "base_digest": contract["base_digest"],
+            "added": built.get("lock", []),
+        }
+    return found
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

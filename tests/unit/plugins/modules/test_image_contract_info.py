@@ -104,6 +104,16 @@ def test_labels_tell_what_pip_added(call, label, lock):
     assert call(Engine(image, MARK + json.dumps(CONTRACT)))["base"]["lock"] == lock
 
 
+@pytest.mark.parametrize(
+    ("digests", "found"),
+    [(None, None), ([], None), (["other@sha256:1"], None), (["other@sha256:1", "base@sha256:2"], "base@sha256:2")],
+)
+def test_the_base_is_named_by_its_digest_where_a_registry_knows_it(call, monkeypatch, digests, found):
+    monkeypatch.setitem(BASE["base:1"], "RepoDigests", digests)
+    assert call(answering(), base_image="base:1")["base_digest"] == found
+    assert call(answering())["base_digest"] is None
+
+
 @pytest.mark.parametrize(("base", "found"), [(None, None), ("base:1", "sha256:base"), ("base:2", None)])
 @pytest.mark.parametrize("image", [IMAGE, None])
 def test_the_base_is_looked_up_and_not_asked(call, image, base, found):

@@ -40,3 +40,28 @@ def test_images_by_name():
 def test_an_answer_that_lacks_something_is_unknown(answer):
     with pytest.raises(UnknownState):
         images.summary("x:1", answer)
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("nvcr.io/nvidia/vllm:26.05-py3", "nvcr.io/nvidia/vllm"),
+        ("localhost:5000/a/b", "localhost:5000/a/b"),
+        ("localhost:5000/a/b:1@sha256:cd", "localhost:5000/a/b"),
+        ("vllm@sha256:cd", "vllm"),
+    ],
+)
+def test_a_repository_is_what_stands_before_tag_and_digest(reference, name):
+    assert images.repository(reference) == name
+
+
+@pytest.mark.parametrize(
+    ("reference", "digests", "found"),
+    [
+        ("docker.io/vllm/vllm-openai:v0.27.1", ["vllm/vllm-openai@sha256:cd"], "vllm/vllm-openai@sha256:cd"),
+        ("debian:12", ["docker.io/library/debian@sha256:cd"], "docker.io/library/debian@sha256:cd"),
+        ("nvcr.io/nvidia/vllm:26.05-py3", ["mirror.example/nvidia/vllm@sha256:cd"], None),
+    ],
+)
+def test_an_image_has_a_digest_where_its_own_repository_knows_it(reference, digests, found):
+    assert images.by_digest(reference, digests) == found

@@ -183,7 +183,10 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     marks: dict[str, t.Any] = {**dict.fromkeys(report.MARKS.values()), "__image_started": NOW.timestamp() - 30, "__proof_started": NOW.timestamp() - 10}
     executor = {"executor": "native", "reason": "r"}
     proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}
-    answers = {node: {**shared, **marks, "executor": executor, "engine": {"engine": ENGINE}, "proof": proofs} for node in ("spark-1", "spark-2")}
+    built = {"image_id": "sha256:b", "recipe": "r", "lock": ["ray==2.60.0 --hash=sha256:e2"]}
+    image = {"exists": True, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
+    rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs}
+    answers = {node: {**shared, **marks, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
     outcome = report.judge(answers, run())
     names = ", ".join(PROFILE["model"]["served_names"])
     assert outcome.lines == [
@@ -199,6 +202,9 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
     assert outcome.stats["gb10_report"]["ray"] is None
+    names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
+    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"]}
+    assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
     beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}} for node, answer in answers.items()}
     assert report.content(beside_ray, run())["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
