@@ -72,7 +72,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     except ClusterError as error:
         raise ClusterError(
             f"the registry does not say what {image} is: {error}",
-            remedy=error.remedy or f"See on the node: docker pull {image}. Log in to the registry as root (docker login), or correct image.base in the profile.",
+            remedy=error.remedy or f"See on the node: docker pull {image}. Log in to the registry as root (docker login), or correct image.base.",
             reason="no digest",
         ) from error
     return {"msg": f"{image} is {digest}", "digest": digest, "reference": f"{images.repository(image)}@{digest}"}

@@ -91,6 +91,17 @@ class Docker(EngineApi):
         with sdk_errors(f"removing container {container_id[:12]}"):
             self._api.remove_container(container_id, v=True)
 
+    def pull(self, image: str) -> t.Iterator[dict[str, t.Any]]:
+        """Pull an image, and yield what the engine says of it. The SDK waits for the next word without a limit: the caller's job has one."""
+        with sdk_errors(f"pulling image {image}"):
+            yield from self._api.pull(image, stream=True, decode=True)
+
+    def tag(self, image: str, name: str) -> None:
+        """Give an image another name, which includes a tag."""
+        repository, _colon, tag = name.rpartition(":")
+        with sdk_errors(f"tagging image {image}"):
+            self._api.tag(image, repository, tag, force=True)
+
     def remove_image(self, name: str) -> None:
         with sdk_errors(f"removing image {name}"):
             self._api.remove_image(name)

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How far the pull of an image is. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
+#: Defaults of ``image_pull`` that its action plugin needs, too.
+TIMEOUT = 7200
+STATE_DIR = "/var/lib/gb10"
+
+GIB = 1 << 30
+
+#: What the engine says of a layer that is there as a whole, and of one that is downloaded.
+_UNPACKED = ("Already exists", "Pull complete")
+_DOWNLOADED = ("Download complete", "Verifying Checksum", "Extracting")
+
+
+def note_path(state_dir: str, image: str) -> str:
+    """Return where the node notes how far the pull of an image is."""
+    return os.path.join(state_dir, f"image-pull-{hashlib.sha256(image.encode()).hexdigest()[:12]}.json")
+
+
+class Progress:
+    """What the engine's events say of all layers."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._unpacked: set[str] = set()
+        self._bytes: dict[str, tuple[int, int]] = {}
+
+    def feed(self, event: dict[str, t.Any]) -> None:
+        """Take one event of the engine. Raises :class:`ClusterError` when it is the engine's word for a failure."""
+        if event.get("error"):
+            raise ClusterError(f"the Docker engine cannot pull the image: {event['error']}", remedy="See on the node: journalctl -u docker --since -10min")
+        layer, status = event.get("id"), str(event.get("status", ""))
+        detail = event.get("progressDetail") or {}
+        if status.startswith("Pulling from") or not layer:
+            return
+        self._known.add(layer)
+        if status == "Downloading" and detail.get("total"):
+            self._bytes[layer] = (int(detail.get("current") or 0), int(detail["total"]))
+        elif status.startswith((*_DOWNLOADED, *_UNPACKED)) and layer in self._bytes:
+            total = self._bytes[layer][1]
+            self._bytes[layer] = (total, total)
+        if status.startswith(_UNPACKED):
+            self._unpacked.add(layer)
+
+    def text(self) -> str:
+        """Return how far it is, in words."""
+        done, total = (sum(sizes) / GIB for sizes in zip(*self._bytes.values())) if self._bytes else (0.0, 0.0)
+        return f"{done:.1f} of {total:.1f} GiB downloaded, {len(self._unpacked)} of {len(self._known)} layers unpacked"
