@@ -52,12 +52,13 @@ inputs: ## bad input is answered before any node is contacted
 parsers: ## the real engines' own parsers accept every shipped profile
 awx: ## what AWX would do with its templates, without an AWX and without nodes
 
-.PHONY: molecule preflight strangers lifecycle hardening awx-lab faults
+.PHONY: molecule preflight strangers lifecycle hardening escape awx-lab faults
 molecule: ## the whole play, with Ray and without, and single roles on the lab: converge, idempotence, check mode, verify
 preflight: ## what the preflight finds on nodes that something is wrong with, on the lab
 strangers: ## the fabric probe; the doctor and init from an installed tarball, on the lab
 lifecycle: ## each tag alone, drift and consent, teardown and up again, on the lab
 hardening: ## what a person or a crash does to a cluster, on the lab
+escape: ## root in a container of the lab gets out nowhere
 awx-lab: ## every job template of AWX, on the lab
 faults: ## what happens when things break, on the lab, twice
 
@@ -70,7 +71,7 @@ play-next: ## the whole play on the newer ansible-core
 engine-next: ## every scenario on nodes with the next Debian and its Docker engine
 two-clusters: ## two clusters in one inventory
 
-lint sanity units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening awx-lab: venv
+lint sanity units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab: venv
 	$(PARTS) $@
 
 sanity-next units-next play-next engine-next two-clusters: venv

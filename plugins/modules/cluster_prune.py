@@ -22,6 +22,8 @@ description:
   - A log below O(log_dir) is removed when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
     run stay, whatever their age.
   - A note about an image's content is removed when the image is gone.
+  - The caches of the cluster's containers (compiled kernels, a model's own code) are removed when no container of it runs and nothing was written
+    there for O(days).
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
   - Models, other secrets, states and named volumes are never touched. A file of another name among the logs is listed in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
@@ -109,7 +111,7 @@ candidates:
   elements: dict
   contains:
     kind:
-      description: V(download), V(token), V(container), V(image), V(log), or V(note) for one on what an image holds.
+      description: V(download), V(token), V(container), V(image), V(log), V(cache) for the caches of a cluster, or V(note) for one on what an image holds.
       type: str
     name:
       description: Name of the container, tags of the image (its id when it has none), path of the file.
@@ -190,6 +192,7 @@ findings:
 
 import os
 import platform
+import shutil
 import stat
 import time
 import typing as t
@@ -295,6 +298,11 @@ def kept_runs(params: Params) -> set[str]:
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 
+def cache_users(docker: EngineApi | Docker, cluster: str) -> list[str]:
+    """Return the ids of a cluster's containers that hold processes."""
+    return [entry["Id"] for entry in docker.containers({engine_api.LABEL_CLUSTER: cluster}) if entry["State"] not in prune.STOPPED]
+
+
 def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
@@ -302,7 +310,11 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     downloads = survey_download(docker, params, now)
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
+    cache = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).cache
+    cached = prune.files_below(cache)
+    caches = prune.cache(cache, cached, cache_users(docker, params["cluster_name"]) if cached else [], params["days"], now)
     files = [
+        prune.Judged(caches, []),
         prune.logs(logs, prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
         prune.contracts(notes, prune.files_below(notes), staying, now),
     ]
@@ -326,7 +338,8 @@ class Remover:
         """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed, or the lock was lost."""
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
-            "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file
+            "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
+            "cache": self._cache,
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -361,6 +374,19 @@ class Remover:
             return False
         for name in candidate.ref:
             self._docker.remove_image(name)
+        return True
+
+    def _cache(self, candidate: prune.Candidate) -> bool:
+        path = candidate.ref[0]
+        if cache_users(self._docker, self._params["cluster_name"]):
+            return False
+        try:
+            # Follows no link, at its top neither.
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ClusterError(f"removing {path}: {error.strerror}", remedy="Run the task with become: true.") from error
         return True
 
     def _file(self, candidate: prune.Candidate) -> bool:

@@ -182,7 +182,7 @@ _CAPABILITIES = re.compile(r"^CapEff:\s*(?P<bits>[0-9a-f]+)$", re.MULTILINE)
 TOKEN_FILES = ("token", "stored_tokens")
 
 #: What is in force in a container that does not run, or is not there.
-NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": []}
+NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": [], "hub_tokens": []}
 
 #: Most bytes of a process's memory map that are read; one of an engine with a thousand libraries has about one million.
 MAPS_LIMIT = 16 * 1024 * 1024
@@ -282,7 +282,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
-        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, "hub_tokens": [], "hub_alone": True, **NOTHING}
+        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, **NOTHING}
         verdict = verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node")
         return {**verdict, "exists": False, "container": nowhere, "ranks": []}
 
@@ -294,9 +294,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "running": running,
         "pid": container["State"]["Pid"] if running else None,
         "entrypoint_bypassed": entrypoint_bypassed(api.image(container["Image"]), container["Config"]["Labels"]),
-        "hub_tokens": hub_tokens(container["State"]["Pid"], proc_root) if running else [],
         "hub_alone": bool((created_with(container["Config"]["Labels"]) or {}).get("hf_home")),
         **(effective(container["State"]["Pid"], params["devices"], proc_root) if running else NOTHING),
+        **({"hub_tokens": hub_tokens(container["State"]["Pid"], proc_root)} if running else {}),
     }
     seen = process_table.require_all_seen(process_table.scan(proc_root, api.top(container["Id"])), "a rank")
     ranks = []

@@ -248,6 +248,15 @@ def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs:
     return Judged(candidates, left)
 
 
+def cache(root: str, found: list[tuple[str, os.stat_result]], users: t.Collection[str], days: int, now: float) -> list[Candidate]:
+    """Return the caches of a cluster's containers when they may be removed: nothing was written there for ``days``, and no container runs that uses them."""
+    if not found or users:
+        return []
+    age = age_of(max(status.st_mtime for _path, status in found), now)
+    size = sum(status.st_blocks * 512 for _path, status in found)
+    return [Candidate("cache", root, (root,), age, size, "compiled kernels and code of a cluster that is down")] if age >= days * SECONDS_PER_DAY else []
+
+
 def contracts(root: str, found: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:
     """Judge the notes on images (image_contract_info keeps one for each that it asked): one whose image is gone may be removed."""
     candidates, left = [], []

@@ -25,7 +25,18 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Ids of what modules find with this that can stop or warn.
-IDS = ("model.absent", "model.code_changed", "model.code_unverified", "model.dangling", "model.empty", "model.incomplete_download", "model.missing", "model.not_json", "model.private", "model.size")
+IDS = (
+    "model.absent",
+    "model.code_changed",
+    "model.code_unverified",
+    "model.dangling",
+    "model.empty",
+    "model.incomplete_download",
+    "model.missing",
+    "model.not_json",
+    "model.private",
+    "model.size",
+)
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -386,5 +397,6 @@ def check_code(hf_home: str, repo: str, revision: str | None, side_files: t.Coll
 
 def code_remedy(root: str, changed: t.Sequence[Problem]) -> str:
     """Return what to do about changed code."""
-    paths = ", ".join(dict.fromkeys(path for problem in changed for path in (os.path.join(root, problem.file), os.path.realpath(os.path.join(root, problem.file)))))
-    return f"Find out who changed it. Then remove {paths} and run the play with --tags model, which downloads it again."
+    named = [os.path.join(root, problem.file) for problem in changed]
+    paths = dict.fromkeys(path for name in named for path in (name, os.path.realpath(name)))
+    return f"Find out who changed it. Then remove {', '.join(paths)} and run the play with --tags model, which downloads it again."

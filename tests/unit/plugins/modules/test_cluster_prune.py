@@ -319,3 +319,52 @@ def test_a_container_with_labels_of_its_image_alone_stays_and_is_named(node, sta
     assert "copy-id" in node.engine.known and "copy" not in result["removed"]
     assert {"kind": "container", "name": "copy (of image mine:1)", "why": "not ours: it has our labels from its image alone"} in result["left"]
     assert not any(entry["name"].startswith("copy") for entry in call(node, cluster_name="other")["left"])
+
+
+# -- what a container can write ----------------------------------------------------------------------------------------
+
+
+def test_caches_go_once_no_container_uses_them(node):
+    cache = node.root / "state/gb10/cache"
+    (cache / "triton/one").mkdir(parents=True)
+    (cache / "triton/one/kernel.so").write_bytes(b"x" * 5000)
+    (cache / "link").symlink_to(node.root / "state/gb10/lock.json")
+    node.engine.containers = lambda labels, statuses=(), size=False: [{"Id": "x", "State": "running"}] if list(labels) == ["io.gb10.cluster"] else []
+    assert "cache" not in {entry["kind"] for entry in call(node, days=0)["candidates"]}
+    node.engine.containers = lambda labels, statuses=(), size=False: []
+    assert "cache" not in {entry["kind"] for entry in call(node, days=14)["candidates"]}
+    assert str(cache) in call(node, days=0, remove=True)["removed"]
+    assert not cache.exists() and (node.root / "state/gb10/lock.json").read_text() == "x"
+
+
+@pytest.mark.parametrize("when", ["before", "between"])
+def test_a_directory_of_logs_that_becomes_a_link_loses_nothing_outside(node, monkeypatch, when):
+    """Root in a container of an older version can do that at any time."""
+    outside = node.root / "outside"
+    outside.mkdir()
+    (outside / f"{RUN}.log").write_text("not yours")
+    os.utime(outside / f"{RUN}.log", (0, 0))
+    engine = node.root / "log/gb10/engine"
+
+    def swap():
+        engine.rename(node.root / "log/gb10/moved")
+        engine.symlink_to(outside)
+
+    if when == "before":
+        swap()
+        call(node, remove=True)
+    else:
+        remove_all = cluster_prune.remove_all
+        monkeypatch.setattr(cluster_prune, "remove_all", lambda *given: (swap(), remove_all(*given))[1])
+        with pytest.raises(ClusterError, match="engine was tampered with: a link"):
+            call(node, remove=True)
+    assert (outside / f"{RUN}.log").read_text() == "not yours"
+
+
+def test_a_note_that_is_a_link_is_named(node):
+    (node.root / "state/gb10/run").mkdir(exist_ok=True)
+    (node.root / "state/gb10/run/run.json").unlink(missing_ok=True)
+    (node.root / "state/gb10/run/run.json").symlink_to("/etc/passwd")
+    with pytest.raises(ClusterError, match="run.json was tampered with: a link") as caught:
+        call(node)
+    assert caught.value.reason == "tampered"

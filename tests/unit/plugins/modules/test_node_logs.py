@@ -160,3 +160,28 @@ def test_secrets_that_cannot_be_read_let_nothing_out(node, monkeypatch):
 def test_sizes_out_of_range(node, number):
     with pytest.raises(ClusterError, match="max_bytes"):
         call(node, max_bytes=number)
+
+
+@pytest.mark.parametrize("planted", ["run.json", "the log", "the directory"])
+def test_nothing_behind_a_link_is_gathered(node, planted):
+    (node / "outside").mkdir()
+    (node / "outside" / f"{RUN}.log").write_text("root:canary")
+    victim = node / "outside" / f"{RUN}.log"
+    if planted == "run.json":
+        path = node / "state/gb10/run/run.json"
+        path.unlink()
+        path.symlink_to(victim)
+        (node / "state/gb10/launch").mkdir()
+        (node / "state/gb10/launch/engine.json").write_text(json.dumps({"run_id": RUN}))
+    elif planted == "the log":
+        path = node / f"log/gb10/engine/{RUN}.log"
+        path.unlink()
+        path.symlink_to(victim)
+    else:
+        path = node / "log/gb10/engine"
+        path.rename(node / "log/gb10/moved")
+        path.symlink_to(victim.parent)
+    logs, errors = call(node)
+    assert not [log for log in logs.values() if "canary" in log["text"]]
+    assert any(f"{path} was tampered with: a link" in entry["error"] for entry in errors)
+    assert ("engine.log" in logs) is (planted == "run.json"), "the host's own order names the run"

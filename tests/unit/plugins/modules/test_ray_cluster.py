@@ -875,6 +875,63 @@ def test_only_the_newest_logs_are_kept(sdk, tmp_path):
     assert len(list((tmp_path / "gb10" / "containers").iterdir())) == 5
 
 
+@pytest.mark.parametrize("planted", ["the directory", "the file", "the file to be written"])
+def test_the_log_of_a_container_is_written_through_no_link(node, sdk, tmp_path, planted):
+    """Containers of older versions can write where the host keeps the logs of containers."""
+    outside, folder = tmp_path / "outside", tmp_path / "log" / "gb10" / "containers"
+    outside.mkdir()
+    name = f"gb10-gb10-head-{OWN_ID[:12]}.log"
+    for victim in (name, f"{name}.new"):
+        (outside / victim).write_text("not yours")
+    if planted == "the directory":
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(outside)
+    else:
+        folder.mkdir(parents=True)
+        victim = name if planted == "the file" else f"{name}.new"
+        (folder / victim).symlink_to(outside / victim)
+    node(Engine([running(**places(tmp_path))]))
+    actions = ray_cluster.work(Module(**places(tmp_path), state="absent"))["actions"]
+    assert {path.read_text() for path in outside.iterdir()} == {"not yours"} and len(list(outside.iterdir())) == 2
+    if planted == "the directory":
+        assert actions[-1] == f"left the log of gb10-gb10-head out: {folder} was tampered with: a link stands where a directory belongs"
+    else:
+        assert (folder / name).read_bytes() == sdk.log and not (folder / name).is_symlink()
+
+
+def test_no_container_is_created_over_a_planted_directory(node, sdk, tmp_path):
+    """Docker would mount what the link leads to, for the next container to write."""
+    (tmp_path / "log" / "gb10").mkdir(parents=True)
+    (tmp_path / "log" / "gb10" / "engine").symlink_to("/etc")
+    node(Engine())
+    with pytest.raises(ClusterError, match="engine was tampered with: a link"):
+        ray_cluster.work(Module(**places(tmp_path), wait=False))
+    assert ("create", "gb10-gb10-head") not in sdk.calls
+
+
+def test_what_lives_is_stopped_whatever_its_notes_say(node, sdk, monkeypatch, tmp_path):
+    """Without a note, or with one of an engine that ended, a rank at work is an engine that the launcher may have started."""
+    monkeypatch.setenv("SUDO_USER", "ada")
+    (tmp_path / "gb10" / "launch").mkdir(parents=True)
+    (tmp_path / "gb10" / "launch" / "engine.json").write_text("{}")
+    node(executing(Engine([running(state_dir=str(tmp_path))], titles=["VLLM::EngineCore"]), sdk))
+    ray_cluster.work(Module(state="stopped", state_dir=str(tmp_path), interrupt_requests=True))
+    assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
+
+
+def test_a_container_of_version_1_waits_with_a_warning_for_each_protection(node):
+    newer = ("drop_capabilities", "no_new_privileges")
+    old = {name: value for name, value in json.loads(running()["Config"]["Labels"]["io.gb10.fields"]).items() if name not in newer}
+    labels = {**running()["Config"]["Labels"], "io.gb10.fields": json.dumps(old), "io.gb10.spec": "1:0"}
+    node(Engine([container(labels=labels)]))
+    module = Module()
+    result = ray_cluster.work(module)
+    assert (result["changed"], result["actions"], result["reason"]) == (False, [], "as wanted")
+    assert [apply.WAITS.format(what) for what in result["waiting_protections"]] == module.warnings and len(module.warnings) == 2
+    allowed = Module(check_mode=True, allow_restart=True)
+    assert ray_cluster.work(allowed)["changed_fields"] == ["drop_capabilities", "no_new_privileges"] and allowed.warnings == []
+
+
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
     actor = apply.Actor(Engine(), params(log_dir=str(tmp_path / "log")), None, apply.NO_WORK)

@@ -413,6 +413,60 @@ def test_without_room_for_a_log_nothing_is_started_or_stopped(node, monkeypatch,
     assert node.started == []
 
 
+@pytest.mark.parametrize("planted", [".room", "directory"])
+def test_the_check_for_room_writes_through_no_link(node, tmp_path, planted):
+    node.note(SAME)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim").write_text("not yours")
+    log = tmp_path / "log" / "gb10" / "engine"
+    log.parent.mkdir(parents=True)
+    if planted == "directory":
+        log.symlink_to(outside)
+        with pytest.raises(UnknownState, match="engine was tampered with: a link") as caught:
+            node.work(Api())
+        assert caught.value.reason == "tampered" and node.started == []
+    else:
+        log.mkdir()
+        (log / ".room").symlink_to(outside / "victim")
+        assert node.work(Api())["run_id"] == node.started[0]
+    assert (outside / "victim").read_text() == "not yours" and len(list(outside.iterdir())) == 1
+
+
+@pytest.mark.parametrize("how", ["link", "fifo"])
+def test_a_planted_note_is_named_and_keeps_no_stop_away(node, how):
+    node.note(SAME)
+    (node.run / "run.json").unlink()
+    (node.run / "run.json").symlink_to("/etc/passwd") if how == "link" else os.mkfifo(node.run / "run.json")
+    api = Api(status=LIVE, stop=STOPPED)
+    with pytest.raises(UnknownState, match="run.json"):
+        node.work(api)
+    assert node.work(api, state="stopped")["changed"]
+
+
+def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
+    """Somebody put another python3 in the container: the kernel still shows the process."""
+    node.note(SAME)
+    monkeypatch.setattr(engine_state, "host_pid", lambda _run, _run_dir, _proc: 48121)
+    with pytest.raises(UnknownState, match="the launcher says that the engine ended, but its process 48121 lives") as caught:
+        node.work(Api(stop=STOPPED), state="stopped", interrupt_requests=True)
+    assert caught.value.reason == "tampered"
+
+
+@pytest.mark.parametrize("role", ["head", "worker"])
+def test_changed_code_of_the_model_starts_nothing(node, tmp_path, role):
+    snapshot = tmp_path / "hf/hub/models--org--m/snapshots" / ("0" * 40)
+    blobs = snapshot.parents[1] / "blobs"
+    for folder in (snapshot, blobs):
+        folder.mkdir(parents=True)
+    (blobs / ("a" * 40)).write_text("import os")
+    (snapshot / "modeling.py").symlink_to(f"../../blobs/{'a' * 40}")
+    model = {"hf_home": str(tmp_path / "hf"), "revision": "0" * 40}
+    with pytest.raises(ClusterError, match="modeling.py was changed on this node.*nothing was started") as caught:
+        node.work(Api(), **model) if role == "head" else vllm_serve.work_worker(options(node_role="worker", **model), None, True)
+    assert caught.value.details["files"] == ["modeling.py"] and node.started == []
+
+
 def test_a_full_state_directory_is_named(node, monkeypatch):
     def full(_handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

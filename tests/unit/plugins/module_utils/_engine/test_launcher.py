@@ -776,3 +776,31 @@ def test_the_next_process_of_a_launchers_number_is_left_alone(tmp_path, monkeypa
     # It held the lock until it was looked at; then it ended.
     monkeypatch.setattr(_launcher, "lock_holder", lambda _spec: None if looks else os.getpid())
     assert ending.left() == []
+
+
+# -- what somebody planted among its notes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/hostname", path)], ids=["fifo", "directory", "link"])
+@pytest.mark.parametrize("name", ["run.json", "exit.json", "stop.json", "run.lock"])
+def test_what_is_planted_among_the_notes_hangs_and_breaks_nothing(lab, name, plant):
+    """A stop must always come through: it is the way out."""
+    spec = lab.spec(SLEEPER)
+    plant(os.path.join(spec["run_dir"], name))
+    assert _launcher.status(spec)["live"] is False
+    assert _launcher.stop(spec, 1)["remaining"] == []
+
+
+def test_a_lock_that_cannot_be_taken_is_said(lab):
+    spec = lab.spec(SLEEPER)
+    os.symlink("/etc/hostname", os.path.join(spec["run_dir"], "run.lock"))
+    assert _launcher.run(spec) == _launcher.EXIT_CANNOT_START
+    assert "cannot lock" in lab.note("exit")["error"]
+
+
+def test_room_is_tried_in_a_file_of_its_own(tmp_path):
+    (tmp_path / "victim").write_text("not yours")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / ".room").symlink_to(tmp_path / "victim")
+    _launcher.check_room(str(tmp_path / "log"), 4096, "the log")
+    assert (tmp_path / "victim").read_text() == "not yours" and os.listdir(tmp_path / "log") == [".room"]

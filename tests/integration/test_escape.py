@@ -1,0 +1,276 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Root in the head's container plants what it can at every path that it can write: no file outside changes, and nothing outside is shown.
+
+Each test ends without a cluster. A cluster that an older version of the collection made is upgraded here as well.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, ray
+
+from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, Play
+from .making import HEAD_CONTAINER, WORKER_CONTAINER
+
+#: Stands in files of the head that no container sees.
+SECRET = "canary-of-the-host-7f3a"
+CANARIES = ("/root/gb10-canary", "/etc/gb10-canary", "/var/lib/gb10/canary.json", "/var/lib/gb10/gb10/canary.log", "/home/spark/gb10-canary")
+#: Files of the node that an escape would read or write; a new name in one of the directories is a change, too.
+WATCHED = ("/etc/passwd", "/etc/shadow", "/etc/hostname", *CANARIES)
+DIRECTORIES = ("/root", "/etc", "/etc/cron.d", "/var/lib/gb10", "/home/spark")
+
+#: What every container of ours can write, as it sees it.
+WRITABLE = ("/opt/gb10/run", "/opt/gb10/cache", "/var/log/gb10/engine")
+
+#: Runs in the container: plants one kind of thing at every path of ours, and prints what it could not.
+PLANT = """
+import json, os, shutil, stat, sys
+kind, writable, canaries = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(",")
+run, cache, logs = writable
+noted = json.load(open(run + "/run.json")) if os.path.isfile(run + "/run.json") and not os.path.islink(run + "/run.json") else {}
+run_id = json.load(open("/opt/gb10/launch/engine.json"))["run_id"]
+names = [run + "/" + name for name in ("run.json", "exit.json", "stop.json", "run.lock", ".room", "run.json.broken", "config")]
+names += [logs + "/" + name for name in (run_id + ".log", run_id + ".log.1", run_id + ".log.1.new", ".room", "20261001T000000Z-0000.log", "containers")]
+names += [cache + "/" + name for name in ("planted", "huggingface_modules")]
+failed = []
+
+def clear(path):
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+def attempt(path, act):
+    try:
+        clear(path)
+        act(path)
+        os.utime(path, (0, 0), follow_symlinks=False)
+    except OSError as error:
+        failed.append(f"{path}: {error.strerror}")
+
+for number, path in enumerate(names):
+    canary = canaries[number % len(canaries)]
+    if kind == "links":
+        attempt(path, lambda path: os.symlink(canary, path))
+    elif kind == "relative links":
+        attempt(path, lambda path: os.symlink("../" * 12 + canary[1:], path))
+    elif kind == "links to be made":
+        attempt(path, lambda path: os.symlink(canary + "-made", path))
+    elif kind == "FIFOs":
+        attempt(path, os.mkfifo)
+    elif kind == "devices":
+        attempt(path, lambda path: os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5)))
+    elif kind == "hard links":
+        attempt(path, lambda path: os.link("/opt/gb10/launch/engine.json", path))
+    elif kind == "directories":
+        attempt(path, os.mkdir)
+if kind == "forged notes":
+    forged = {**noted, "run_id": "../../../../../root/gb10-canary", "log_path": "/var/log/gb10/../../../root/gb10-canary", "pid": 1, "start_ticks": 1}
+    forged.update(container_start=1, boot_id="b", started_at=1e300, api_address="127.0.0.1", api_port=22, digest="1:forged")
+    for name in ("run.json", "exit.json", "stop.json"):
+        clear(run + "/" + name)
+        with open(run + "/" + name, "w") as handle:
+            json.dump({**forged, "run_ids": [forged["run_id"]], "error": canaries[0], "ended_at": 1.0, "by": "x" * 5000}, handle)
+if kind == "huge notes":
+    for name in ("run.json", "exit.json", "stop.json"):
+        clear(run + "/" + name)
+        with open(run + "/" + name, "w") as handle:
+            handle.truncate(1 << 40)
+for directory in (run, cache, logs):
+    try:
+        os.rename(directory, directory + ".gone")
+        failed.append("MOVED " + directory)
+    except OSError:
+        pass
+print(json.dumps(failed))
+"""
+
+
+class Outside:
+    """The head's files that no container may change, and all that was printed or gathered since."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        for path in CANARIES:
+            lab.write(HEAD, path, f"{SECRET} {path}\n")
+        self._before = self._state()
+        self.said: list[str] = []
+
+    def _state(self) -> str:
+        files = self.lab.run(HEAD, "sha256sum", *WATCHED)
+        return files + self.lab.run(HEAD, "ls", "-A1", *DIRECTORIES)
+
+    def heard(self, played: Play) -> Play:
+        """Take what a play printed and returned."""
+        self.said += [played.stdout, json.dumps(played.events, default=str), *self._gathered(played.logs)]
+        return played
+
+    @staticmethod
+    def _gathered(directory: Path | None) -> list[str]:
+        return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(directory.rglob("*")) if path.is_file()] if directory else []
+
+    def logs(self) -> str:
+        """Gather the head's logs by hand."""
+        dest = self.lab.scratch / "escape-logs"
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.node_logs", "-a", f"dest={dest}"],
+            cwd=ROOT, env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        self.said += [done.stdout, done.stderr, *self._gathered(dest)]
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def assert_untouched(self) -> None:
+        assert self._state() == self._before
+        assert not [text for text in self.said if SECRET in text]
+        assert not [text for text in self.said if "Traceback (most recent call last)" in text and "launcher" in text]
+
+    def remove(self) -> None:
+        self.lab.run(HEAD, "rm", "-f", *CANARIES)
+
+
+@pytest.fixture
+def outside(lab: Lab) -> t.Iterator[Outside]:
+    made = Outside(lab)
+    yield made
+    made.remove()
+    lab.clear()
+    for host in (HEAD, WORKER):
+        # What was planted lies where the next cluster's container would write.
+        lab.run(host, "rm", "-rf", "/var/lib/gb10/gb10/run", "/var/lib/gb10/gb10/cache", "/var/log/gb10/gb10/engine")
+
+
+def plant(lab: Lab, kind: str) -> list[str]:
+    """Plant one kind of thing; returns what the container was not allowed to."""
+    argv = ("docker", "exec", HEAD_CONTAINER, "python3", "-c", PLANT, kind, ",".join(WRITABLE), ",".join(CANARIES))
+    failed = json.loads(lab.run(HEAD, *argv))
+    assert not [text for text in failed if text.startswith("MOVED")], failed
+    return failed
+
+
+#: What each kind is called in the message that names it; empty where nothing of that kind could be planted.
+KINDS = {"links": "a link", "FIFOs": "a FIFO", "forged notes": "run.json", "huge notes": "more than 262144 bytes", "directories": "a directory"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
+    """Looking, gathering and taking down, each with all of it in place."""
+    plant(lab, kind)
+    shown = outside.heard(lab.play("status"))
+    assert shown.rc != 0 and KINDS[kind] in shown.said
+    gathered = outside.logs()
+    assert "run.json" in gathered
+    pruned = outside.heard(lab.play("prune", gb10_prune=True, gb10_prune_days=0))
+    assert pruned.rc != 0 and "run.json" in pruned.said
+    played = outside.heard(lab.play())
+    assert played.rc != 0 and "run.json" in played.said
+    # It lives, whatever its notes say.
+    assert lab.run(HEAD, "pgrep", "--full", "vllm serve")
+    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert down.rc == 0, down.failures
+    assert not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", ["links to be made", "relative links"])
+def test_a_start_over_what_was_planted_leads_nowhere(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
+    """A restart that fails, its logs, and one that completes."""
+    plant(lab, kind)
+    failed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True, gb10_serve_arguments={"no_such_argument": 1}))
+    assert failed.rc != 0
+    assert HEAD_CONTAINER in lab.containers(HEAD)
+    completed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True))
+    assert completed.rc == 0, completed.failures
+    assert lab.engine_lives()
+    outside.assert_untouched()
+
+
+def test_what_a_container_may_not_do(lab: Lab, live_cluster: None, outside: Outside) -> None:
+    """No device node, no link to a file of another mount, no write to what it only reads, no token of the user's."""
+    home = "/home/spark/.cache/huggingface"
+    lab.write(HEAD, f"{home}/token", f"{SECRET}\n")
+    lab.write(HEAD, f"{home}/stored_tokens", f"{SECRET}\n")
+    try:
+        assert any("Operation not permitted" in text for text in plant(lab, "devices"))
+        assert all("Invalid cross-device link" in text for text in plant(lab, "hard links"))
+        inside = ("docker", "exec", HEAD_CONTAINER, "python3", "-c")
+        listed = lab.run(HEAD, *inside, "import os; print(os.listdir('/root/.cache/huggingface'))")
+        assert "token" not in listed
+        for path in ("/root/.cache/huggingface/hub/x", "/opt/gb10/launch/launcher.py", "/opt/gb10/launch/x"):
+            written = lab.run(HEAD, *inside, f"open({path!r}, 'w')", check=False)
+            assert not written
+        status = lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "cat", "/proc/1/status")
+        assert "NoNewPrivs:\t1" in status and "CapEff:\t0000000000004000" in status and "CapBnd:\t0000000000004000" in status
+        assert "Max core file size        0                    0" in lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "cat", "/proc/1/limits")
+        outside.assert_untouched()
+    finally:
+        lab.run(HEAD, "rm", "-f", f"{home}/token", f"{home}/stored_tokens")
+
+
+# --- a cluster of an older version ------------------------------------------------------------------------------------------
+
+
+def older(lab: Lab, host: str, name: str, session: str = "") -> str:
+    """Put a container of version 1 in the place of ours, as the collection made it then; returns its session."""
+    inspected = lab.inspect(host, name)
+    now = json.loads(inspected["Config"]["Labels"]["io.gb10.fields"])
+    own = fields.without([field for field in fields.FIELDS if field.protection and field.name in now], now)
+    if session:
+        own["head_session"] = session
+    wanted = container.WantedContainer("gb10", "ray", own, ["ray", *ray.start_arguments(own)], ray.ray_environment(own))
+    payload = container.creation_payload(wanted)
+    payload["labels"]["io.gb10.spec"] = "1:" + wanted.digest.partition(":")[2]
+    engine_log, state_cache = wanted.paths.engine_log, wanted.paths.cache
+    payload["mounts"] = [
+        {**mount, "Source": wanted.paths.log, "Target": "/var/log/gb10"} if mount["Source"] == engine_log else mount
+        for mount in payload["mounts"]
+        if mount["Source"] != state_cache
+    ]
+    payload["environment"] = {key: value for key, value in payload["environment"].items() if key not in container.CACHES}
+    lab.run(host, "docker", "rm", "--force", name)
+    program = "import docker, json, sys; docker.from_env().containers.create(**json.loads(sys.argv[1])).start()"
+    lab.run(host, "python3", "-c", program, json.dumps(payload))
+    made = lab.inspect(host, name)
+    return container.session(made["Id"], made["State"]["StartedAt"])
+
+
+def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Outside) -> None:
+    """Nothing is recreated without consent, one warning names each protection that waits, and consent brings them."""
+    session = older(lab, HEAD, HEAD_CONTAINER)
+    older(lab, WORKER, WORKER_CONTAINER, session)
+    before = {host: lab.containers(host) for host in (HEAD, WORKER)}
+    started = lab.play()
+    assert started.rc == 0, started.failures
+    run = lab.json(HEAD, RUN)["run_id"]
+
+    upgraded = lab.play()
+    assert upgraded.rc == 0 and not upgraded.changed, upgraded.failures
+    assert {host: lab.containers(host) for host in (HEAD, WORKER)} == before and lab.json(HEAD, RUN)["run_id"] == run
+    protections = [field.protection.what for field in fields.FIELDS if field.protection]
+    assert [upgraded.said.count(f"could have {what}: that waits for gb10_allow_restart") for what in protections] == [1, 1, 1]
+
+    # What differs is still seen to differ.
+    drifted = lab.play(gb10_env={"NCCL_DEBUG": "INFO"})
+    assert drifted.rc != 0 and "env.NCCL_DEBUG" in drifted.failures
+
+    # Such a container can write where the host keeps the logs of containers.
+    lab.run(HEAD, "rm", "-rf", "/var/log/gb10/gb10/containers")
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "ln", "-s", "/root", "/var/log/gb10/containers")
+    allowed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True))
+    lab.run(HEAD, "rm", "/var/log/gb10/gb10/containers")
+    assert allowed.rc == 0, allowed.failures
+    assert "that waits for gb10_allow_restart" not in allowed.said
+    assert "/var/log/gb10/gb10/containers was tampered with: a link" in json.dumps(allowed.events, default=str)
+    assert not set(before[HEAD].values()) & set(lab.containers(HEAD).values())
+    outside.assert_untouched()
