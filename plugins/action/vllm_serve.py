@@ -116,6 +116,25 @@ def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, ex
     )
 
 
+class HaltWatch:
+    """Whether every process of the engine on this node runs on. A profiler stops one for some milliseconds; two polls in a row do not meet that."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._last: set[str] = set()
+
+    def trouble(self, halted: t.Iterable[str]) -> ClusterError | None:
+        """Return the error for processes that stay stopped, None when there is none."""
+        lasting, self._last = self._last & set(halted), set(halted)
+        if not lasting:
+            return None
+        return ClusterError(
+            f"stopped on {self._node} by a signal or a debugger, so that the engine hangs: {'; '.join(sorted(lasting))}",
+            remedy=f"Find out who did it; kill -CONT PID on {self._node} lets it go on. Then run again.",
+            reason="process stopped",
+        )
+
+
 class FabricWatch:
     """Whether this node's interface to the other nodes stays up. One poll may hit a link that is being retrained, two in a row do not."""
 
@@ -196,7 +215,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         # Without Ray the nodes decide jointly, so they use the board even when there is nothing to wait for.
         self._starts_jointly = options["executor"] == "native" and options["node_count"] > 1
-        self._fabric = FabricWatch(self._node)
+        self._fabric, self._halts = FabricWatch(self._node), HaltWatch(self._node)
         self._what = "rank" if self._starts_jointly and options["node_role"] == "worker" else "engine"
         if options["state"] == "stopped" or not (self._starts_jointly or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
@@ -353,8 +372,12 @@ class ActionModule(ActionBase):
             raise stopped(self._node, self._what, snapshot["engine"], log.diagnosis)
 
     def _check_node(self, options: dict[str, t.Any], snapshot: NodeSnapshot, elapsed: float) -> None:
-        """Raise :class:`ClusterError` when the node's container or its interface to the others is gone."""
-        trouble = container_trouble(self._node, snapshot["container"], elapsed, options["executor"]) or self._fabric.trouble(snapshot["fabric"], elapsed)
+        """Raise :class:`ClusterError` when the node's container or its interface to the others is gone, or a process there was stopped."""
+        trouble = (
+            container_trouble(self._node, snapshot["container"], elapsed, options["executor"])
+            or self._fabric.trouble(snapshot["fabric"], elapsed)
+            or self._halts.trouble(snapshot["halted"])
+        )
         if trouble:
             raise trouble
 

@@ -137,6 +137,11 @@ ranks:
       type: list
       elements: str
       sample: [/dev/infiniband]
+    halted:
+      description: Whether a signal or a debugger stopped it. It is there and does nothing then.
+      type: bool
+      version_added: 0.2.0
+      sample: false
     libcuda:
       description: The CUDA libraries of the driver that it has in its memory, as paths in the container. Empty without a GPU.
       type: list
@@ -309,6 +314,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
                 "source": source,
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 **effective(pid, params["devices"], proc_root),
+                "halted": process.halted,
                 "libcuda": libcuda(pid, proc_root),
             }
         )

@@ -154,6 +154,10 @@ processes:
       description: How much of one core it used during O(sample_s), all its threads together. Null when that was not told.
       type: float
       sample: 3.5
+    halted:
+      description: Whether a signal or a debugger stopped it. A halted process answers nothing, and its ports stay open.
+      type: bool
+      sample: false
     orphan:
       description: Of an engine's core or rank, whether the server or raylet that it belongs to is gone. False for all others.
       type: bool
@@ -510,6 +514,7 @@ class Look:
             "rss_mb": process.rss_kib // 1024,
             "gpu_mib": memory.get(pid),
             "cpu_percent": None,
+            "halted": process.halted,
             "orphan": lineage.orphan,
             "why": lineage.why,
             "versions": self._installed(process),

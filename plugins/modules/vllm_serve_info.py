@@ -55,7 +55,7 @@ options:
     default: 5
   model:
     description:
-      - Name under which the API serves the model. Required with O(probe=true).
+      - Name under which the API serves the model. Without it, what the API serves first is asked.
     type: str
   api_key_file:
     description:
@@ -292,6 +292,15 @@ shards:
   returned: success
   type: str
   sample: 1/2
+halted:
+  description:
+    - Processes of the engine and of Ray in this node's container that a signal or a debugger stopped, in words. The engine hangs while there is one,
+      whatever its API says of its health.
+  returned: success
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: ["ray::RayWorkerProc.run (pid 4711)"]
 healthy:
   description: Whether C(/health) answers. A hint only.
   returned: success
@@ -371,6 +380,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, open_routes, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
 
 def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -429,12 +439,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
     api = engine_api.EngineApi(params["docker_socket"], params["docker_timeout"])
     engine = engine_state.engine_state(paths)
-    container = container_view(engine_api.find_node_container(api, params["cluster_name"], params["node_role"]))
+    found = engine_api.find_node_container(api, params["cluster_name"], params["node_role"])
+    container = container_view(found)
     return {
         "msg": "engine live" if engine["live"] else "no live engine",
         "engine": engine,
         "last_end": engine_state.last_end(engine),
         "container": container,
+        "halted": at_work.halted(api.top(found["Id"])) if found and container["running"] else [],
         "fabric": net_devices.interface_of(params["fabric_address"]) if params["fabric_address"] else None,
         **log_view(engine, params["log_offset"], params["log_run_id"]),
         **api_view(engine, params),
@@ -459,7 +471,6 @@ def main() -> None:
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },
-        required_if=[("probe", True, ["model"])],
         supports_check_mode=True,
     )
     _module.run(module, work)

@@ -506,14 +506,16 @@ def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[int]:
             raise UnknownState("the API streams something that is no completion", raw=line[:LINE_LENGTH]) from None
 
 
-def first_token(url: str, model: str, key: str, timeout: float) -> Completion | None:
+def first_token(url: str, model: str | None, key: str, timeout: float) -> Completion | None:
     """Ask for a short completion; return it once at least one token was generated, None when none came within ``timeout``.
+
+    Without a ``model`` vLLM takes the first that it serves.
 
     The answer is streamed, so the seconds are those to the first token, and a slow engine needs no time for the others.
     Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain.
     """
     body = {
-        "model": model,
+        **({"model": model} if model else {}),
         "prompt": PROMPT,
         "max_tokens": MAX_TOKENS,
         "stream": True,
@@ -538,7 +540,7 @@ def first_token(url: str, model: str, key: str, timeout: float) -> Completion | 
     raise ClusterError(f"the API at {url} refuses a completion: HTTP {answer.status} {refusal}", remedy=_refusal_remedy(answer.status, model))
 
 
-def _refusal_remedy(code: int, model: str) -> str:
+def _refusal_remedy(code: int, model: str | None) -> str:
     if code in (401, 403):
         return "Give api_key_file the file whose key the engine was started with (secret_env VLLM_API_KEY)."
     if code == 404:

@@ -68,6 +68,15 @@ def among(pids: t.Iterable[int], noted: int | None = None, proc: str = "/proc") 
     return Found([part.text for part in working if not is_anothers(part)], [part.text for part in working if is_anothers(part)])
 
 
+def halted(pids: t.Iterable[int], proc: str = "/proc") -> list[str]:
+    """Return which of these processes are part of an engine or of Ray and were stopped by a signal or a debugger, in words.
+
+    Raises :class:`UnknownState` when one may not be seen.
+    """
+    found = classify.parts(require_all_seen(scan(proc, pids)).processes).values()
+    return [part.text for part in found if part.process.halted and part.kind != classify.TENANT]
+
+
 def by_container(proc: str = "/proc") -> dict[str, list[str]]:
     """Return who is at work in each container, in words, by its full id. Raises :class:`UnknownState` when somebody may not be seen."""
     found: dict[str, list[str]] = {}

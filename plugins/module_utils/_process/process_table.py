@@ -80,6 +80,11 @@ class Process(t.NamedTuple):
         """Whether it has ended and waits for its parent: it holds nothing any more."""
         return self.state in "ZX"
 
+    @property
+    def halted(self) -> bool:
+        """Whether a signal (SIGSTOP, SIGTSTP) or a debugger stopped it: it is there and does nothing."""
+        return self.state in "Tt"
+
 
 class Scan(t.NamedTuple):
     """The processes by pid, and how many there are besides that may not be looked at (None: nobody knows how many)."""

@@ -203,6 +203,7 @@ FORMS: dict[str, Form] = {
     "gb10_rdma_devices": Form("input.format", _like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_report_path": FILE_PATH,
     "gb10_serve_timeout": _whole(30),
+    "gb10_status_seconds": _whole(1),
     "gb10_first_token_timeout": _whole(1),
     "gb10_shm_size": Form("input.format", _like(r"(?i)[1-9]\d*(\.\d+)?[bkmgt]?b?\Z"), "a size as Docker takes it, such as 16g"),
     **dict.fromkeys(DIRECTORIES, OWN_DIRECTORY),

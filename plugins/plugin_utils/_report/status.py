@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 
-READS = {"head": "gb10_head_host", "cluster": "gb10_cluster_name", "reached": "__gb10_head_reached"}
+READS = {"head": "gb10_head_host", "cluster": "gb10_cluster_name", "reached": "__gb10_head_reached", "probe_seconds": "gb10_status_seconds"}
 
 
 def api_url(engine: dict[str, t.Any], address: str) -> str:
@@ -36,9 +36,10 @@ def dead_nodes(answers: Answers) -> list[str]:
 
 
 def endpoint(answers: Answers) -> str:
-    """Return where the API answers, empty when no engine lives, or when one has lost a rank."""
+    """Return where the API answers, empty when no engine lives, or when one has lost a rank or hangs."""
     head = answers[next(iter(answers.values()))["head"]]
-    return f"{api_url(head['engine']['engine'], head['reached'])}/v1" if _live(head) and not dead_nodes(answers) else ""
+    works = _live(head) and not hangs(head) and not dead_nodes(answers)
+    return f"{api_url(head['engine']['engine'], head['reached'])}/v1" if works else ""
 
 
 def _serving(answer: dict[str, t.Any]) -> str:
@@ -46,8 +47,21 @@ def _serving(answer: dict[str, t.Any]) -> str:
     info = answer["engine"]
     if not _live(answer):
         return "engine: none" + (f"; the last one, {info['last_end']}" if info.get("last_end") else "")
-    requests = "unknown" if info["requests_running"] is None else info["requests_running"]
-    return f"engine: {api_url(info['engine'], answer['reached'])}, {requests} request(s) running, log {info['engine']['log_path']}"
+    url, log = api_url(info["engine"], answer["reached"]), f"log {info['engine']['log_path']}"
+    requests = "an unknown number of requests" if info["requests_running"] is None else f"{info['requests_running']} request(s)"
+    if not info["healthy"]:
+        stage = f"{info['stage']} {info['shards']}".strip()
+        return f"engine: {url} does not answer yet ({stage or 'starting'}), {log}"
+    if info["completion"]:
+        return f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}"
+    why = "it is busy, or it hangs" if info["requests_running"] else "it hangs"
+    return f"engine: {url} gave no token in {answer['probe_seconds']} s with {requests} running or waiting: {why}, {log}"
+
+
+def hangs(answer: dict[str, t.Any]) -> bool:
+    """Return whether a live engine answers its health and nothing else."""
+    info = answer["engine"]
+    return _live(answer) and info["healthy"] and not info["completion"] and not info["requests_running"]
 
 
 def node_lines(node: str, answers: Answers) -> list[str]:
@@ -55,7 +69,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
     answer = answers[node]
     info, engine, head = answer["container"], answer["engine"] or {}, node == answer["head"]
     if not answered(info) or engine.get("failed") or engine.get("unreachable"):
-        return ["not reached"]
+        return [f"not reached: {engine['msg']}" if answered(info) and engine.get("msg") else "not reached"]
     found = info["container"]
     lines = [f"{found['name']} {found['state']} since {found['created']} from {found['image']}" if info["exists"] else f"no container of {answer['cluster']}"]
     if info["executor"] == "native":
@@ -67,6 +81,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
         if head:
             lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
+    if engine.get("halted"):
+        lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(engine['halted'])}; kill -CONT PID lets it go on")
     if head:
         lines.append(_serving(answer))
         dead = dead_nodes(answers)

@@ -229,6 +229,14 @@ def ranks_owned(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
             yield Fault(process["pid"], "a server", {"who": title(process), "why": process["why"], "pid": process["pid"]})
 
 
+@check
+def none_halted(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No process of a stack was stopped by a signal or a debugger."""
+    for process in node.get("stack.processes"):
+        if process["halted"]:
+            yield Fault(process["pid"], "a process that runs", {"who": title(process), "pid": process["pid"]})
+
+
 # --- the fabric -------------------------------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,7 @@ IDS = (
     "proof.device",
     "proof.entrypoint",
     "proof.env",
+    "proof.halted",
     "proof.hub_token",
     "proof.memlock",
     "proof.rank_hosts",
@@ -217,6 +218,7 @@ def _token(came: str, version: str) -> Finding:
 PROOF_OF = {
     "proof.completion": "completion",
     "proof.rank_hosts": "rank_hosts",
+    "proof.halted": "rank_hosts",
     "proof.env": "env_parity",
     "proof.device": "container_rights",
     "proof.capability": "container_rights",
@@ -265,6 +267,20 @@ def proof(
             remedy="" if spread else SPREAD_REMEDIES[needs["stage"]],
         )
     )
+    halted = {node: [rank["pid"] for rank in answer["ranks"] if rank["halted"]] for node, answer in ranks.items()}
+    for node, pids in halted.items():
+        named = ", ".join(map(str, pids))
+        found.append(
+            finding(
+                "proof.halted",
+                node,
+                "block" if pids else "pass",
+                f"rank {named} was stopped by a signal or a debugger: the engine hangs." if pids else "every rank here runs on.",
+                measured=pids,
+                needed=[],
+                remedy=f"find out who did it; kill -CONT {named} lets it go on" if pids else "",
+            )
+        )
     for node, answer in ranks.items():
         found += _rank_env(node, answer["ranks"], expected_env[node], needs)
         found += _rights(node, answer["container"], needs)

@@ -40,6 +40,7 @@ SNAPSHOT = {
     "healthy": False,
     "engine_version": "",
     "last_end": "",
+    "halted": [],
     "requests_running": None,
     "memory_available_mb": 42188,
     "completion": None,
@@ -332,6 +333,21 @@ def test_the_heads_own_fabric_counts_too(play):
 @pytest.mark.parametrize("fabric", [DOWN, None])
 def test_a_link_that_comes_back_or_is_not_watched_is_not_a_failure(play, fabric):
     assert not play.run(STARTED, snapshot(fabric=fabric), snapshot(), snapshot(fabric=fabric), snapshot(**TOKEN))["failed"]
+
+
+HALTED = snapshot(halted=["ray::RayWorkerProc.run (pid 1104)"])
+
+
+def test_a_rank_that_stays_stopped_ends_the_wait_within_two_polls(play):
+    play.board("spark-1", "head")
+    result = on_worker(play, snapshot(), HALTED)
+    assert "stopped on spark-2 by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104)" in result["msg"]
+    assert (result["reason"], result["failed_node"]) == ("process stopped", "spark-2") and "kill -CONT" in result["remedy"]
+    assert play.clock.now < 10
+
+
+def test_a_process_that_a_profiler_stops_for_a_moment_is_no_failure(play):
+    assert not play.run(STARTED, HALTED, snapshot(), HALTED, snapshot(**TOKEN))["failed"]
 
 
 def test_a_head_ends_when_a_worker_failed(play):

@@ -31,6 +31,19 @@ def test_processes_that_serve_are_named(tmp_path):
     assert len(found[0]) < 140 and found[1].startswith("VLLM::Worker_TP1")
 
 
+def test_parts_of_an_engine_that_were_stopped_are_named_and_nothing_else(tmp_path):
+    for pid, argv, state in (
+        (10, ["bash"], "T"),
+        (12, ["ray::RayWorkerProc.run"], "T"),
+        (13, ["VLLM::Worker_TP1"], "t"),
+        (14, ["VLLM::EngineCore"], "D"),
+        (15, ["raylet"], "S"),
+    ):
+        process(tmp_path, pid, argv, f"{pid} (x) {state} 1 " + "0 " * 40)
+    assert at_work.halted([10, 12, 13, 14, 15], str(tmp_path)) == ["ray::RayWorkerProc.run (pid 12)", "VLLM::Worker_TP1 (pid 13)"]
+    assert at_work.halted([], str(tmp_path)) == []
+
+
 def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
     proc, state = tmp_path / "proc", tmp_path / "state"
     process(proc, 4711, ["renamed"], "4711 (x) S 1 " + "0 " * 17 + "555 " + "0 " * 30)

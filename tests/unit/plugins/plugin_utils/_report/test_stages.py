@@ -34,17 +34,19 @@ def run(check_mode: bool = False, silenced: t.Sequence[str] = (), path: str = "/
 # --- status -----------------------------------------------------------------------------------------------------------------
 
 
+#: What the engine's own node says of an engine that works.
+ANSWERS = {"requests_running": 0, "last_end": "", "healthy": True, "completion": {"tokens": 1, "seconds": 0.4}, "stage": "API is up", "shards": ""}
+
+
 def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
     """What the role status knows of the two nodes, whose ranks live or do not."""
-    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1.local"}
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1.local", "probe_seconds": 15}
     container = {"exists": True, "executor": executor, "container": {"name": "c", "state": "running", "created": "now", "image": "i"}, "nodes": []}
     return {
         f"spark-{number}": {
             **shared,
             "container": container,
-            "engine": {"engine": {**ENGINE, "live": lives}, "requests_running": 0, "last_end": ""}
-            if executor == "native" or number == 1
-            else {"skipped": True},
+            "engine": {"engine": {**ENGINE, "live": lives}, **ANSWERS, "halted": []},
         }
         for number, lives in enumerate(live, 1)
     }
@@ -72,11 +74,44 @@ def test_status_says_what_runs_on_each_node() -> None:
             "c running since now from i",
             "Ray none, Python none",
             "Ray nodes: none",
-            "engine: http://10.0.0.1:8000, 0 request(s) running, log /l",
+            "engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         ],
         "spark-2": ["c running since now from i", "Ray none, Python none"],
     }
     assert outcome.lines[0] == "spark-1:" and outcome.lines[-1] == "  Ray none, Python none"
+
+
+@pytest.mark.parametrize(
+    ("answer", "line", "endpoint"),
+    [
+        ({"completion": None}, "gave no token in 15 s with 0 request(s) running or waiting: it hangs, log /l", False),
+        ({"completion": None, "requests_running": None}, "with an unknown number of requests running or waiting: it hangs, log /l", False),
+        ({"completion": None, "requests_running": 3}, "gave no token in 15 s with 3 request(s) running or waiting: it is busy, or it hangs, log /l", True),
+        ({"completion": None, "healthy": False, "stage": "loading weights", "shards": "1/2"}, "does not answer yet (loading weights 1/2), log /l", True),
+    ],
+)
+def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.Any], line: str, endpoint: bool) -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"].update(answer)
+    outcome = status.judge(answers, run())
+    assert outcome.stats["gb10_status"]["spark-1"][-1].endswith(line)
+    assert bool(outcome.stats["gb10_endpoint"]) is endpoint
+
+
+def test_a_stopped_process_is_named_on_its_node() -> None:
+    answers = state("ray", True, False)
+    answers["spark-2"]["engine"]["halted"] = ["ray::RayWorkerProc.run (pid 1104)"]
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1] == (
+        "stopped by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104); kill -CONT PID lets it go on"
+    )
+    assert not any("stopped" in line for line in said["spark-1"])
+
+
+def test_an_engine_that_cannot_be_asked_is_unknown_and_says_why() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"] = {"failed": True, "msg": "cannot read the API key in /k: No such file or directory"}
+    assert status.judge(answers, run()).stats["gb10_status"]["spark-1"] == ["not reached: cannot read the API key in /k: No such file or directory"]
 
 
 def test_status_names_the_ranks_that_a_dead_engine_lacks() -> None:
@@ -91,7 +126,8 @@ def test_a_node_that_did_not_answer_was_not_reached(word: str, answer: str) -> N
     answers = state("native", True, True)
     answers["spark-2"][answer] = {word: True, "msg": "no route"}
     outcome = status.judge(answers, run())
-    assert outcome.stats["gb10_status"]["spark-2"] == ["not reached"] and outcome.stats["gb10_endpoint"] == ""
+    why = ": no route" if answer == "engine" else ""
+    assert outcome.stats["gb10_status"]["spark-2"] == [f"not reached{why}"] and outcome.stats["gb10_endpoint"] == ""
 
 
 def test_a_head_that_was_not_reached_has_no_endpoint() -> None:

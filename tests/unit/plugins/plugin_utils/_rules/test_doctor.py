@@ -51,6 +51,7 @@ def part(pid: int, kind: str, engine: str = "vllm", **changes: t.Any) -> dict[st
         "rss_mb": 900,
         "gpu_mib": None,
         "cpu_percent": 3.0,
+        "halted": False,
         "orphan": False,
         "why": "",
         "versions": {"vllm": "0.32.0", "ray": "2.60.0"},
@@ -183,6 +184,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "head": {"processes__1__orphan": True, "processes__1__why": "process 1 adopted it"},
         "words": ["VLLM::EngineCore (pid 855)", "sudo kill 855", "cuda_zombie_check"],
     },
+    "stack.halted": {"worker": {"processes__0__halted": True}, "node": "spark-2", "words": ["pid 1104", "kill -CONT 1104", "hangs"]},
     "stack.rdma_used": {"worker": {"processes__0__rdma": []}, "node": "spark-2", "words": ["pid 1104", "rocep1s0f0", "--device=/dev/infiniband"]},
     "stack.rdma_allowed": {
         "head": {"processes__2__env__NCCL_IB_DISABLE": "1"},

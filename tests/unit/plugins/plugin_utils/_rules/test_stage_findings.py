@@ -133,17 +133,17 @@ def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
     assert (found["id"], found["verdict"]) == ("ray.node", "unknown") and "no answer within 10 s" in found["message"]
 
 
-def a_rank(env=None, present=(), source="live"):
-    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "present": list(present), "source": source}
+def a_rank(env=None, present=(), source="live", halted=False):
+    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "present": list(present), "source": source, "halted": halted}
 
 
-NO_TOKEN = {"hub_tokens": [], "hub_alone": True}
+AS_IT_SHOULD = {"hub_tokens": [], "hub_alone": True, "entrypoint_bypassed": False}
 
 
 def rank_answer(**changes):
     answer = {
         "ranks": [a_rank()],
-        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False, **NO_TOKEN},
+        "container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, **AS_IT_SHOULD},
     }
     return {**answer, **changes}
 
@@ -170,11 +170,12 @@ def test_proof_holds():
         ({"ranks": []}, "proof.rank_hosts"),
         ({"ranks": [rank_answer()["ranks"][0]] * 2}, "proof.rank_hosts"),
         ({"ranks": [a_rank({"A": "1"})]}, "proof.env"),
+        ({"ranks": [a_rank(halted=True)]}, "proof.halted"),
         ({"ranks": [a_rank({"A": "1", "B": "stale"})]}, "proof.env"),
         ({"ranks": [a_rank(present=["VLLM_API_KEY"])]}, "proof.secrets"),
-        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, "entrypoint_bypassed": False, **NO_TOKEN}}, "proof.device"),
-        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": False, **NO_TOKEN}}, "proof.capability"),
-        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536, "entrypoint_bypassed": False, **NO_TOKEN}}, "proof.memlock"),
+        ({"container": {"devices": [], "capabilities": ["IPC_LOCK"], "memlock_bytes": -1, **AS_IT_SHOULD}}, "proof.device"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": [], "memlock_bytes": -1, **AS_IT_SHOULD}}, "proof.capability"),
+        ({"container": {"devices": ["/dev/infiniband"], "capabilities": ["IPC_LOCK"], "memlock_bytes": 65536, **AS_IT_SHOULD}}, "proof.memlock"),
     ],
 )
 def test_proof_fails(change, id):
@@ -225,7 +226,7 @@ def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder
 
 def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case():
     found = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
-    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.secrets", "proof.hub_token"}
+    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.halted", "proof.secrets", "proof.hub_token"}
     every = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
     assert {one["id"] for one in every} == {"proof.secrets", "proof.hub_token", *stage_findings.PROOF_OF}
     assert set(stage_findings.PROOF_OF.values()) == set(profiles.PROOFS)
