@@ -145,8 +145,13 @@ def awx(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Awx]:
 def busy(lab: Lab, endpoint: str) -> t.Iterator[None]:
     """Requests that run, and run, on the head."""
     lab.run(HEAD, "touch", FLAG)
-    ask = f"import urllib.request; print(urllib.request.urlopen('{endpoint.removesuffix('/v1')}/metrics').read().decode())"
-    argv = ["docker", "exec", f"gb10-lab-{HEAD}", "python3", "-c", WORK, f"{endpoint}/completions", "/etc/gb10/secrets/gb10/api_key", FLAG]
+    key_file = "/etc/gb10/secrets/gb10/api_key"
+    ask = (
+        f"import urllib.request as web; key = open({key_file!r}).read().strip(); "
+        f"asked = web.Request('{endpoint.removesuffix('/v1')}/metrics', headers={{'Authorization': f'Bearer {{key}}'}}); "
+        "print(web.urlopen(asked).read().decode())"
+    )
+    argv = ["docker", "exec", f"gb10-lab-{HEAD}", "python3", "-c", WORK, f"{endpoint}/completions", key_file, FLAG]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout.readline().strip() == "at work"
