@@ -273,7 +273,8 @@ def test_work_by_docker_exec_keeps_its_container(lab: Lab, live_cluster: None, f
     lab.run(WORKER, "docker", "exec", "--detach", WORKER_CONTAINER, "sh", "-c", serve)
     played = lab.play("teardown")
     fault.answered(played, WORKER_CONTAINER, "/tmp/vllm serve mine", "it is not of this cluster's engine", where=WORKER)
-    assert WORKER_CONTAINER in lab.containers(WORKER)
+    fault.left(live=True)
+    assert not lab.play(gb10_allow_restart=True, gb10_env={"GB10_TEST": "1"}).changed, "nor is it taken away by a restart"
     allowed = lab.play("teardown", gb10_interrupt_requests=True)
     assert allowed.rc == 0, allowed.failures
     fault.left()
