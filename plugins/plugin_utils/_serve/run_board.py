@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the board.
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.05
 
 JOINED = ".joined"
 LEFT = ".left"
