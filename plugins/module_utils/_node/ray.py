@@ -208,8 +208,8 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
         return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
     try:
         answer = json.loads(result.stdout.strip().splitlines()[-1])
-        return RayTable(answer["ray_version"], answer["python_version"], newest(answer["nodes"]), answer["error"], answer["kind"], answer["without_token"])
-    except (IndexError, KeyError, TypeError, ValueError):
+        return RayTable(answer["ray_version"], answer["python_version"], newest([node_of(entry) for entry in answer["nodes"]]), answer["error"], answer["kind"], answer["without_token"])
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise UnknownState(
             f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",
             remedy="Is there a python3 with the package ray in the image?",
@@ -226,6 +226,19 @@ def answer(table: RayTable) -> dict[str, t.Any]:
         "gpus_total": sum(node["gpus"] for node in table.nodes if node["alive"]),
         "ray_error": table.error,
         "ray_without_token": table.without_token,
+    }
+
+
+def node_of(entry: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return one node of the probe's answer in its form. Raises TypeError, ValueError or KeyError for another: the container's own python3 made it."""
+    return {
+        "node_id": str(entry["node_id"]),
+        "address": str(entry["address"]),
+        "alive": bool(entry["alive"]),
+        "head": bool(entry["head"]),
+        "started_ms": int(entry["started_ms"]),
+        "gpus": float(entry["gpus"]),
+        "resources": dict(entry["resources"]),
     }
 
 
