@@ -584,7 +584,10 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
         pass
     elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (launch.LAUNCHER, ORDER)):
         answer = launch.answer_of(docker.exec(container["Id"], launch.argv("status"), timeout=docker.timeout), launch.STATUS)
-        noted.update(answer, live=answer["live"] or noted["live"], unreadable=noted["unreadable"] or engine_state.one_line(answer["unreadable"]))
+        unreadable = noted["unreadable"] or engine_state.one_line(answer["unreadable"])
+        # Without a note that can be read, what remains may well be the whole engine.
+        live = answer["live"] or noted["live"] or bool(unreadable and answer["remaining"])
+        noted.update(answer, live=live, unreadable=unreadable)
     else:
         noted["live"] = False
     return {**noted, "last_end": engine_state.last_end(noted)}

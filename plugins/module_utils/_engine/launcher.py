@@ -628,6 +628,13 @@ def starting(spec: Spec, noted: Run | None) -> str:
     return "" if spec["run_id"] in over else spec["run_id"]
 
 
+def is_live(spec: Spec, noted: Run | None, left: list[Process]) -> bool:
+    """Return whether an engine's main process lives. A note can be lost or name another process: a launcher at work has one, which leads a session."""
+    if engine(noted) is not None:
+        return True
+    return (noted is None or lock_holder(spec) is not None) and any(one.pid == one.session for one in left)
+
+
 def status(spec: Spec) -> dict[str, t.Any]:
     """Return what is known of the last run.
 
@@ -639,7 +646,7 @@ def status(spec: Spec) -> dict[str, t.Any]:
     ended = read_side(exit_file(spec))
     own_end = ended if noted is None or ended.get("run_id") == noted["run_id"] else {}
     left = ours(spec, noted)
-    live = engine(noted) is not None or (noted is None and any(one.pid == one.session for one in left))
+    live = is_live(spec, noted, left)
     run_ids = {noted["run_id"]} if noted else {marked(one, spec["run_dir"]) for one in left}
     return {
         **(noted or {}),
@@ -669,7 +676,7 @@ class Ending:
         noted, self.unreadable = read_run(spec)
         self.launcher: int | None = None
         there = ours(spec, noted)
-        self.was_live = engine(noted) is not None or (noted is None and leader_of(noted, there) is not None)
+        self.was_live = is_live(spec, noted, there)
         self.run_id = noted["run_id"] if noted else next((run_id for run_id in (marked(one, spec["run_dir"]) for one in there) if run_id), "")
         self.prevented = "" if there else starting(spec, noted)
         self.run_ids = {run_id for run_id in (self.run_id, spec["run_id"], *(marked(one, spec["run_dir"]) for one in there)) if run_id}

@@ -791,6 +791,17 @@ def test_what_is_planted_among_the_notes_hangs_and_breaks_nothing(lab, name, pla
     assert _launcher.stop(spec, 1)["remaining"] == []
 
 
+def test_a_forged_note_does_not_end_what_lives(lab):
+    noted = lab.run(SLEEPER)
+    spec = json.loads(lab.spec_path.read_text())
+    path = os.path.join(spec["run_dir"], "run.json")
+    for forged in ({"pid": 1, "start_ticks": 1}, {"run_id": "another", "pid": os.getpid()}):
+        _launcher.write_json(path, {**noted, **forged})
+        assert _launcher.status(spec)["live"] and noted["pid"] in _launcher.status(spec)["remaining"]
+    stopped = _launcher.stop(spec, 20)
+    assert stopped["was_live"] and stopped["remaining"] == [] and _launcher.process(os.getpid())
+
+
 def test_a_lock_that_cannot_be_taken_is_said(lab):
     spec = lab.spec(SLEEPER)
     os.symlink("/etc/hostname", os.path.join(spec["run_dir"], "run.lock"))
