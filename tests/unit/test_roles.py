@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROLES = sorted(path for path in (Path(__file__).parents[2] / "roles").glob("*") if path.is_dir())
+ROOT = Path(__file__).parents[2]
+ROLES = sorted(path for path in (ROOT / "roles").glob("*") if path.is_dir())
 SKELETON = ("README.md", "defaults/main.yml", "meta/argument_specs.yml", "tasks/main.yml")
 
 each_role = pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
@@ -75,3 +76,21 @@ def test_every_default_has_a_comment(role: Path) -> None:
         if line[:1].isalpha() and not before.startswith("#")
     ]
     assert bare == []
+
+
+def merged_twice(node: yaml.Node) -> t.Iterator[str]:
+    """Give the keys of mappings that stand beside a merge (``<<``) which has them, too: Ansible warns of each at every run."""
+    if isinstance(node, yaml.MappingNode):
+        merged = [value for key, value in node.value if key.value == "<<"]
+        while any(isinstance(one, yaml.SequenceNode) for one in merged):
+            merged = [part for one in merged for part in (one.value if isinstance(one, yaml.SequenceNode) else [one])]
+        theirs = {key.value for one in merged for key, _value in one.value}
+        yield from (f"{key.value}, line {key.start_mark.line + 1}" for key, _value in node.value if key.value in theirs)
+    for child in node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ():
+        for part in child if isinstance(child, tuple) else (child,):
+            yield from merged_twice(part)
+
+
+@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for folder in ("roles", "playbooks") for path in sorted((ROOT / folder).rglob("*.yml"))])
+def test_no_key_stands_beside_a_merge_that_has_it(path):
+    assert list(merged_twice(yaml.compose((ROOT / path).read_text(encoding="utf-8")) or yaml.ScalarNode("", ""))) == []
