@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -13,7 +14,11 @@ import sys
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, lock_holder
+
+#: Where a clone has the collection under its own name.
+COLLECTIONS = pathlib.Path(__file__).parents[5] / "collections"
 
 METAL = "pid:[4026531836]"
 
@@ -135,3 +140,38 @@ def test_two_runs_in_containers_that_tell_nothing_are_two(tmp_path):
     runs = [lock_holder.lock_holder(7, "Up", run, proc_root=str(tmp_path), machine_id_path=str(tmp_path / "none")) for run in ("local-7a", "local-7b")]
     assert cluster_locks.holder_id(runs[0]) != cluster_locks.holder_id(runs[1])
     assert why_ended(runs[0], tmp_path) == ""
+
+
+#: What a run in a container of its own does: prints who it is, or judges another that its standard input describes.
+POD = """
+import json, os, sys
+from ansible_collections.gb10.cluster.plugins.module_utils._host import lock_holder
+other = sys.stdin.read()
+me = lock_holder.lock_holder(os.getpid(), "Up", sys.argv[1])
+print(json.dumps({"me": me, "why_ended": lock_holder.why_ended(json.loads(other), lock_holder.Place.here()) if other else None}))
+"""
+
+
+def pod(name, other=""):
+    """Run as a job's container does: in a pid namespace of its own, which ends with it."""
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    done = subprocess.run([*alone, sys.executable, "-c", POD, name], input=other, env={**os.environ, "PYTHONPATH": str(COLLECTIONS)},
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(f"this machine gives no namespaces: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_job_of_another_container_lives_for_all_that_is_known():
+    """Two AWX pods on one machine: the first has ended, and neither the second nor the machine itself can know that."""
+    first = pod("local-a")["me"]
+    second = pod("local-b", json.dumps(first))
+    assert first["boot_id"] == second["me"]["boot_id"] and first["pid_namespace"] != lock_holder.Place.here().pid_namespace
+    assert second["why_ended"] == ""
+    assert lock_holder.why_ended(first, lock_holder.Place.here()) == ""
+    lock = cluster_locks.Lock(cluster_locks.holder_id(first), first, "2026-11-21T09:14:03Z", 60)
+    with pytest.raises(ClusterError, match="another run works on this cluster") as caught:
+        cluster_locks.decide_acquire(lock, second["me"], break_lock="", ended=second["why_ended"])
+    assert caught.value.remedy.endswith(f"-e gb10_break_lock={lock.id}")
+    assert cluster_locks.decide_acquire(lock, second["me"], break_lock=lock.id, ended="")[0] == "take over"
