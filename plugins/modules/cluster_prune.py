@@ -14,7 +14,7 @@ description:
   - Lists the containers, images, logs and notes that this collection made on a node and that are no longer needed. Only with O(remove=true) does
     it remove them.
   - A container is removed when it carries this collection's label and that of O(cluster_name), and has ended or never started. So is one that was
-    left over for an hour by an image probe. One whose labels come from its image alone (C(docker commit) of one of ours) is not ours: it is listed in
+    left over for an hour by an image probe. One whose labels come from its image alone (C(docker commit) of one of ours) is not ours; it is listed in
     RV(left), and stays. One that runs, restarts or is paused stays, and so does one
     that Docker says has stopped while an engine or one of Ray's workers is at work in it.
   - An image is removed when this collection's recipe built it, no container that stays uses it, and its name went to a newer build; or when it was built

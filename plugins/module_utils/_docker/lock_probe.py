@@ -33,7 +33,7 @@ def constraints(requirements):
     """Return what pins every installed package to its version, but those that are asked for."""
     wanted = {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in requirements}
     installed = {normal(entry.metadata["Name"]): entry.version for entry in importlib.metadata.distributions() if entry.metadata["Name"]}
-    return "".join("%s==%s\n" % pair for pair in sorted(installed.items()) if pair[0] not in wanted)
+    return "".join(f"{name}=={version}\n" for name, version in sorted(installed.items()) if name not in wanted)
 
 
 def locked(report):
@@ -41,7 +41,7 @@ def locked(report):
     lines = []
     for entry in report["install"]:
         metadata, digest = entry["metadata"], entry["download_info"]["archive_info"]["hash"]
-        lines.append("%s==%s --hash=%s" % (normal(metadata["name"]), metadata["version"], digest.replace("=", ":", 1)))
+        lines.append(f"{normal(metadata['name'])}=={metadata['version']} --hash={digest.replace('=', ':', 1)}")
     return sorted(lines)
 
 
@@ -49,13 +49,13 @@ def resolve(requirements):
     """Return the answer: what would be added, or what pip said instead."""
     with tempfile.TemporaryDirectory() as place:
         pins, report = os.path.join(place, "constraints.txt"), os.path.join(place, "report.json")
-        with open(pins, "w") as stream:
+        with open(pins, "w", encoding="utf-8") as stream:
             stream.write(constraints(requirements))
         argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--progress-bar=off", "--no-cache-dir", "--root-user-action=ignore", "--only-binary=:all:"]
-        done = subprocess.run([*argv, "--constraint", pins, "--report", report, *requirements], capture_output=True, text=True)
+        done = subprocess.run([*argv, "--constraint", pins, "--report", report, *requirements], capture_output=True, text=True, check=False)
         if done.returncode:
             return {"lock": None, "error": (done.stdout + done.stderr).strip()[-SHOWN:]}
-        with open(report) as stream:
+        with open(report, encoding="utf-8") as stream:
             return {"lock": locked(json.load(stream)), "error": ""}
 
 
