@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.action import image_pull as action
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import pulling
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.modules import image_pull
 
@@ -89,6 +90,17 @@ def test_a_failure_and_a_pull_without_end_leave_no_note(call, tmp_path):
     with pytest.raises(WaitTimeout, match=r"not pulled within 0 s; last seen: 0.0 of 0.0 GiB"):
         call(Engine(), pull_timeout=0)
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_an_image_that_no_registry_has_names_what_to_try(call):
+    class Empty(Engine):
+        def pull(self, image):
+            raise NotFound(f"pulling image {image}: manifest unknown")
+            yield
+
+    with pytest.raises(ClusterError, match="manifest unknown") as caught:
+        call(Empty())
+    assert "docker login r" in caught.value.remedy
 
 
 # -- the controller's half -------------------------------------------------------------------------------------------
