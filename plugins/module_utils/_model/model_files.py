@@ -55,8 +55,9 @@ HEADER_LIMIT = 100_000_000
 
 LFS_POINTER = b"version https://git-lfs"
 
-#: Most bytes of a file of code.
+#: Most bytes of a file of code, and of a configuration: tokenizers and indexes are JSON too, and long.
 CODE_LIMIT = 64 * 1024 * 1024
+CONFIG_LIMIT = 1024 * 1024
 
 #: The hub's id of a blob: of a file in git, and of one in its large file storage.
 _GIT_ID = re.compile(r"[0-9a-f]{40}")
@@ -341,18 +342,18 @@ def code_files(root: str) -> list[str]:
         linked = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in [*names, *linked]:
             path = os.path.join(directory, name)
-            if name in linked or name.endswith(".py") or (name.endswith(".json") and b'"auto_map"' in (_content(path) or b"")):
+            if name in linked or name.endswith(".py") or (name.endswith(".json") and b'"auto_map"' in (_content(path, CONFIG_LIMIT) or b"")):
                 found.append(os.path.relpath(path, root))
     return sorted(found)
 
 
-def _content(path: str) -> bytes | None:
-    """Return a file's content; None when it is absent, no regular file or too long for code. Raises :class:`UnknownState`."""
+def _content(path: str, limit: int = CODE_LIMIT) -> bytes | None:
+    """Return a file's content; None when it is absent, no regular file or longer than ``limit``. Raises :class:`UnknownState`."""
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > CODE_LIMIT:
+        if not os.path.isfile(path) or os.path.getsize(path) > limit:
             return None
         with open(path, "rb") as stream:
-            return stream.read(CODE_LIMIT)
+            return stream.read(limit)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -372,7 +373,9 @@ def code_problems(root: str, side_files: t.Collection[str] = ()) -> list[Problem
         named = os.path.basename(os.readlink(path)) if os.path.islink(path) else ""
         if named and (_GIT_ID.fullmatch(named) or _LFS_ID.fullmatch(named)):
             content = _content(path)
-            if content is not None and blob_id(content, named) != named:
+            if content is None:
+                found.append(Problem("model.code_unverified", relative, f"{relative} is absent, or longer than code is"))
+            elif blob_id(content, named) != named:
                 message = f"{relative} was changed on this node: the hub's id of its content is {named[:12]}, it is {blob_id(content, named)[:12]} now"
                 found.append(Problem("model.code_changed", relative, message))
         elif copied or relative in side_files:
