@@ -208,7 +208,8 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
         return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
     try:
         answer = json.loads(result.stdout.strip().splitlines()[-1])
-        return RayTable(answer["ray_version"], answer["python_version"], newest([node_of(entry) for entry in answer["nodes"]]), answer["error"], answer["kind"], answer["without_token"])
+        nodes = newest([node_of(entry) for entry in answer["nodes"]])
+        return RayTable(answer["ray_version"], answer["python_version"], nodes, answer["error"], answer["kind"], answer["without_token"])
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise UnknownState(
             f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",

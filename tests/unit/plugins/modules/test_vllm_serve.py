@@ -671,7 +671,7 @@ def test_what_the_launcher_says_is_passed_on(launch):
 @pytest.mark.parametrize(
     ("code", "error", "words", "reason"),
     [
-        (launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", f"run {ORDERED} did not start: stopped by user bob with vllm_serve", "stopped"),
+        (launcher.EXIT_STOPPED, "stopped by user bob with vllm_serve before it began", f"run {ORDERED} did not start: stopped by user bob", "stopped"),
         (launcher.EXIT_LIVE, "", "another engine or start of one was quicker", "start under way"),
         (126, "/var/log/gb10/engine does not accept the engine's log: No space left on device", "/gb10/engine does not accept", "launcher"),
     ],

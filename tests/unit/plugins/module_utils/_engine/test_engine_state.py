@@ -141,7 +141,8 @@ def test_a_start_that_failed_is_the_last_end(node, before):
     paths, proc, run = node
     if before:
         note(run, "run", RUN)
-    note(run, "exit", {"run_id": "20260101T000000Z-0002", "code": 126, "signal": None, "ended_at": 1.0, "error": "/var/log/gb10/engine does not accept the engine's log"})
+    error = "/var/log/gb10/engine does not accept the engine's log"
+    note(run, "exit", {"run_id": "20260101T000000Z-0002", "code": 126, "signal": None, "ended_at": 1.0, "error": error})
     state = engine_state.engine_state(paths, str(proc))
     assert engine_state.last_end(state) == f"run 20260101T000000Z-0002 did not start: {paths.log}/engine does not accept the engine's log"
 

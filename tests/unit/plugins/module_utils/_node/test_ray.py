@@ -263,7 +263,7 @@ def test_table_of_a_head_that_hangs():
         ExecResult(0, "{}", ""),
         ExecResult(0, "[1]", ""),
         # The container's own python3 made it, and can make it anything.
-        *(ExecResult(0, answer(nodes=nodes), "") for nodes in ("all", [1], [{}], [{**HEAD_NODE, "started_ms": "x"}], [{**HEAD_NODE, "started_ms": float("inf")}])),
+        *(ExecResult(0, answer(nodes=nodes), "") for nodes in ("all", [1], [{}], *([{**HEAD_NODE, "started_ms": when}] for when in ("x", float("inf"))))),
     ],
 )
 def test_what_cannot_be_read_is_unknown(result):
