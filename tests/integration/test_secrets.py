@@ -1,0 +1,342 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an attacker finds: which ports a served cluster listens on and what they answer, and where secrets come out that lie on the nodes.
+
+The table of ports in SECURITY.md is what the scan is compared with. It is written for the defaults, which the lab has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import typing as t
+import urllib.parse
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab
+from .making import HEAD_CONTAINER, IMAGE
+
+KEY_FILE = "/etc/gb10/secrets/gb10/api_key"
+ENGINE_JSON = "/var/lib/gb10/gb10/launch/engine.json"
+LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
+SPEC = ("--spec", "/opt/gb10/launch/engine.json")
+
+HOSTS = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]["children"]
+ADDRESSES = {
+    host: {"management": about["ansible_host"], "fabric": about["gb10_fabric_address"]} for group in HOSTS.values() for host, about in group["hosts"].items()
+}
+
+# --- ports --------------------------------------------------------------------------------------------------------------------
+
+#: Sockets that are tried at once, and seconds for one.
+AT_ONCE, PATIENCE = 500, 5.0
+
+#: A call of gRPC with an empty message, to a method of Ray that changes nothing.
+GRPC_METHODS = (
+    "ray.rpc.NodeInfoGcsService/GetAllNodeInfo",
+    "ray.rpc.NodeManagerService/GetNodeStats",
+    "ray.rpc.ObjectManagerService/Pull",
+    "ray.rpc.CoreWorkerService/GetCoreWorkerStats",
+    "ray.rpc.RayletDriver/ClusterInfo",
+)
+EMPTY_MESSAGE = b"\0" * 5
+#: gRPC's numbers for a method that a server does not have, and for a question that lacks a credential.
+UNIMPLEMENTED, UNAUTHENTICATED = "12", "16"
+
+
+#: How a server begins that speaks first, in the words of the table. ZeroMQ's greeting ends in the name of its security, which is NULL.
+GREETINGS = {b"SSH-": "its name", b"\xff\0\0\0\0\0\0\0\x01\x7f": "a greeting of ZeroMQ", b"": "nothing"}
+
+
+#: Where the API is reached, in the words of the table. In the lab that is the management network.
+API_NETWORK = "the network of `gb10_api_address`"
+
+
+class Row(t.NamedTuple):
+    """A row of the table in SECURITY.md: the roles that listen, the networks that they can be reached from, and what they answer."""
+
+    name: str
+    ports: range
+    roles: frozenset[str]
+    networks: frozenset[str]
+    answer: str
+
+
+def ports_of(text: str) -> range:
+    """The ports that a cell names: one, a range, or all that the kernel gives out."""
+    numbers = [int(number) for number in re.findall(r"\d{2,5}", text)]
+    return range(numbers[0], numbers[-1] + 1)
+
+
+def table() -> list[Row]:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    lines = text[text.index("| Who listens | Ports | On | Reachable from | Without a credential |"):].partition("\n\n")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    return [
+        Row(name, ports_of(ports), frozenset(roles.split(", ")), frozenset(networks.replace(API_NETWORK, "management").split(", ")), answer)
+        for name, ports, roles, networks, answer in cells[2:]
+    ]
+
+
+async def open_ports(address: str) -> list[int]:
+    """Every TCP port of an address that accepts a connection, as a scanner finds them."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def is_open(port: int) -> bool:
+        async with limit:
+            try:
+                _reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port), PATIENCE)
+            except (OSError, asyncio.TimeoutError):
+                return False
+            writer.close()
+            return True
+
+    ports = range(1, 65536)
+    return [port for port, found in zip(ports, await asyncio.gather(*map(is_open, ports))) if found]
+
+
+def curl(address: str, port: int, path: str, *options: str, data: bytes | None = None) -> str:
+    """What a server answers, headers and trailers included; empty when it is no HTTP."""
+    done = subprocess.run(
+        ["curl", "--silent", "--include", "--path-as-is", "--max-time", "3", *options, f"http://{address}:{port}{path}"],
+        input=data, capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+    return done.stdout.decode(errors="replace")
+
+
+def speaks_http2(address: str, port: int) -> bool:
+    """Whether a server answers the beginning of HTTP/2 with settings of its own, as every gRPC does."""
+    with contextlib.suppress(OSError), socket.create_connection((address, port), PATIENCE) as connection:
+        connection.settimeout(2.0)
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+        return connection.recv(9)[3:4] == b"\4"
+    return False
+
+
+def grpc_status(address: str, port: int, method: str) -> str:
+    """gRPC's number for a question without a token, empty when this is no gRPC."""
+    options = ("--http2-prior-knowledge", "--header", "content-type: application/grpc", "--header", "te: trailers", "--data-binary", "@-")
+    found = re.search(r"^grpc-status: (\d+)", curl(address, port, f"/{method}", *options, data=EMPTY_MESSAGE), re.MULTILINE | re.IGNORECASE)
+    return found[1] if found else ""
+
+
+def greeting(address: str, port: int) -> bytes:
+    """What a server says by itself or to a line that it cannot know."""
+    with contextlib.suppress(OSError), socket.create_connection((address, port), PATIENCE) as connection:
+        connection.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):
+            return connection.recv(64)
+        connection.sendall(b"\r\n\r\n")
+        return connection.recv(64)
+    return b""
+
+
+def answer_of(address: str, port: int) -> str:
+    """What a port answers to somebody without a credential, in the words of the table."""
+    if speaks_http2(address, port):
+        statuses = {grpc_status(address, port, method) for method in GRPC_METHODS} - {""}
+        return "refused" if statuses - {UNIMPLEMENTED} == {UNAUTHENTICATED} else f"gRPC {sorted(statuses)}"
+    lines = curl(address, port, "/").splitlines()
+    if lines and lines[0].startswith("HTTP/"):
+        code = lines[0].split()[1]
+        return "refused" if code in ("401", "403") else f"HTTP {code}"
+    said = greeting(address, port)
+    return next((words for begin, words in GREETINGS.items() if said.startswith(begin)), repr(said))
+
+
+def owner(lab: Lab, host: str, port: int) -> str:
+    """Who listens on a port of a node, for the message of a failure."""
+    return lab.run(host, "ss", "-ltnpH", "sport", "=", f":{port}").strip()
+
+
+@pytest.fixture(scope="module")
+def scan(lab: Lab) -> dict[tuple[str, str, int], str]:
+    """(host, network, port) → answer, of all that listens while the cluster serves."""
+    lab.up()
+    places = [(host, network, address) for host, networks in ADDRESSES.items() for network, address in networks.items()]
+    listening = [((host, network, port), address) for host, network, address in places for port in asyncio.run(open_ports(address))]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=16) as pool:
+        found = pool.map(lambda one: answer_of(one[1], one[0][2]), listening)
+        return {place: answer for (place, _address), answer in zip(listening, found)}
+
+
+def test_every_port_that_listens_stands_in_the_table_and_answers_as_it_says(lab: Lab, scan: dict[tuple[str, str, int], str]) -> None:
+    rows, roles = table(), {HEAD: "head", WORKER: "worker"}
+    wrong, seen = [], set()
+    for (host, network, port), answer in scan.items():
+        fitting = [row for row in rows if port in row.ports and roles[host] in row.roles and network in row.networks]
+        # The kernel gives out ports of one range to several of them.
+        own = [row for row in fitting if row.answer == answer]
+        seen |= {(row.name, roles[host], network) for row in own}
+        if not own:
+            wrong.append(f"{host} {network} {port} answers {answer}, not {[row.answer for row in fitting] or 'in any row'}; {owner(lab, host, port)}")
+    claimed = {(row.name, role, network) for row in rows for role in row.roles for network in row.networks}
+    assert not wrong, "\n".join(wrong)
+    assert seen == claimed
+    assert lab.engine_lives(), "the scan ended the engine"
+
+
+@pytest.mark.usefixtures("live_cluster")
+def test_no_route_of_the_api_answers_without_the_key(lab: Lab) -> None:
+    """All that the engine lists, with every method, and those that act without a body: here nobody is served."""
+    address, port = ADDRESSES[HEAD]["management"], 8000
+    key = lab.run(HEAD, "cat", KEY_FILE).strip()
+    document = curl(address, port, "/openapi.json", "--header", f"Authorization: Bearer {key}")
+    listed = json.loads(document[document.index("{"):])["paths"]
+    assert {"/scale_elastic_ep", "/invocations", "/tokenize", "/v1/chat/completions"} <= set(listed)
+    asked = {(method.upper(), re.sub(r"\{[^}]*\}", "x", path)) for path, methods in listed.items() for method in methods}
+    asked |= {(method, path) for path in ("/metrics", "/docs", "/redoc", "/openapi.json", "//metrics", "/metrics/") for method in ("GET", "HEAD", "POST")}
+    asked |= {("GET", path) for path in ("/v1/../metrics", "/health/../metrics", "/health/", "/health%2f", "/health;x", "/Health", "/%6detrics")}
+    asked |= {(method, "/sleep") for method in ("POST", "PUT", "OPTIONS", "TRACE", "CONNECT")}
+    statuses = {}
+    for method, path in sorted(asked - {("GET", "/health"), ("HEAD", "/health")}):
+        options = ("--head",) if method == "HEAD" else ("--request", method)
+        statuses[method, path] = curl(address, port, path, *options).split(" ", 2)[1:2]
+    # The server itself refuses what is no request that it could pass on.
+    assert {one for one, status in statuses.items() if status not in (["401"], ["400"])} == set()
+    assert curl(address, port, "/health").startswith("HTTP/1.1 200")
+    assert curl(address, port, "/metrics", "--header", f"Authorization: Bearer {key}").startswith("HTTP/1.1 200")
+    for wrong in (f"Bearer {key}x", f"Basic {key}", key, "Bearer"):
+        assert curl(address, port, "/metrics", "--header", f"Authorization: {wrong}").startswith("HTTP/1.1 401"), wrong
+    assert lab.engine_lives()
+
+
+@pytest.mark.usefixtures("live_cluster")
+def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: Lab) -> None:
+    """As a former version of the collection started it: the same arguments, and an order that says nothing of a guard."""
+    order, old = lab.json(HEAD, ENGINE_JSON), "20260101T000000Z-0001"
+    lab.run(HEAD, *LAUNCHER, "stop", *SPEC)
+    former = {**{name: value for name, value in order.items() if name != "guard"}, "run_id": old, "log_path": f"/var/log/gb10/engine/{old}.log"}
+    lab.write(HEAD, ENGINE_JSON, json.dumps(former))
+    lab.run(HEAD, *LAUNCHER[:2], "--detach", *LAUNCHER[2:], "run", *SPEC, "--run-id", old)
+    lab.run(HEAD, "timeout", "30", "sh", "-c", 'until grep -qF "$1" "$2"; do :; done', "sh", old, RUN)
+    played = lab.play()
+    assert played.rc == 0 and not played.changed, played.failures
+    assert lab.json(HEAD, RUN)["run_id"] == old
+    assert played.said.count("started before the collection guarded them") == 1
+    assert curl(ADDRESSES[HEAD]["management"], 8000, "/metrics").startswith("HTTP/1.1 200")
+    allowed = lab.play(gb10_allow_restart=True)
+    assert allowed.rc == 0 and set(allowed.changed) == {HEAD}, allowed.failures
+    assert curl(ADDRESSES[HEAD]["management"], 8000, "/metrics").startswith("HTTP/1.1 401")
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------------------
+
+#: What every planted secret begins with. Nothing else on the nodes holds it.
+PLANTED = "pl4nted"
+
+#: Ten shapes; ``{}`` stands for the secret.
+SHAPES = (
+    "--api-key {}A {}B",
+    "--hf-token=-{}",
+    "AWS_SECRET_ACCESS_KEY={}",
+    "HF_PASSWD={}",
+    "hf_token={}",
+    "redis://:{}@cache/0",
+    "https://{}@mirror.lan/simple",
+    "X-Api-Key: {}",
+    "Authorization: Basic {}",
+    "--passphrase {}",
+)
+
+#: Programs of a user's own that the collection takes for an engine, for a tenant and for who holds a port.
+STRANGER = "import socket, sys, time\nheld = socket.create_server(('0.0.0.0', int(sys.argv[-1])))\ntime.sleep(600)\n"
+
+
+def planted(place: str) -> list[str]:
+    """The ten shapes, each with a secret of its own."""
+    return [shape.replace("{}", f"{PLANTED}-{place}-{number}-x") for number, shape in enumerate(SHAPES)]
+
+
+@pytest.fixture
+def plantation(lab: Lab) -> t.Iterator[None]:
+    """Thirty secrets on the head: in processes of a user's own, in files that list variables, and in logs; and the cluster's key in the log."""
+    lab.up()
+    key = lab.run(HEAD, "cat", KEY_FILE).strip()
+    run = lab.json(HEAD, RUN)["run_id"]
+    log = f"/var/log/gb10/gb10/engine/{run}.log"
+    kept = lab.run(HEAD, "cat", log)
+    started = []
+    try:
+        lab.run(HEAD, "mkdir", "-p", "/opt/users")
+        lab.write(HEAD, "/opt/users/vllm", STRANGER)
+        for number, line in enumerate(planted("process")):
+            secret = line.split() if line.startswith("--") else [line]
+            words = ["serve", "org/model", *secret, "--port", str(29100 + number)]
+            name = f"users-{number}"
+            lab.run(HEAD, "systemd-run", "--unit", name, "--setenv", f"VLLM_TOKEN={PLANTED}-env-{number}", "python3", "/opt/users/vllm", *words)
+            started.append(name)
+        lab.run(HEAD, "docker", "run", "--detach", "--name", "users-app", "--env", f"HF_TOKEN={PLANTED}-docker", "--entrypoint", "sleep", IMAGE, "infinity")
+        exports = [f"export VLLM_EXTRA_{number}='{line}'" for number, line in enumerate(planted("file"))]
+        lab.write(HEAD, "/etc/profile.d/users.sh", "\n".join([*exports, f"export HF_TOKEN={PLANTED}-file", ""]))
+        spellings = [key, json.dumps({"key": f"{key}"}), urllib.parse.quote(key)]
+        lab.write(HEAD, log, kept + "".join(f"{line}\n" for line in [*planted("log"), *spellings]))
+        yield
+    finally:
+        for name in started:
+            lab.run(HEAD, "systemctl", "stop", name, check=False)
+        lab.run(HEAD, "docker", "rm", "--force", "users-app", check=False)
+        lab.run(HEAD, "rm", "-rf", "/opt/users", "/etc/profile.d/users.sh")
+        lab.write(HEAD, log, kept)
+
+
+def leaks(text: str, key: str) -> list[str]:
+    """The lines of a text that hold what must not leave the nodes."""
+    return [line[:400] for line in text.splitlines() if PLANTED in line or key in line]
+
+
+@pytest.mark.usefixtures("plantation")
+def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
+    key = lab.run(HEAD, "cat", KEY_FILE).strip()
+    found = {}
+    for playbook in ("doctor", "preflight", "status", "nemotron_tp2"):
+        record = tmp_path / playbook
+        paths = {f"gb10_{what}_path": str(record / f"{what}.json") for what in ("preflight", "report", "fabric")}
+        played = lab.play(playbook, verbosity=4, doctor_path=str(record / "doctor.json"), **paths)
+        events = json.dumps(played.events)
+        found[f"{playbook}: output at -vvvv"] = leaks(played.stdout, key)
+        found[f"{playbook}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)
+        found.update({f"{path}": leaks(path.read_text(encoding="utf-8"), key) for path in record.rglob("*") if path.is_file()})
+        if playbook == "doctor":
+            # What is planted was seen, or nothing is shown by this.
+            assert "org/model" in events and "VLLM_EXTRA_9" in events and "<secret>" in events
+    logs = subprocess.run(
+        [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-vvvv", "-m", "gb10.cluster.node_logs", "-a", f"dest={tmp_path}/logs"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    found["logs: output"] = leaks(logs.stdout + logs.stderr, key)
+    gathered = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "logs").rglob("*") if path.is_file()}
+    found.update({f"logs: {name}": leaks(text, key) for name, text in gathered.items()})
+    assert gathered["engine.log"].count("<secret") >= len(SHAPES)
+    for host in (HEAD, WORKER):
+        for name in lab.containers(host):
+            found[f"docker inspect {name}"] = leaks(json.dumps(lab.inspect(host, name), indent=1), key)
+    assert {place: lines for place, lines in found.items() if lines} == {}
+
+
+@pytest.mark.usefixtures("live_cluster")
+def test_ray_refuses_a_question_without_the_token(lab: Lab) -> None:
+    played = lab.play(tags="ray")
+    assert played.rc == 0, played.failures
+    assert "a question without the token" in played.said
+    # Nor does it take one of somebody's own.
+    head = f"{ADDRESSES[HEAD]['fabric']}:6379"
+    program = (
+        "import os, sys; os.environ.pop('RAY_AUTH_TOKEN_PATH', None); os.environ['RAY_AUTH_TOKEN'] = 'another-token-of-32-letters-or-so'\n"
+        "from ray._raylet import GcsClient\n"
+        f"try: GcsClient(address={head!r}).get_all_node_info(timeout=5)\n"
+        "except Exception as error: sys.exit(0 if type(error).__name__ == 'AuthenticationError' else 2)\n"
+        "sys.exit(1)\n"
+    )
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", program)
