@@ -275,19 +275,19 @@ def test_an_engine_whose_rank_is_gone_answers_nobody(node, monkeypatch, table, l
         ray_cluster.work(Module(check_mode=True, state="absent"))
 
 
-@pytest.mark.parametrize("state", ["stopped", "absent"])
+@pytest.mark.parametrize("wanted", [{"state": "stopped"}, {"state": "absent"}, {"allow_restart": True, "shm_size": "20g"}])
 @pytest.mark.parametrize("started", [["vllm", "serve", "mine"], ["ray::train"], ["VLLM::EngineCore"]])
-def test_work_that_somebody_started_in_the_container_needs_consent(node, monkeypatch, state, started):
+def test_work_that_somebody_started_in_the_container_needs_consent(node, monkeypatch, wanted, started):
     """``docker exec … vllm serve``: what our own engine answers says nothing of it."""
     monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     engine = node(Engine([running()], titles=["vllm serve", " ".join(started)]))
     for known in ({}, {"lacks_rank": True}, {"unready_runs": [ENGINE["run_id"]]}):
         with pytest.raises(UnknownState, match="not of this cluster's engine") as caught:
-            ray_cluster.work(Module(check_mode=True, state=state, **known))
+            ray_cluster.work(Module(check_mode=True, **wanted, **known))
         assert " ".join(started) in str(caught.value)
-    assert ray_cluster.work(Module(check_mode=True, state=state, interrupt_requests=True))["changed"]
+    assert ray_cluster.work(Module(check_mode=True, **wanted, interrupt_requests=True))["changed"]
     engine.titles = {100: "vllm serve"}
-    assert ray_cluster.work(Module(check_mode=True, state=state))["changed"]
+    assert ray_cluster.work(Module(check_mode=True, **wanted))["changed"]
 
 
 @pytest.mark.parametrize("known", [{"lacks_rank": True}, {"unready_runs": ["20261121T000000-1"]}, {"interrupt_requests": True}])
