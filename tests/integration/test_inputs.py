@@ -386,7 +386,10 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("scenario", "message", "remedy"), CASES, ids=[f"{scenario}: {message[:50]}" for scenario, message, dummy in CASES])
+# A scenario is played once, so its cases stay in one process when tests run in several (--dist loadgroup).
+@pytest.mark.parametrize(
+    ("scenario", "message", "remedy"), [pytest.param(*case, marks=pytest.mark.xdist_group(case[0]), id=f"{case[0]}: {case[1][:50]}") for case in CASES]
+)
 def test_bad_input_is_refused_without_contact(plays: Plays, scenario: str, message: str, remedy: str) -> None:
     run = plays.once(scenario)
     assert run.rc != 0, str(run)
