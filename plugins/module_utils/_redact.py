@@ -72,7 +72,8 @@ _SHAPES = (
 #: after it, or the blank after an option.
 _NAMED = re.compile(
     rf"(?im)(?<![\w.-])(?P<name>[\w.-]*{_SECRET_END})"
-    r"(?:(?P<assigned>[ \t]{0,8}=(?!=)[ \t]{0,8}|%3D)|\\{0,3}[\"'](?:(?P<key>\s{0,8}:\s{0,8})|(?P<listed>,\s{0,8}))|(?P<line>:[ \t]{1,8}(?=[^\s<>|\"'\[{]\S*[ \t]*$))|(?P<option>[ \t]{1,8}))"
+    r"(?:(?P<assigned>[ \t]{0,8}=(?!=)[ \t]{0,8}|%3D)|\\{0,3}[\"'](?:(?P<key>\s{0,8}:\s{0,8})|(?P<listed>,\s{0,8}))"
+    r"|(?P<line>:[ \t]{1,8}(?=[^\s<>|\"'\[{]\S*[ \t]*$))|(?P<option>[ \t]{1,8}))"
 )
 #: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word.
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"

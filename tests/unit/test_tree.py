@@ -58,7 +58,8 @@ def test_python_of_the_house(path: Path) -> None:
     found = []
     for node in ast.walk(ast.parse(source)):
         # The one exit of modules turns whatever happened into a failed result.
-        if path.name != "_module.py" and isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"}):
+        swallows = isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
+        if swallows and path.name != "_module.py":
             found.append(f"line {node.lineno}: except {ast.unparse(node.type) if node.type else ''}")
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("sleep") and any(isinstance(a, ast.Constant) for a in node.args):
             found.append(f"line {node.lineno}: {ast.unparse(node)}")

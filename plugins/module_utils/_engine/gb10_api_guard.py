@@ -4,8 +4,8 @@
 
 """Asks for the API's key on every path of the engine but its health. This module util is PRIVATE to the collection.
 
-vLLM (0.32) asks for its key below ``/v1``, ``/v2``, ``/inference`` and ``/cohere`` alone: without one, ``/invocations`` answers a chat, ``/tokenize`` tokens, and
-``/scale_elastic_ep`` reaches its handler. The collection writes this file to where the container sees it read-only, and vLLM takes it as
+vLLM (0.32) asks for its key below ``/v1``, ``/v2``, ``/inference`` and ``/cohere`` alone: without one, ``/invocations`` answers a chat, ``/tokenize``
+tokens, and ``/scale_elastic_ep`` reaches its handler. The collection writes this file to where the container sees it read-only, and vLLM takes it as
 ``--middleware gb10_api_guard.ApiGuard``. Standard library only, Python 3.10 or newer, whatever the image has.
 
 The engine's environment holds the key, as vLLM itself reads it. It is compared in a time that says nothing about it.

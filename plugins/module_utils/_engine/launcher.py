@@ -513,7 +513,12 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
     try:
         # There is no module here: this program runs in the container, and its child outlives it.
         return subprocess.Popen(  # pylint: disable=ansible-bad-function
-            [*spec["argv"], *spec.get("guard", {}).get("argv", [])], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [*spec["argv"], *spec.get("guard", {}).get("argv", [])],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     except FileNotFoundError:
         raise CannotStart(f"the image has no program {spec['argv'][0]}", EXIT_NO_PROGRAM) from None

@@ -135,7 +135,8 @@ def test_secrets_are_read_where_the_options_of_a_module_say(tmp_path, monkeypatc
         (tmp_path / path).write_text(f"{path}-{KEY}\n")
     (tmp_path / "own/gb10/short").write_text("abc")
     (tmp_path / "own/gb10/broken").symlink_to("/proc/self/mem")
-    params = {"secrets_dir": str(tmp_path / "own"), "api_key_file": str(tmp_path / "alone"), "secret_files": {"x": str(tmp_path / "mounted")}, "token_file": None}
+    files = {"api_key_file": str(tmp_path / "alone"), "secret_files": {"x": str(tmp_path / "mounted")}, "token_file": None}
+    params = {"secrets_dir": str(tmp_path / "own"), **files}
     assert set(secrets_of(params)) == {"ray_token", "api_key", "mounted", "alone"}
     assert secrets_of(params)["api_key"] == f"own/gb10/api_key-{KEY}"
     assert set(secrets_of({"secrets_dir": str(tmp_path / "absent")})) == {"ray_token"}
@@ -183,7 +184,10 @@ def test_words_of_a_command_line_go_up_to_the_next_option():
 
 
 def test_data_of_any_depth_is_cleaned():
-    content = {"a": [{"argv": ["serve", "--hf-token", "x"], "HF_TOKEN": "x", "n": 1, "none": None}], "env": {"DB_PASSWORD": "x"}, "api_key": "absent", "yes": True}
+    content = {
+        "a": [{"argv": ["serve", "--hf-token", "x"], "HF_TOKEN": "x", "n": 1, "none": None}],
+        "env": {"DB_PASSWORD": "x"}, "api_key": "absent", "yes": True,
+    }  # fmt: skip
     assert cleaned(content, {}) == {
         "a": [{"argv": ["serve", "--hf-token", "<secret>"], "HF_TOKEN": "<secret>", "n": 1, "none": None}],
         "env": {"DB_PASSWORD": "<secret>"}, "api_key": "absent", "yes": True,

@@ -40,7 +40,8 @@ def asked(monkeypatch, path="/v1/models", method="GET", kind="http", root_path="
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1/models", "/invocations", "/metrics", "/docs", "/openapi.json", "/health/", "//health", "/Health", "/health2", "/v1/../health", "/ping", ""]
+    "path",
+    ["/", "/v1/models", "/invocations", "/metrics", "/docs", "/openapi.json", "/health/", "//health", "/Health", "/health2", "/v1/../health", "/ping", ""]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "ANY"])
 def test_nothing_answers_without_the_key(monkeypatch, path, method):

@@ -178,7 +178,8 @@ def worker_node(node_id, alive, started_ms):
 
 
 def answer(**changed):
-    return json.dumps({"python_version": "3.11.2", "ray_version": "2.60.0", "error": "", "kind": "", "nodes": [HEAD_NODE], "without_token": "refused", **changed})
+    whole = {"python_version": "3.11.2", "ray_version": "2.60.0", "error": "", "kind": "", "nodes": [HEAD_NODE], "without_token": "refused"}
+    return json.dumps({**whole, **changed})
 
 
 def test_the_probe_stands_alone():
@@ -200,7 +201,8 @@ def test_what_came_of_the_question_without_the_token_is_passed_on():
 
 
 @pytest.mark.parametrize(
-    ("version", "knows"), [("2.52.0", True), ("2.60.0", True), ("3.0.0.dev0", True), ("2.51.9", False), ("2.9.0", False), ("1.13", False), ("", False), (None, False)]
+    ("version", "knows"),
+    [("2.52.0", True), ("2.60.0", True), ("3.0.0.dev0", True), ("2.51.9", False), ("2.9.0", False), ("1.13", False), ("", False), (None, False)]
 )
 def test_versions_that_ask_for_the_token(version, knows):
     assert ray.knows_token(version) is knows

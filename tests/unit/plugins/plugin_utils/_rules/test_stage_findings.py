@@ -75,7 +75,8 @@ def test_bad_images_block(change, id):
 
 
 def ray(*nodes):
-    return {"ray_error": "", "ray_version": "2.60.0", "ray_without_token": "refused", "nodes": [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]}
+    listed = [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]
+    return {"ray_error": "", "ray_version": "2.60.0", "ray_without_token": "refused", "nodes": listed}
 
 
 def model(revision, complete=True):
@@ -295,7 +296,9 @@ def test_routes_that_nobody_asked_are_unknown():
     assert found["verdict"] == "unknown"
 
 
-@pytest.mark.parametrize(("have", "holds"), [("/x", True), ("/x:/opt/gb10/launch/guard", True), ("/xy", False), ("/opt/gb10/launch/guard", False), (None, False)])
+@pytest.mark.parametrize(
+    ("have", "holds"), [("/x", True), ("/x:/opt/gb10/launch/guard", True), ("/xy", False), ("/opt/gb10/launch/guard", False), (None, False)]
+)
 def test_the_launcher_may_add_to_pythons_path(have, holds):
     ranks = {"spark-1": rank_answer(ranks=[a_rank({"PYTHONPATH": have} if have else {})]), "spark-2": rank_answer(ranks=[a_rank({"PYTHONPATH": "/x"})])}
     found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, dict.fromkeys(ranks, {"PYTHONPATH": "/x"}), PROOF_NEEDS)
