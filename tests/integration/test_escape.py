@@ -146,9 +146,12 @@ def outside(lab: Lab) -> t.Iterator[Outside]:
     yield made
     made.remove()
     lab.clear()
-    for host in (HEAD, WORKER):
-        # What was planted lies where the next cluster's container would write.
-        lab.run(host, "rm", "-rf", "/var/lib/gb10/gb10/run", "/var/lib/gb10/gb10/cache", "/var/log/gb10/gb10/engine")
+    remove_planted(lab)
+
+
+def remove_planted(lab: Lab) -> None:
+    """Remove what lies where the next cluster's container would write, as the messages say."""
+    lab.run(HEAD, "rm", "-rf", "/var/lib/gb10/gb10/run", "/var/lib/gb10/gb10/cache", "/var/log/gb10/gb10/engine")
 
 
 def plant(lab: Lab, kind: str) -> list[str]:
@@ -185,12 +188,16 @@ def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind:
 
 @pytest.mark.parametrize("kind", ["links to be made", "relative links"])
 def test_a_start_over_what_was_planted_leads_nowhere(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
-    """A restart that fails, its logs, and one that completes."""
+    """A restart that fails, its logs, the way out that its message names, and a start that completes."""
     plant(lab, kind)
     failed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True, gb10_serve_arguments={"no_such_argument": 1}))
     assert failed.rc != 0
     assert HEAD_CONTAINER in lab.containers(HEAD)
-    completed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True))
+    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert down.rc == 0, down.failures
+    outside.assert_untouched()
+    remove_planted(lab)
+    completed = outside.heard(lab.play())
     assert completed.rc == 0, completed.failures
     assert lab.engine_lives()
     outside.assert_untouched()
