@@ -79,6 +79,23 @@ def test_engine_stopped_by_hand_while_it_loads(lab: Lab, no_cluster: None, fault
     fault.completes()
 
 
+def test_a_rank_that_is_stopped_is_named_at_once(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """Its ports stay open and /health answers: only a token, and the rank's own state, show that the engine hangs."""
+    rank = lab.run(WORKER, "pgrep", "--oldest", "--full", "ray::RayWorkerProc").strip()
+    lab.run(WORKER, "kill", "-STOP", rank)
+    try:
+        fault.now(time.time())
+        played = lab.play(tags="serve,proof")
+        fault.answered(played, f"stopped on {WORKER} by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid {rank})", where=WORKER)
+        assert "The engine that served before this play was left alone." in played.failures
+        lines = lab.play("status", gb10_status_seconds=5).stat("gb10_status")
+        assert any("gave no token in 5 s with 0 request(s) running or waiting: it hangs" in line for line in lines[HEAD])
+        assert any(f"ray::RayWorkerProc.run (pid {rank}); kill -CONT PID" in line for line in lines[WORKER])
+    finally:
+        lab.run(WORKER, "kill", "-CONT", rank)
+    assert fault.completes().changed == {}
+
+
 def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fault: Fault) -> None:
     """The engine is halted, so that the stop takes its whole grace: the run comes upon an engine that lives and answers nothing."""
     before = lab.json(HEAD, f"{STATE}/run/run.json")
