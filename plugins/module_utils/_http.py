@@ -137,7 +137,8 @@ def ask(
 ) -> Answer:
     """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises."""
     content = bytearray()
-    status = None
+    status: int | None = None
+    error, silent = "", False
     connection = connection_to(url, timeout, limit)
     try:
         with contextlib.closing(connection):
@@ -152,11 +153,11 @@ def ask(
     except http.client.RemoteDisconnected:
         error, silent = "the connection was closed without an answer", True
     except AnswerTooLarge as problem:
-        error, silent = str(problem), False
+        error = str(problem)
     except OSError as problem:
         error, silent = problem.strerror or str(problem), not connection.received
     except (http.client.HTTPException, ValueError) as problem:
-        error, silent = f"no HTTP: {problem!r}"[:SHOWN], False
+        error = f"no HTTP: {problem!r}"[:SHOWN]
     if status is not None:
         return Answer(status, bytes(content), f"the answer was cut off: {error}")
     return Answer(None, b"", error, silent)

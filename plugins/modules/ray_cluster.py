@@ -79,7 +79,8 @@ options:
     default: false
   ray_nodes:
     description:
-      - For a worker, the head's table of nodes (C(nodes) in RV(info)) when it was just asked. The head is not asked again for a worker that is ready by this table.
+      - For a worker, the head's table of nodes (C(nodes) in RV(info)) when it was just asked. The head is not asked again for a worker that is ready by
+        this table.
     type: list
     elements: dict
     default: []

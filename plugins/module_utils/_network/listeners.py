@@ -157,7 +157,7 @@ def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:
         **socket_of,
         "pid": pid,
         # The kernel's own short name of a process is that of its main thread, which programs rename.
-        "process": os.path.basename(command.split(" ")[0]) or _text(os.path.join(root, str(pid), "comm")).strip(),
+        "process": os.path.basename(command.split(" ", maxsplit=1)[0]) or _text(os.path.join(root, str(pid), "comm")).strip(),
         "cmdline": command,
         "since": started_at(pid, root),
         "container": container_id(_text(os.path.join(root, str(pid), "cgroup"))),

@@ -376,7 +376,8 @@ def milliseconds(timestamp: str) -> int:
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
     """Wait until Ray knows this node, and return what the head answered for the result.
 
-    The head is not asked when it just listed this node as ready (``ray_nodes``). Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
+    The head is not asked when it just listed this node as ready (``ray_nodes``). Raises :class:`ClusterError` as soon as the container
+    ends, :class:`WaitTimeout` when the time is over.
     """
     address = host_port(wanted.fields["head_address"], wanted.fields["port"])
     last = "nothing was asked yet"

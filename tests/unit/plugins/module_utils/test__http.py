@@ -62,7 +62,13 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 @pytest.mark.parametrize(
-    "content", [OK, OK.replace(b"1.1", b"1.0"), b"HTTP/1.0 200 OK\r\n\r\nok", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"]
+    "content",
+    [
+        OK,
+        OK.replace(b"1.1", b"1.0"),
+        b"HTTP/1.0 200 OK\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n",
+    ],
 )
 def test_an_answer(content):
     with server(sends(content)) as url:

@@ -18,7 +18,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, lock_holder
 from ansible_collections.gb10.cluster.plugins.modules import cluster_lock
 
-ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "run": "r", "service": "", "play": "Up"}
+MACHINE = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n"}
+ME = {**MACHINE, "pid": 4711, "pid_start": "99", "run": "r", "service": "", "play": "Up"}
 OTHER = {**ME, "user": "bob", "pid": 12}
 
 

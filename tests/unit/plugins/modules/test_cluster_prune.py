@@ -51,7 +51,8 @@ class Engine:
     # -- reading, by either client
 
     def containers(self, labels, statuses=(), size=False):
-        assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True), ({**DOWNLOADS, "io.gb10.cluster": labels.get("io.gb10.cluster")}, False))
+        of_downloads = {**DOWNLOADS, "io.gb10.cluster": labels.get("io.gb10.cluster")}
+        assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True), (of_downloads, False))
         return [
             {"Id": one["Id"], "Names": [one["Name"]], "Image": "mine:1", "ImageID": one["Image"], "SizeRw": 10, **one["inherited"]}
             for one in self.known.values()

@@ -31,8 +31,7 @@ class Engine:
         return {"Id": self.names[name]} if name in self.names else None
 
     def pull(self, image):
-        for event in self.events:
-            yield event
+        yield from self.events
         self.names[image] = "sha256:i"
 
     def tag(self, image, name):
@@ -95,8 +94,8 @@ def test_a_failure_and_a_pull_without_end_leave_no_note(call, tmp_path):
 def test_an_image_that_no_registry_has_names_what_to_try(call):
     class Empty(Engine):
         def pull(self, image):
+            yield from ()
             raise NotFound(f"pulling image {image}: manifest unknown")
-            yield
 
     with pytest.raises(ClusterError, match="manifest unknown") as caught:
         call(Empty())

@@ -292,7 +292,6 @@ def test_a_foreign_container_that_goes_meanwhile(call, node, gb10):
     assert result["foreign_containers"] == [] and result["errors"] == []
 
 
-
 def test_meminfo_from_a_file(call, tmp_path, node):
     path = tmp_path / "meminfo"
     path.write_text("MemTotal: 4096 kB\nMemAvailable: 2048 kB\nBuffers: 0 kB\nCached: 0 kB\n")

@@ -16,7 +16,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 
 NOW = datetime.datetime(2026, 11, 21, 9, 14, 3, tzinfo=datetime.timezone.utc)
-ME = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n", "pid": 4711, "pid_start": "99", "run": "r", "service": "", "play": "Up"}
+MACHINE = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n"}
+ME = {**MACHINE, "pid": 4711, "pid_start": "99", "run": "r", "service": "", "play": "Up"}
 OTHER = {**ME, "user": "bob", "pid": 12}
 
 
