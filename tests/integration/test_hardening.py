@@ -291,6 +291,9 @@ def test_work_by_docker_exec_keeps_its_container(lab: Lab, live_cluster: None, f
     played = lab.play("teardown")
     fault.answered(played, WORKER_CONTAINER, "/tmp/vllm serve mine", "it is not of this cluster's engine", where=WORKER)
     fault.left(live=True)
+    restart = lab.play(gb10_allow_restart=True, gb10_env={"GB10_TEST": "1"})
+    assert restart.rc != 0 and "/tmp/vllm serve mine" in restart.said and not restart.changed, restart.said
+    fault.left(live=True)
     allowed = lab.play("teardown", gb10_interrupt_requests=True)
     assert allowed.rc == 0, allowed.failures
     fault.left()
