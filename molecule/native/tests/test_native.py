@@ -59,7 +59,8 @@ def test_one_container_runs_from_the_bare_image(host, role, container):
 
 def test_the_launcher_holds_it_open(container):
     command = container["Config"]["Entrypoint"] + container["Config"]["Cmd"]
-    assert command[:3] == ["python3", "/opt/gb10/launch/launcher.py", "hold"]
+    assert command[0] == "/opt/nvidia/nvidia_entrypoint.sh", "the image's own entrypoint stands before what the container runs"
+    assert command[1:4] == ["python3", "/opt/gb10/launch/launcher.py", "hold"]
     assert container["HostConfig"]["RestartPolicy"]["Name"] in ("", "no")
     assert container["HostConfig"]["Privileged"] is False
 

@@ -22,7 +22,8 @@ def test_the_container_joined_the_head(host):
     assert container["State"]["Running"]
     assert container["Config"]["Labels"]["io.gb10.role"] == "worker"
     command = container["Config"]["Entrypoint"] + container["Config"]["Cmd"]
-    assert command[:2] == ["ray", "start"]
+    assert command[0] == "/opt/nvidia/nvidia_entrypoint.sh", "the image's own entrypoint stands before what the container runs"
+    assert command[1:3] == ["ray", "start"]
     assert "--head" not in command
 
 
