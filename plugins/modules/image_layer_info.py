@@ -73,12 +73,11 @@ lock:
 """
 
 import inspect
-import json
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import lock_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract, lock_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
@@ -92,10 +91,7 @@ OLD_PIP = "no such option"
 
 def parse_answer(stdout: str) -> dict[str, t.Any]:
     """Return what the probe printed. Raises ValueError when there is none."""
-    line = next((line for line in stdout.splitlines() if line.startswith(lock_probe.MARK)), None)
-    if line is None:
-        raise ValueError("no answer in its output")
-    answer = json.loads(line[len(lock_probe.MARK):])
+    answer = image_contract.marked_json(stdout, lock_probe.MARK)
     if not isinstance(answer, dict) or not isinstance(answer.get("error"), str) or not isinstance(answer.get("lock"), (list, type(None))):
         raise ValueError("an answer that lacks required keys")
     return answer

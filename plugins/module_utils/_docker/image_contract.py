@@ -44,12 +44,17 @@ def probe_text() -> str:
     return inspect.getsource(image_probe)
 
 
-def parse_answer(stdout: str) -> Contract:
-    """Return what the probe printed. Raises ValueError when it printed nothing of the kind."""
-    line = next((line for line in stdout.splitlines() if line.startswith(image_probe.MARK)), None)
+def marked_json(stdout: str, mark: str) -> t.Any:
+    """Return what a probe printed behind its mark, whatever else an image prints. Raises ValueError when there is none."""
+    line = next((line for line in stdout.splitlines() if line.startswith(mark)), None)
     if line is None:
         raise ValueError("no answer in its output")
-    contract = json.loads(line[len(image_probe.MARK):])
+    return json.loads(line[len(mark):])
+
+
+def parse_answer(stdout: str) -> Contract:
+    """Return what the probe printed. Raises ValueError when it printed nothing of the kind."""
+    contract = marked_json(stdout, image_probe.MARK)
     if not isinstance(contract, dict) or not CONTRACT_KEYS - {"entrypoint"} <= contract.keys():
         raise ValueError("an answer that lacks required keys")
     return contract
