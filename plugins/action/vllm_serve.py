@@ -34,6 +34,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board impo
 
 MODULE = "gb10.cluster.vllm_serve"
 INFO = "gb10.cluster.vllm_serve_info"
+JOB = "ansible.builtin.async_status"
 
 #: Seconds that one poll of a node may take: a lost connection can hang forever.
 POLL_SECONDS = 30
@@ -41,6 +42,10 @@ POLL_SECONDS = 30
 BOARD_READS_PER_POLL = 20
 #: What a result keeps of the last snapshot, for the stages after it.
 SEEN = ("engine", "last_end", "container", "healthy", "engine_version", "requests_running", "completion", "routes")
+#: Options that every look at a node has from the task's.
+INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
+#: What an answer to the question for a token knows that the poll after it does not.
+ANSWERED = ("completion", "routes", "engine_version", "requests_running")
 #: Seconds for which polls may fail one after the other before that counts as the node's failure.
 UNREACHABLE_SECONDS = 60.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
@@ -77,6 +82,49 @@ def time_limit(seconds: int) -> t.Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+class TokenQuestion:
+    """The question for the first token: one job on the node, which goes on while polls come and go and connections are lost.
+
+    Kernels are compiled for that token. Asked in short attempts, each would be aborted, and leave the engine another request.
+    ``ask`` runs a module on the node: ``ask(module, arguments, seconds)``, as a job of at most so many ``seconds`` when these are given.
+    """
+
+    def __init__(self, ask: t.Callable[..., dict[str, t.Any]], arguments: dict[str, t.Any], directory: str) -> None:
+        self._ask = ask
+        self._arguments = {**arguments, "probe": True}
+        self._directory = directory
+        self._job = ""
+
+    def answer(self) -> NodeSnapshot | None:
+        """Ask unless that goes on; return the answer that a token came with, None while there is none. Raises :class:`ClusterError` on a refusal."""
+        if not self._job:
+            self._job = self._ask(INFO, self._arguments, self._arguments["first_token_timeout"] + POLL_SECONDS)["ansible_job_id"]
+        try:
+            answer = self._of_job("status")
+        except ClusterError as error:
+            if error.reason != "connection":
+                # It ended without an answer, which the node still keeps.
+                self.forget()
+            raise
+        if not answer["finished"]:
+            return None
+        self.forget()
+        return answer if answer["completion"] else None
+
+    def forget(self) -> None:
+        """Remove what the node keeps of the job."""
+        if self._job:
+            try:
+                self._of_job("cleanup")
+            except ClusterError as error:
+                # A file of some lines stays; whether the engine serves was decided without it.
+                display.vv(f"job {self._job} cannot be cleaned up: {error}")
+            self._job = ""
+
+    def _of_job(self, mode: str) -> dict[str, t.Any]:
+        return self._ask(JOB, {"jid": self._job, "mode": mode, "_async_dir": self._directory})
 
 
 class EngineLog:
@@ -288,13 +336,20 @@ class ActionModule(ActionBase):
 
     def _poll(self, options: dict[str, t.Any], **more: t.Any) -> NodeSnapshot:
         """Return a snapshot of this node. Raises :class:`UnknownState` when it did not answer, :class:`ClusterError` on a refusal."""
-        shared = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
+        return self._ask(INFO, {**{name: options[name] for name in INFO_OPTIONS}, **more})
+
+    def _ask(self, module: str, arguments: dict[str, t.Any], job_seconds: int = 0) -> dict[str, t.Any]:
+        """Return what a module answers, or with ``job_seconds`` what is known of the job that was begun with it. Raises as :meth:`_poll` does."""
         try:
             with time_limit(POLL_SECONDS):
-                snapshot = self._execute_module(INFO, module_args={**{name: options[name] for name in shared}, **more}, task_vars=self._vars)
+                # A job's limit is read from the task; a task that keeps one would become a job as a whole.
+                self._task.async_val = job_seconds
+                snapshot = self._execute_module(module, module_args=arguments, task_vars=self._vars, wrap_async=job_seconds > 0)
         except (AnsibleConnectionFailure, PollTimeout) as error:
             reason = " ".join(str(error).split())
             raise UnknownState(f"node {self._node} does not answer: {reason}", reason="connection") from error
+        finally:
+            self._task.async_val = 0
         if not snapshot.get("failed"):
             return snapshot
         kind = ClusterError if snapshot.get("verdict") == "block" else UnknownState
@@ -344,24 +399,43 @@ class ActionModule(ActionBase):
         """Watch the engine until it generated a token; returns what the result gains."""
         progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
         self._log, healthy_at = log, None
-        probe = {"probe": True, "model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
+        api = {"model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
+        asked = {**{name: options[name] for name in INFO_OPTIONS}, **api, "first_token_timeout": options["first_token_timeout"]}
+        question = TokenQuestion(self._ask, asked, self.get_shell_option("async_dir", default="~/.ansible_async"))
+        # An engine that serves already answers within a poll.
         first_poll = True
-        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"], lambda: {**probe, **log.position}):
-            self._process(options, snapshot, log, progress, elapsed)
-            if snapshot["completion"]:
-                return self._ready(board, started, snapshot, log.diagnosis, already=first_poll and not started["changed"])
-            self._check_engine(snapshot, log)
-            healthy_at = healthy_at or (elapsed if snapshot["healthy"] else None)
-            if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
-                what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
-                raise log_trouble(self._node, what, log.diagnosis, snapshot["engine"])
-            first_poll = False
+        try:
+            for elapsed, snapshot in self._snapshots(
+                board, options, options["wait_timeout"], lambda: {**api, **log.position, "probe": first_poll and not started["changed"]}
+            ):
+                self._process(options, snapshot, log, progress, elapsed)
+                if snapshot["healthy"] and not snapshot["completion"]:
+                    snapshot = {**snapshot, **self._answered(question)}
+                if snapshot["completion"]:
+                    return self._ready(board, started, snapshot, log.diagnosis, already=first_poll and not started["changed"])
+                self._check_engine(snapshot, log)
+                healthy_at = healthy_at or (elapsed if snapshot["healthy"] else None)
+                if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
+                    what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
+                    raise log_trouble(self._node, what, log.diagnosis, snapshot["engine"])
+                first_poll = False
+        finally:
+            question.forget()
         raise WaitTimeout(
             f"no token within {options['wait_timeout']} s; last seen on {self._node}: {progress.stage or 'nothing'}"
             + (f": {log.diagnosis.line}" if log.diagnosis.line else ""),
             remedy=f"See {started['log_path']} on {self._node}; if the start only needs longer, raise wait_timeout.",
             log_lines=list(log.diagnosis.tail),
         )
+
+    def _answered(self, question: TokenQuestion) -> dict[str, t.Any]:
+        """Return what the question for a token brought, nothing while it goes on. A node that does not answer is the next poll's to judge."""
+        try:
+            answer = question.answer()
+        except UnknownState as error:
+            display.vv(f"{self._node}: {error}")
+            return {}
+        return {name: answer[name] for name in ANSWERED} if answer else {}
 
     def _process(self, options: dict[str, t.Any], snapshot: NodeSnapshot, log: EngineLog, progress: Progress, elapsed: float) -> None:
         """Check, read and show a snapshot. Raises :class:`ClusterError` when the container or the fabric is gone, or the engine was stopped."""

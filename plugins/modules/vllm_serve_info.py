@@ -50,9 +50,14 @@ options:
     default: false
   probe_timeout:
     description:
-      - Seconds to wait for that token, and for every other answer of the API at most.
+      - Seconds to wait for every answer of the API.
     type: int
     default: 5
+  first_token_timeout:
+    description:
+      - Seconds to wait for that token, when an engine may have to compile kernels for it. The default is O(probe_timeout).
+    type: int
+    version_added: 0.2.0
   model:
     description:
       - Name under which the API serves the model. Without it, what the API serves first is asked.
@@ -427,7 +432,7 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.
     requests = interruption.requests_of(engine, timeout, params["api_key_file"])
     view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)
     if params["probe"]:
-        answer = engine_state.first_token(url, params["model"], key, timeout)
+        answer = engine_state.first_token(url, params["model"], key, params["first_token_timeout"] or timeout)
         view["completion"] = answer and answer._asdict()
         view["routes"] = open_routes.ask(url, key, timeout) if answer and key else None
     return view
@@ -463,6 +468,7 @@ def main() -> None:
             "log_run_id": {"type": "str"},
             "probe": {"type": "bool", "default": False},
             "probe_timeout": {"type": "int", "default": 5},
+            "first_token_timeout": {"type": "int"},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
             "fabric_address": {"type": "str"},

@@ -93,6 +93,9 @@ def play(tmp_path, monkeypatch):
     class Play:
         shown = []
         asked = []
+        #: Answers about the question for a token; without these it is answered as soon as a snapshot has a token.
+        jobs = []
+        last = {}
 
         def board(self, node, role):
             made = RunBoard(str(tmp_path), "uuid", node, role)
@@ -102,24 +105,38 @@ def play(tmp_path, monkeypatch):
         def run(self, *script, node="spark-1", check_mode=False, **options):
             answers = list(script)
 
-            def execute(name, module_args=None, task_vars=None):
+            def execute(name, module_args=None, task_vars=None, wrap_async=False):
                 self.asked.append((name, module_args))
+                if wrap_async:
+                    assert module_args["probe"] and action._task.async_val > module_args["first_token_timeout"]
+                    return {"ansible_job_id": f"j{len(self.asked)}", "started": True, "finished": False}
+                if name == vllm_serve.JOB:
+                    return job(module_args["mode"])
                 answer = answers.pop(0) if len(answers) > 1 else answers[0]
                 if isinstance(answer, Exception):
                     raise answer
-                return dict(answer() if callable(answer) else answer)
+                self.last = dict(answer() if callable(answer) else answer)
+                # Without a question there is no token.
+                return {**self.last, "completion": None} if name == vllm_serve.INFO and not module_args.get("probe") else self.last
+
+            def job(mode):
+                answer = self.jobs.pop(0) if mode == "status" and self.jobs else self.last if self.last.get("completion") else {}
+                if isinstance(answer, Exception):
+                    raise answer
+                return {"started": True, "finished": bool(answer), **answer}
 
             action = vllm_serve.ActionModule.__new__(vllm_serve.ActionModule)
-            action._task = types.SimpleNamespace(_uuid="uuid", check_mode=check_mode, args={})
+            action._task = types.SimpleNamespace(_uuid="uuid", check_mode=check_mode, args={}, async_val=0)
             action._connection = types.SimpleNamespace(reset=lambda: self.shown.append("reset"))
             defaults = {name: option.get("default") for name, option in serve_options.ARGUMENT_SPEC.items()}
             monkeypatch.setattr(vllm_serve.ActionBase, "run", lambda *_args: {})
             monkeypatch.setattr(action, "validate_argument_spec", lambda _spec: (None, {**defaults, "model": "m", "api_address": "10.0.0.1", **options}))
             monkeypatch.setattr(action, "_execute_module", execute)
+            monkeypatch.setattr(action, "get_shell_option", lambda _name, default: default)
             return action.run(task_vars={"inventory_hostname": node})
 
     made = Play()
-    made.shown, made.asked = [], []
+    made.shown, made.asked, made.jobs = [], [], []
     monkeypatch.setattr(vllm_serve, "display", types.SimpleNamespace(display=made.shown.append, vv=lambda _text: None, vvv=lambda _text: None))
     made.clock = clock
     return made
@@ -150,7 +167,7 @@ def test_an_engine_that_is_still_starting_is_waited_for(play):
 
 def test_a_poll_reads_the_log_from_where_the_last_one_ended(play):
     play.run(STARTED, snapshot(log_offset=100), snapshot(log_offset=250), snapshot(**TOKEN))
-    offsets = [arguments["log_offset"] for name, arguments in play.asked if name == vllm_serve.INFO]
+    offsets = [arguments["log_offset"] for name, arguments in play.asked if name == vllm_serve.INFO and "log_offset" in arguments]
     assert offsets == [0, 100, 250]
     assert play.asked[1][1]["model"] == "m"
 
@@ -213,6 +230,58 @@ def test_health_without_a_token_is_not_ready(play):
     result = play.run(STARTED, snapshot(healthy=True), first_token_timeout=20)
     assert "answers /health but generated no token within 20 s" in result["msg"]
     assert 20 <= play.clock.now < 30
+
+
+def job_calls(play):
+    """Return what was done with jobs, in order: ask (with its arguments), status, cleanup."""
+    jobs = [(name, arguments) for name, arguments in play.asked if name == vllm_serve.JOB or (arguments or {}).get("first_token_timeout")]
+    return [arguments["mode"] if name == vllm_serve.JOB else "ask" for name, arguments in jobs]
+
+
+def test_the_first_token_is_one_question_that_goes_on_between_the_polls(play):
+    """Each attempt that is aborted while kernels compile would leave the engine another request."""
+    waits = [snapshot(healthy=True)] * 5
+    result = play.run(STARTED, snapshot(), *waits, snapshot(**TOKEN), first_token_timeout=300)
+    assert not result["failed"]
+    assert job_calls(play) == ["ask", *["status"] * 6, "cleanup"]
+    asked = next(arguments for _name, arguments in play.asked if (arguments or {}).get("first_token_timeout"))
+    assert (asked["first_token_timeout"], asked["model"], asked["cluster_name"]) == (300, "m", "gb10")
+    assert not any(arguments.get("probe") for name, arguments in play.asked if name == vllm_serve.INFO and "first_token_timeout" not in arguments)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        snapshot(healthy=True),
+        {"failed": True, "verdict": "unknown", "msg": "docker hangs"},
+        {"failed": True, "msg": "could not find job"},
+    ],
+    ids=["no token", "unknown", "the node was rebooted"],
+)
+def test_a_question_that_ended_without_a_token_is_asked_again(play, answer):
+    play.jobs = [{}, {"finished": True, **answer}]
+    result = play.run(STARTED, snapshot(healthy=True), snapshot(healthy=True), snapshot(**TOKEN))
+    assert not result["failed"]
+    assert job_calls(play) == ["ask", "status", "status", "cleanup", "ask", "status", "cleanup"]
+
+
+def test_a_question_outlives_a_lost_connection(play):
+    play.jobs = [AnsibleConnectionFailure("lost")]
+    assert not play.run(STARTED, snapshot(healthy=True), snapshot(**TOKEN))["failed"]
+    assert job_calls(play) == ["ask", "status", "status", "cleanup"]
+
+
+def test_a_refused_question_ends_the_wait(play):
+    play.jobs = [{"finished": True, "failed": True, "verdict": "block", "msg": "the API refuses a completion: HTTP 401", "remedy": "Give api_key_file"}]
+    result = play.run(STARTED, snapshot(healthy=True))
+    assert (result["failed"], result["remedy"]) == (True, "Give api_key_file")
+    assert job_calls(play) == ["ask", "status", "cleanup"]
+
+
+def test_an_engine_that_ends_over_the_question_leaves_no_job(play):
+    result = play.run(STARTED, snapshot(healthy=True), dead("RuntimeError: Engine core died", exit_code=1))
+    assert result["failed"]
+    assert job_calls(play) == ["ask", "status", "cleanup"]
 
 
 def test_the_wait_is_bounded(play):

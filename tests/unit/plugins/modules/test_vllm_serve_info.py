@@ -52,7 +52,7 @@ def test_without_a_run_there_is_no_log():
     assert vllm_serve_info.log_view({"run_id": ""}, -1, None) == {"log_lines": [], "log_offset": 0, "stage": "", "shards": ""}
 
 
-PARAMS = {"probe": True, "probe_timeout": 5, "model": "m", "api_key_file": None}
+PARAMS = {"probe": True, "probe_timeout": 5, "first_token_timeout": None, "model": "m", "api_key_file": None}
 
 
 def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
@@ -71,3 +71,15 @@ def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, ans
     monkeypatch.setattr(engine_state, "first_token", lambda *_args: answer if probe else pytest.fail("asked"))
     view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe})
     assert (view["healthy"], view["engine_version"], view["requests_running"], view["completion"]) == (True, "0.32.0", 0, completion)
+
+
+@pytest.mark.parametrize(("first_token_timeout", "waits"), [(None, 5), (600, 600)])
+def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeypatch, first_token_timeout, waits):
+    """An engine that hangs is noticed by every other answer, however long its first token may take."""
+    seconds = []
+    for name in ("healthy", "engine_version", "first_token"):
+        monkeypatch.setattr(engine_state, name, lambda *args, name=name: seconds.append((name, [arg for arg in args if isinstance(arg, int)][0])))
+    monkeypatch.setattr(engine_state, "healthy", lambda _url, timeout: seconds.append(("healthy", timeout)) or True)
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
+    vllm_serve_info.api_view(engine, {**PARAMS, "first_token_timeout": first_token_timeout})
+    assert seconds == [("healthy", 5), ("engine_version", 5), ("first_token", waits)]
