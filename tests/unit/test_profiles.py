@@ -53,7 +53,7 @@ def test_a_file_that_is_no_profile_hides_nothing_and_fails_the_play(own):
     code, output, text = ansible("playbook", str(ROOT / "playbooks" / "profiles.yml"), cwd=own.parent, gb10_profile_dirs=["mine"])
     assert code != 0
     assert "registry.example/vllm:1, as it is" in text, output
-    assert "parallel.tensr: is not a field of a profile (did you mean 'tensor'?)" in text, output
+    assert "parallel.tensr: is not a known field (did you mean 'tensor'?)" in text, output
     assert f"→ correct {own}/typo.yml" in text, output
 
 

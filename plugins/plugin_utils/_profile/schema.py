@@ -84,7 +84,7 @@ def _check_dict(value: dict[t.Any, t.Any], spec: Spec, path: str) -> tuple[dict[
     fields = options if options is not None else dict.fromkeys(value, {"required": True, **spec["values"]})
     result: dict[str, t.Any] = {}
     known = f"one of {', '.join(fields)}"
-    problems = [problem(_join(path, key), f"is not a field of a profile{near(key, fields)}", known) for key in value if key not in fields]
+    problems = [problem(_join(path, key), f"is not a known field{near(key, fields)}", known) for key in value if key not in fields]
     for key, field in fields.items():
         result[key], more = check(value.get(key), field, _join(path, key))
         problems += more

@@ -2,23 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From an engine's log to the cause of a failure, by the table failures.yml. This plugin util is PRIVATE to the collection."""
+"""From the lines of all logs to the cause of a failure, by the tables of signatures. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
-import pathlib
+import math
 import re
 import typing as t
 
-from ansible.module_utils.common.yaml import yaml_load
-
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-
-TABLE = pathlib.Path(__file__).with_name("failures.yml")
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, address_of, rank_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import TAIL_LINES, Signature, shipped
 
 #: A line that a traceback ends with: the first one in a log names the cause, later ones are wrappers.
 EXCEPTION = re.compile(
@@ -55,59 +52,44 @@ SOURCE = re.compile(r"\b(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ (\[[^\]]+\])")
 #: What a line of a traceback begins with, after its writer.
 TRACEBACK = re.compile(r"\s|$|[|+]|Traceback |During handling |The above exception |Remainder of file |[\w.]+(?:Error|Exception|Warning|Timeout|Disconnect)\b")
 
-#: Lines kept for a message and for the result.
-TAIL_LINES = 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """One row of the table; failures.yml says what each field means."""
-
-    id: str
-    where: str
-    pattern: re.Pattern[str]
-    rank_scope: str
-    cause: str
-    consequence: str
-    remedy: str
-    verdict: str
-    needs_reboot: bool
-    source: str
-    example: str
-    any_level: bool = False
-    after: re.Pattern[str] | None = None
-    weak: bool = False
-
-    def told_by(self, line: str, quiet: bool, earlier: t.Iterable[str]) -> bool:
-        """Return whether a line bears this failure; ``quiet`` is one of a level that is no failure, ``earlier`` are those just before it."""
-        if quiet and self.verdict == "block" and not self.any_level:
-            return False
-        return bool(self.pattern.search(line)) and (self.after is None or any(self.after.search(one) for one in earlier))
+#: What is known of why: the cause itself, what usually has one of several, or nothing but that there was an error.
+KNOWN, SUSPECTED, UNKNOWN = "known", "suspected", "unknown"
+#: The id of the finding for a log with errors that no signature knows.
+UNKNOWN_ID = "unknown"
+#: Ids of findings that are made here; each signature's is another one.
+IDS = (UNKNOWN_ID,)
+#: Lines before the one that bears a failure which a finding shows.
+SHOWN_BEFORE = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A signature with the line of the log that bears it."""
+    """A signature with the line of the log that bears it, and those just before it."""
 
     signature: Signature
-    line: str
+    at: Line
+    before: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        return self.at.text
 
     def finding(self, node: str) -> dict[str, t.Any]:
         row = self.signature
-        return finding(row.id, node, row.verdict, f"{row.cause}: {self.line}", measured=self.line, remedy=row.remedy, source=row.source)
+        return {
+            **finding(row.id, node, row.verdict, f"{row.cause}: {self.line}", measured=self.line, remedy=row.remedy, source=row.source),
+            "cause": row.cause,
+            "consequence": row.consequence,
+            "certainty": KNOWN if row.names_cause or row.verdict == "warn" else SUSPECTED,
+            "needs_reboot": row.needs_reboot,
+            "lines": [*self.before, self.line],
+            **_place(self.at),
+        }
 
 
-def parsed(text: str) -> tuple[Signature, ...]:
-    """Return the rows of a table. Raises :class:`ValueError` or :class:`TypeError` when one is not complete."""
-    return tuple(
-        Signature(**{**row, **{field: re.compile(row[field]) for field in ("pattern", "after") if field in row}}) for row in yaml_load(text)
-    )
-
-
-@functools.cache
-def shipped() -> tuple[Signature, ...]:
-    """Return the collection's own table."""
-    return parsed(TABLE.read_text(encoding="utf-8"))
+def _place(line: Line) -> dict[str, t.Any]:
+    """Return where and when a line was written, as fields of a finding."""
+    return {"rank": rank_of(line.text), "time": line.time, "log": line.source}
 
 
 class Report:
@@ -137,32 +119,34 @@ class Report:
 
 
 class Diagnosis:
-    """Reads an engine's log as it grows, and remembers what tells why it fails."""
+    """Reads one log as it grows, and remembers what shows why the engine fails."""
 
     def __init__(self, signatures: t.Iterable[Signature] | None = None) -> None:
         self._signatures = tuple(shipped() if signatures is None else signatures)
         self._matches: dict[str, Match] = {}
-        self._exception = ""
-        self._error = ""
+        self._exception: Line | None = None
+        self._error: Line | None = None
         self._report = Report()
         self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
 
-    def feed(self, lines: t.Iterable[str]) -> None:
+    def feed(self, lines: t.Iterable[Line | str]) -> None:
         """Take in new lines, in their order. Of each signature the first line counts."""
-        for line in lines:
-            if not self._report.holds(line) and not NO_ERROR.search(line) and not (OF_A_CLIENT.search(line) and "EngineDeadError" not in line):
+        for entry in lines:
+            line = Line(entry) if isinstance(entry, str) else entry
+            text = line.text
+            if not self._report.holds(text) and not NO_ERROR.search(text) and not (OF_A_CLIENT.search(text) and "EngineDeadError" not in text):
                 self._take(line)
-            self.tail.append(line)
+            self.tail.append(text)
 
-    def _take(self, line: str) -> None:
-        quiet = bool(HARMLESS.search(line))
-        if not self._exception and not quiet and EXCEPTION.search(line):
+    def _take(self, line: Line) -> None:
+        quiet = bool(HARMLESS.search(line.text))
+        if not self._exception and not quiet and EXCEPTION.search(line.text):
             self._exception = line
-        if not self._error and not quiet and ERROR.search(line):
+        if not self._error and not quiet and ERROR.search(line.text):
             self._error = line
         for row in self._signatures:
-            if row.id not in self._matches and row.told_by(line, quiet, self.tail):
-                self._matches[row.id] = Match(row, line)
+            if row.id not in self._matches and row.counts_when(quiet) and row.is_in(line.text, self.tail):
+                self._matches[row.id] = Match(row, line, tuple(self.tail)[-SHOWN_BEFORE:])
 
     @property
     def fatal(self) -> Match | None:
@@ -177,6 +161,16 @@ class Diagnosis:
         named = next((match for match in causes if not match.signature.weak), None)
         return named or next((echoes[row.id] for row in self._signatures if row.id in echoes), weak)
 
+    def findings(self, node: str) -> list[dict[str, t.Any]]:
+        """Return what the log says: the cause first, then the errors that no signature knows, what only repeats a failure, and what to mind."""
+        fatal = self.fatal
+        rest = sorted(self._matches.values(), key=lambda match: (match is not fatal, not match.signature.names_cause, match.signature.verdict != "block"))
+        found = [match.finding(node) for match in rest]
+        unexplained = self._exception or (None if fatal else self._error)
+        if unexplained is None or (fatal and fatal.signature.names_cause) or any(match.line == unexplained.text for match in rest):
+            return found
+        return [_unknown(unexplained, node, [one for one in self.tail if ERROR.search(one) or EXCEPTION.search(one)]), *found]
+
     @property
     def warnings(self) -> list[Match]:
         return [match for match in self._matches.values() if match.signature.verdict == "warn"]
@@ -184,7 +178,8 @@ class Diagnosis:
     @property
     def first_error(self) -> str:
         """The first line that reads like a cause, empty when no line does."""
-        return self._exception or self._error
+        line = self._exception or self._error
+        return line.text if line else ""
 
     @property
     def line(self) -> str:
@@ -196,3 +191,52 @@ class Diagnosis:
         if fatal and fatal.signature.rank_scope == "cause" and not fatal.signature.weak:
             return fatal.line.strip()
         return (self.first_error or (fatal.line if fatal else "")).strip()
+
+
+def _unknown(line: Line, node: str, last_errors: t.Sequence[str]) -> dict[str, t.Any]:
+    """Return the finding for a failure that no signature knows: its first error, and the last ones."""
+    return {
+        **finding(
+            UNKNOWN_ID,
+            node,
+            "unknown",
+            f"no signature knows this error: {line.text.strip()}",
+            measured=line.text,
+            remedy="Read the lines around it, and those of the other ranks at that time.",
+        ),
+        "cause": "",
+        "consequence": "",
+        "certainty": UNKNOWN,
+        "needs_reboot": False,
+        "lines": list(dict.fromkeys([line.text, *last_errors])),
+        **_place(line),
+    }
+
+
+def diagnose(
+    lines: t.Iterable[Line], signatures: t.Iterable[Signature] | None = None, addresses: t.Mapping[str, str] | None = None
+) -> list[dict[str, t.Any]]:
+    """Return the findings of all logs of a cluster, the first cause first.
+
+    ``lines`` may come in any order between logs; those of one log (``node`` and ``source``) in their own. ``addresses`` maps the nodes'
+    addresses to their names: Ray prints lines of other nodes in the head's log. A finding has the common fields and ``rank`` (None where
+    the line names none), ``time`` (seconds since 1970, None where unknown), ``log``, ``cause``, ``consequence``, ``lines``,
+    ``needs_reboot``, and ``certainty``: ``known``, ``suspected``, or ``unknown`` for an error that no signature knows. Known causes stand
+    before suspected ones, and among each the earliest first; those without a time keep their order after it.
+    """
+    rows = tuple(shipped() if signatures is None else signatures)
+    logs: dict[tuple[str, str], Diagnosis] = {}
+    for line in lines:
+        node = (addresses or {}).get(address_of(line.text), line.node)
+        # A report of several lines is followed within one log of one node.
+        log = logs.setdefault((node, line.source), Diagnosis(rows))
+        log.feed([line])
+    found = [one for (node, _source), log in logs.items() for one in log.findings(node)]
+    return sorted(found, key=lambda one: (_urgency(one), math.inf if one["time"] is None else one["time"]))
+
+
+def _urgency(one: t.Mapping[str, t.Any]) -> int:
+    """Return the place of a finding among others: known causes, errors that nobody knows and suspicions, what to mind."""
+    if one["verdict"] == "warn":
+        return 2
+    return 0 if one["certainty"] == KNOWN else 1

@@ -61,7 +61,7 @@ def test_a_broken_file_hides_nothing(directory):
     assert entries["small"]["problems"] == []
     assert "nemotron_3_super_tp2" in entries
     assert entries["typo"]["problems"] == [entries["typo"]["problems"][0]]
-    assert "modle: is not a field of a profile (did you mean 'model'?)" in entries["typo"]["problems"][0]
+    assert "modle: is not a known field (did you mean 'model'?)" in entries["typo"]["problems"][0]
     assert entries["broken"]["problems"][0].startswith("the file: can't be read as YAML")
     assert (entries["broken"]["needs"], entries["broken"]["profile"]) == ({}, {})
 

@@ -74,9 +74,9 @@ def test_a_number_may_be_whole(value):
         ({"name": "x", "words": "a"}, "words: found 'a' (a string); expected a list"),
         (
             {"name": "x", "sise": 2},
-            "sise: is not a field of a profile (did you mean 'size'?); expected one of name, size, share, mode, words, nested, many, proof",
+            "sise: is not a known field (did you mean 'size'?); expected one of name, size, share, mode, words, nested, many, proof",
         ),
-        ({"name": "x", "nested": {"flg": True}}, "nested.flg: is not a field of a profile (did you mean 'flag'?); expected one of flag, free"),
+        ({"name": "x", "nested": {"flg": True}}, "nested.flg: is not a known field (did you mean 'flag'?); expected one of flag, free"),
         ({"name": "x", "nested": {"flag": 1}}, "nested.flag: found 1 (a whole number); expected true or false"),
         ({"name": "x", "nested": {"free": {True: 1}}}, "nested.free: the key True is a boolean; expected a name, in quotes if need be"),
         (

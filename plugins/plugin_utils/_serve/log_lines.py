@@ -1,0 +1,100 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What one line of a log says about itself: when, on which node, by which rank. This plugin util is PRIVATE to the collection.
+
+Engines, Ray, NCCL, torch, Docker and the kernel each write the time in their own way, and the lines of a traceback carry none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import typing as t
+
+#: Characters at the beginning of a line in which its time and its writer stand.
+_HEAD = 160
+_DAY = 86400.0
+
+_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_MONTH_NAME = rf"(?P<name>{'|'.join(_MONTHS)})"
+#: The ways in which programs write the time, the most complete one first.
+_STAMPS = (
+    re.compile(rf"(?<![\d-])(?P<year>20\d\d)-(?P<month>\d\d)-(?P<day>\d\d)[T ]{_CLOCK}(?P<zone>Z|[+-]\d\d:?\d\d)?"),  # Docker, journal, Ray, NCCL
+    re.compile(rf"\[[A-Z][a-z][a-z] {_MONTH_NAME} (?P<day>[ \d]\d) {_CLOCK} (?P<year>20\d\d)\]"),  # dmesg -T
+    re.compile(rf"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +(?P<month>\d\d)-(?P<day>\d\d) {_CLOCK}"),  # vLLM
+    re.compile(rf"(?:^|[\s:\])\[])[DIVWEF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),  # torch
+    re.compile(rf"^{_MONTH_NAME} (?P<day>[ \d]\d) {_CLOCK} "),  # journalctl
+)
+
+_RANK = re.compile(r"\[rank(?P<bracket>\d{1,4})\]|\brank=\[?(?P<option>\d{1,4})\b|\b(?:Vllm)?Worker[_ ]TP(?P<tensor>\d{1,4})(?!\d|_(?!EP))")
+_ADDRESS = re.compile(r"\([\w:.]{1,64} pid=\d{1,10}, ip=(?P<address>[\da-fA-F.:]{2,45})\)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line of a log, without colors.
+
+    ``time`` is in seconds since 1970, by one clock for all nodes; None where it is unknown. ``source`` names the log: lines of one node
+    and source are read in their order.
+    """
+
+    text: str
+    node: str = ""
+    time: float | None = None
+    source: str = ""
+
+
+def moment(text: str, reference: float) -> float | None:
+    """Return when a line was written, in seconds since 1970; None when it does not say.
+
+    A time without a year is the last one before a day after ``reference``, and one without a zone is UTC, as in containers.
+    """
+    head = text[:_HEAD]
+    found = next(filter(None, (stamp.search(head) for stamp in _STAMPS)), None)
+    if found is None:
+        return None
+    parts = found.groupdict()
+    month = int(parts["month"]) if parts.get("month") else _MONTHS[parts["name"]]
+    latest = datetime.datetime.fromtimestamp(reference + _DAY, datetime.timezone.utc)
+    years = (int(parts["year"]),) if parts.get("year") else (latest.year, latest.year - 1)
+    moments = (_seconds(year, month, parts) for year in years)
+    return next((seconds for seconds in moments if seconds is not None and (parts.get("year") or seconds <= latest.timestamp())), None)
+
+
+def _seconds(year: int, month: int, parts: t.Mapping[str, str | None]) -> float | None:
+    zone = (parts.get("zone") or "Z").replace("Z", "+00:00")
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    text = f"{year:04}-{month:02}-{int(parts['day'] or 0):02}T{parts['hour']}:{parts['minute']}:{parts['second']}{zone}"
+    try:
+        whole = datetime.datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return whole + float(f"0.{parts['fraction'] or 0}")
+
+
+def timed(texts: t.Iterable[str], node: str, reference: float, *, source: str = "", ahead: float = 0.0) -> t.Iterator[Line]:
+    """Yield the lines of one log with their times. A line that does not say when has the time of the one before it.
+
+    ``reference`` is the present, or the log's last change. ``ahead`` is by how many seconds the node's clock is before the common one.
+    """
+    last: float | None = None
+    for text in texts:
+        own = moment(text, reference)
+        last = last if own is None else own - ahead
+        yield Line(text, node, last, source)
+
+
+def rank_of(text: str) -> int | None:
+    """Return the rank that a line is by or about, None when it names none, or names it by a place among stages of a pipeline."""
+    found = _RANK.search(text)
+    return int(found[found.lastgroup]) if found and found.lastgroup else None
+
+
+def address_of(text: str) -> str:
+    """Return the address of the node whose process wrote a line that Ray forwarded, empty when it does not say."""
+    found = _ADDRESS.search(text[:_HEAD])
+    return found["address"] if found else ""

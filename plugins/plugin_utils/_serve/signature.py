@@ -1,0 +1,252 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failure signatures: the shipped tables, and those of users. This plugin util is PRIVATE to the collection.
+
+A table is a YAML file with a list of signatures; docs/explain.md says what each field means.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import pathlib
+import re
+import typing as t
+from re import _parser as regex_parser  # the only way to know how a pattern repeats without running it
+
+import yaml
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+
+#: Where the shipped tables lie.
+SHIPPED = pathlib.Path(__file__).with_name("signatures")
+#: What is wrong with a table has this id.
+ID = "input.signatures"
+#: Ids of findings that are made here.
+IDS = (ID,)
+
+#: Lines before a line in which ``after`` is searched, and which are kept as evidence.
+TAIL_LINES = 20
+#: Characters of a line in which a pattern is searched.
+SEARCHED = 1000
+#: A repetition that may go on for longer than this is an open one.
+_LONG = 200
+#: Open repetitions of almost any character that one alternative of a pattern may have: each multiplies the time that a hostile line takes.
+_MOST_OPEN = 2
+
+WRITERS = ("vllm", "ray", "nccl", "torch", "hub", "docker", "kernel", "user")
+_SPEC: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {
+        "id": {"type": "str", "required": True},
+        "where": {"type": "str", "choices": list(WRITERS), "default": "user"},
+        "pattern": {"type": "str", "required": True},
+        "after": {"type": "str", "default": ""},
+        "rank_scope": {"type": "str", "choices": ["cause", "echo"], "default": "cause"},
+        "any_level": {"type": "bool", "default": False},
+        "weak": {"type": "bool", "default": False},
+        "general": {"type": "bool", "default": False},
+        "verdict": {"type": "str", "choices": ["block", "warn"], "default": "block"},
+        "needs_reboot": {"type": "bool", "default": False},
+        "cause": {"type": "str", "required": True},
+        "consequence": {"type": "str", "required": True},
+        "remedy": {"type": "str", "required": True},
+        "source": {"type": "str", "required": True},
+        "examples": {"type": "list", "elements": "str", "required": True},
+        "harmless": {"type": "list", "elements": "str", "default": []},
+    },
+}
+_NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*\Z")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """One row of a table; docs/explain.md says what each field means."""
+
+    id: str
+    where: str
+    pattern: re.Pattern[str]
+    after: re.Pattern[str] | None
+    rank_scope: str
+    any_level: bool
+    weak: bool
+    general: bool
+    verdict: str
+    needs_reboot: bool
+    cause: str
+    consequence: str
+    remedy: str
+    source: str
+    examples: tuple[str, ...]
+    harmless: tuple[str, ...]
+
+    @property
+    def names_cause(self) -> bool:
+        """Whether a line that bears it is enough to know why the engine cannot serve."""
+        return self.verdict == "block" and self.rank_scope == "cause" and not self.weak
+
+    def counts_when(self, quiet: bool) -> bool:
+        """Return whether a line can bear this failure; ``quiet`` is one of a level that is no failure."""
+        return not quiet or self.verdict != "block" or self.any_level
+
+    def is_in(self, line: str, earlier: t.Iterable[str] = ()) -> bool:
+        """Return whether a line bears this failure; ``earlier`` are those just before it."""
+        return bool(self.pattern.search(line, 0, SEARCHED)) and (self.after is None or any(self.after.search(one, 0, SEARCHED) for one in earlier))
+
+
+class SignatureError(Exception):
+    """Tables of signatures cannot be used; ``problems`` says why."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = list(problems)
+
+
+def _problem(where: str, what: str, expected: str = "", remedy: str = "") -> Problem:
+    return Problem(ID, where, what, expected, remedy)
+
+
+# -- what a pattern may cost ---------------------------------------------------------------------------------------------
+
+
+def _open_repeats(parsed: t.Any) -> int:
+    """Return the most open repetitions of almost any character that one alternative has. Raises :class:`ValueError` for what may take forever."""
+    return sum(_open_repeats_of(str(kind), argument) for kind, argument in parsed)
+
+
+def _open_repeats_of(kind: str, argument: t.Any) -> int:
+    if kind == "GROUPREF":
+        raise ValueError("a reference to a group")
+    if kind == "BRANCH":
+        return max(map(_open_repeats, argument[1]))
+    if kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        dummy, most, repeated = argument
+        inner = _open_repeats(repeated)
+        if most < _LONG:
+            return inner
+        if _repeats(repeated):
+            raise ValueError("an open repetition within another")
+        return int(_is_wide(repeated))
+    nested = argument if isinstance(argument, (tuple, list)) else ()
+    return sum(_open_repeats(one) for one in nested if isinstance(one, regex_parser.SubPattern))
+
+
+def _repeats(parsed: t.Any) -> bool:
+    """Return whether anything in a part of a pattern is repeated more than once."""
+    found = False
+    for kind, argument in parsed:
+        if str(kind).endswith("_REPEAT") and argument[1] > 1:
+            return True
+        parts = argument[1] if str(kind) == "BRANCH" else argument if isinstance(argument, (tuple, list)) else ()
+        found = found or any(_repeats(one) for one in parts if isinstance(one, regex_parser.SubPattern))
+    return found
+
+
+def _is_wide(parsed: t.Any) -> bool:
+    """Return whether a part of a pattern matches almost any character: ``.``, a negated set, or the opposite of a class."""
+    return any(str(kind) in ("ANY", "NOT_LITERAL") or "NEGATE" in str(argument) or "NOT_" in str(argument) for kind, argument in parsed)
+
+
+def pattern_trouble(pattern: str) -> str:
+    """Return why a pattern cannot be used, empty when it can: what it costs must stay bearable, whatever a line holds."""
+    try:
+        re.compile(pattern)
+        count = _open_repeats(regex_parser.parse(pattern))
+    except re.error as error:
+        return f"is not a regular expression: {error}"
+    except ValueError as error:
+        return f"may take forever: it has {error}"
+    return f"may take too long: one alternative has {count} open repetitions, and at most {_MOST_OPEN} are bearable" if count > _MOST_OPEN else ""
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
+def read(path: pathlib.Path) -> tuple[list[Signature], list[Problem]]:
+    """Return the signatures of one file, and what is wrong with it (without the file's name)."""
+    try:
+        rows = yaml_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return [], [_problem("", f"cannot be read: {' '.join(str(error).split())}", "a YAML file")]
+    if not isinstance(rows, list):
+        return [], [_problem("", f"found {schema.found(rows)}", "a list of signatures")]
+    judged = [_row(row, f"[{number}]") for number, row in enumerate(rows)]
+    ids = collections.Counter(made.id for made, dummy in judged if made)
+    twice = [_problem("", f"the id {id} stands on {count} signatures", "each id once") for id, count in ids.items() if count > 1]
+    return [made for made, dummy in judged if made], [*(one for dummy, problems in judged for one in problems), *twice]
+
+
+def _row(row: t.Any, where: str) -> tuple[Signature | None, list[Problem]]:
+    """Return one signature, None when it cannot be used, and what is wrong with it."""
+    filled, problems = schema.check(row, _SPEC, where)
+    if problems:
+        return None, [dataclasses.replace(one, id=ID) for one in problems]
+    if not _NAME.match(filled["id"]):
+        problems.append(_problem(f"{where}.id", f"found {schema.found(filled['id'])}", "lowercase letters and digits, with dashes between them"))
+    if not filled["examples"]:
+        problems.append(_problem(f"{where}.examples", "is empty", "at least one line, as it was written"))
+    for field in ("pattern", "after"):
+        trouble = pattern_trouble(filled[field])
+        if trouble:
+            problems.append(_problem(f"{where}.{field}", trouble))
+    if problems:
+        return None, problems
+    after = re.compile(filled["after"]) if filled["after"] else None
+    lists = {field: tuple(filled[field]) for field in ("examples", "harmless")}
+    made = Signature(**{**filled, **lists, "pattern": re.compile(filled["pattern"]), "after": after})
+    return made, [
+        _problem(f"{where}.{field}[{number}]", f"found a line that the pattern {'does not match' if wanted else 'matches'}")
+        for field, wanted in (("examples", True), ("harmless", False))
+        for number, text in enumerate(lists[field])
+        if made.is_in(text.splitlines()[-1] if text else "", text.splitlines()) != wanted
+    ]
+
+
+@functools.cache
+def shipped() -> tuple[Signature, ...]:
+    """Return the collection's own signatures. Raises :class:`SignatureError`."""
+    return _from_files(sorted(SHIPPED.glob("*.yml")))
+
+
+def load(directories: t.Iterable[str], roots: t.Sequence[pathlib.Path] = ()) -> tuple[Signature, ...]:
+    """Return the signatures in these directories on the controller, then the shipped ones. Raises :class:`SignatureError`.
+
+    Relative directories are seen from ``roots``. Where two have the same id, the first one counts.
+    """
+    files: list[pathlib.Path] = []
+    for name in directories:
+        path = pathlib.Path(name).expanduser()
+        candidates = [path] if path.is_absolute() else [root / path for root in roots or [pathlib.Path.cwd()]]
+        directory = next((one for one in candidates if one.is_dir()), None)
+        if directory is None:
+            raise SignatureError(
+                _problem("gb10_signature_dirs", f"no directory {' or '.join(map(str, candidates))} on the controller", remedy="correct gb10_signature_dirs")
+            )
+        files += sorted([*directory.glob("*.yml"), *directory.glob("*.yaml")])
+    own = _from_files(files)
+    known = {row.id for row in own}
+    return _in_order((*own, *(row for row in shipped() if row.id not in known)))
+
+
+def _in_order(rows: t.Iterable[Signature]) -> tuple[Signature, ...]:
+    """Return signatures in the order in which they are tried on a line: what says more about the cause stands before what says less."""
+    return tuple(sorted(rows, key=lambda row: (row.rank_scope == "echo", row.weak, row.general)))
+
+
+def _from_files(paths: t.Iterable[pathlib.Path]) -> tuple[Signature, ...]:
+    """Return the signatures of all files; of one id the first counts. Raises :class:`SignatureError` with the problems of all."""
+    rows: dict[str, Signature] = {}
+    wrong: list[Problem] = []
+    for path in paths:
+        made, problems = read(path)
+        wrong += [dataclasses.replace(one, where=f"{path}{one.where}", remedy=one.remedy or f"correct {path}") for one in problems]
+        for row in made:
+            rows.setdefault(row.id, row)
+    if wrong:
+        raise SignatureError(*wrong)
+    return _in_order(rows.values())
