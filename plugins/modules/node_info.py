@@ -353,6 +353,12 @@ docker:
       elements: str
       version_added: 0.2.0
       sample: ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
+    cdi_libcuda:
+      description: The specifications that name the driver's C(libcuda) on the host, and its versions. Of two, the engine takes the later one.
+      type: list
+      elements: dict
+      version_added: 0.2.0
+      sample: [{"path": /etc/cdi/nvidia.yaml, "libcuda": [580.159.03]}]
     nvidia:
       description: How it can give a GPU to a container. V(runtime) is through NVIDIA's runtime, V(cdi) through a specified device, V(both), V(hook) through the
           hook of NVIDIA's toolkit, which serves C(--gpus) alone, or V(none).

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role, name_of
@@ -42,6 +43,7 @@ NO_ENGINE: dict[str, t.Any] = {
     "default_runtime": None,
     "cdi_dirs": None,
     "cdi_devices": None,
+    "cdi_libcuda": None,
     "nvidia": None,
     "snap": None,
     "memlock_bytes": None,
@@ -64,6 +66,9 @@ _SNAP = re.compile(r"^(?:/var)?/snap/docker/")
 _NO_DEVICES = ("", "none", "void")
 
 SPEC_LIMIT = 4 * 1024 * 1024
+
+#: The driver's library as a specification of ``nvidia-ctk`` names it on the host.
+_LIBCUDA = re.compile(r"/libcuda\.so\.(\d+(?:\.\d+)+)\b")
 
 
 def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -170,27 +175,37 @@ def _scalar(value: str) -> str:
     return value.split(" #", 1)[0].strip()
 
 
-def cdi_devices(directories: t.Iterable[str], etc_root: str, section: Section = strict) -> list[str]:
-    """Return the devices of all CDI specifications in these directories; ``etc_root`` stands for ``/etc``.
+def cdi_specs(directories: t.Iterable[str], etc_root: str, section: Section = strict) -> list[dict[str, t.Any]]:
+    """Return the CDI specifications in these directories; of two that name a device the engine takes the later one.
 
-    What cannot be read or parsed is noted by ``section``.
+    ``etc_root`` stands for ``/etc``. What cannot be read or parsed is noted by ``section``.
     """
-    found: set[str] = set()
+    found: list[dict[str, t.Any]] = []
     for directory in directories:
-        path = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
-        for name in section(functools.partial(names, path), []):
+        place = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
+        for name in section(functools.partial(names, place), []):
             if name.endswith((".json", ".yaml", ".yml")):
-                found.update(section(functools.partial(_spec_devices, os.path.join(path, name)), []))
-    return sorted(found)
+                spec = section(functools.partial(_spec, os.path.join(place, name)))
+                found += [{"path": os.path.join(directory, name), **spec}] if spec else []
+    return found
 
 
-def _spec_devices(path: str) -> list[str]:
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        text = stream.read(SPEC_LIMIT)
+def _spec(path: str) -> dict[str, t.Any]:
+    """Return the devices of one specification, and the versions of the driver's ``libcuda`` that it gives to containers."""
+    # Nothing but a file is read: the engine would hang on a FIFO, too, but this look must not.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise UnknownState(f"{path} is not a file")
+        text = stream.read(SPEC_LIMIT).decode("utf-8", errors="replace")
     try:
-        return parse_cdi(text)
+        return {"devices": parse_cdi(text), "libcuda": sorted(set(_LIBCUDA.findall(text)))}
     except UnknownState as error:
-        raise UnknownState(f"{path}: {error}", remedy="Write it again: nvidia-ctk cdi generate", **error.details) from error
+        raise UnknownState(f"{path}: {error}", remedy=f"Write it again: sudo nvidia-ctk cdi generate --output={path}", **error.details) from error
+
+
+def cdi_devices(specs: t.Iterable[dict[str, t.Any]], listed: t.Iterable[str] = ()) -> list[str]:
+    """Return the devices of these specifications, and those that the engine lists itself."""
+    return sorted({*(device for spec in specs for device in spec["devices"]), *listed})
 
 
 def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool) -> str:
@@ -203,8 +218,10 @@ def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool)
 def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, section: Section = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
     """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``section``."""
     hook = shutil.which(HOOK, path=daemon_path) is not None
-    devices = sorted({*cdi_devices(found["cdi_dirs"], etc_root, section), *section(lambda: discovered(info), [])})
-    return {**found, "cdi_devices": devices, "nvidia": nvidia_ways(found["runtimes"], devices, hook)}
+    specs = cdi_specs(found["cdi_dirs"], etc_root, section)
+    devices = cdi_devices(specs, section(lambda: discovered(info), []))
+    named = [{"path": spec["path"], "libcuda": spec["libcuda"]} for spec in specs if spec["libcuda"]]
+    return {**found, "cdi_devices": devices, "cdi_libcuda": named, "nvidia": nvidia_ways(found["runtimes"], devices, hook)}
 
 
 # -- containers --------------------------------------------------------------------------------------------------------------------------

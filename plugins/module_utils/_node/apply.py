@@ -20,7 +20,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, lookalikes, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch
@@ -228,7 +228,8 @@ class Actor:
             # A container whose first process is the launcher needs it from its start.
             launch.ship(wanted.paths)
         with refusals(f"creating container {wanted.name}", wanted):
-            return self.docker.create(container.creation_payload(wanted, wrapper))
+            devices = gpu_access.cdi_devices(self.docker)
+            return self.docker.create(container.creation_payload(wanted, wrapper, devices))
 
     def start(self, wanted: WantedContainer, container_id: str) -> None:
         with refusals(f"starting container {wanted.name}", wanted):

@@ -29,6 +29,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     find_node_container,
     node_container_name,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.gpu_access import device_requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import CACHE_TARGET, ENGINE_LOGS, LAUNCH_TARGET, LOG_TARGET, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -257,9 +258,10 @@ def snapshot(status: str, fields: Fields) -> dict[str, t.Any]:
     return {"state": status, "fields": flat(fields)}
 
 
-def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = ()) -> dict[str, t.Any]:
-    """Return the keyword arguments of the Docker SDK's ``containers.create``; ``wrapper`` is the image's own entrypoint, empty where it does not stay.
+def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = (), cdi_devices: t.Collection[str] = ()) -> dict[str, t.Any]:
+    """Return the keyword arguments of the Docker SDK's ``containers.create``.
 
+    ``wrapper`` is the image's own entrypoint, empty where it does not stay; ``cdi_devices`` are those that the engine can give.
     Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed by
     itself, since its log is wanted then.
     """
@@ -275,6 +277,7 @@ def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = ()) -> 
         "init": True,
         "log_config": LOG_CONFIG,
         "environment": {**CACHES, **wanted.environment},
+        "device_requests": device_requests(wanted.fields["gpus"], cdi_devices),
         "ulimits": no_core,
         "mounts": [
             bind(wanted.paths.launch, LAUNCH_TARGET, True),
@@ -312,6 +315,16 @@ _REFUSALS: list[tuple[str, str, str]] = [
         r"could not select device driver",
         "the Docker engine cannot give GPUs to a container: it knows no NVIDIA runtime",
         "Install the NVIDIA Container Toolkit and restart Docker, or set gb10_container_gpus: none when no GPU is wanted.",
+    ),
+    (
+        r"unresolvable CDI devices|failed to inject CDI devices",
+        "the Docker engine does not find the GPU in its specifications of devices (CDI)",
+        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    (
+        r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|file creation failed|mount error)",
+        "the driver's files that a container is to get are not those of this node",
+        "After an update of the driver: reboot the node when nobody uses it, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
     ),
     (
         r"error setting rlimit|rlimit.*operation not permitted",

@@ -61,14 +61,6 @@ def checked_limits(limits: dict[str, t.Any]) -> dict[str, int]:
     return limits
 
 
-def device_requests(gpus: str | list[str]) -> list[dict[str, t.Any]]:
-    """Return the request to Docker's NVIDIA driver."""
-    if gpus in ("none", []):
-        return []
-    wanted: dict[str, t.Any] = {"count": -1} if gpus == "all" else {"device_ids": [str(gpu) for gpu in gpus]}
-    return [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
-
-
 def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
     """Return a mount of the node's file or directory as Docker takes it."""
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
@@ -132,14 +124,8 @@ FIELDS = (
         absent=[],
         payload=lambda devices: {"devices": [device if ":" in device else f"{device}:{device}:rwm" for device in devices]},
     ),
-    Field(
-        "gpus",
-        {"type": "raw", "default": "all"},
-        counts=True,
-        absent="none",
-        convert=checked_gpus,
-        payload=lambda gpus: {"device_requests": device_requests(gpus)},
-    ),
+    # How they are asked for depends on the node's engine, and is no part of the field.
+    Field("gpus", {"type": "raw", "default": "all"}, counts=True, absent="none", convert=checked_gpus),
     Field(
         "capabilities",
         {"type": "list", "elements": "str", "default": ["IPC_LOCK"]},

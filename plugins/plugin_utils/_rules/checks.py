@@ -216,14 +216,20 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def gpu_kept(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A reload of systemd does not take the GPU from containers: their cgroups are not systemd's, or CDI names the devices.
-
-    Where an engine has both ways, it takes CDI from version 29 on (moby/moby#50228).
-    """
-    ways, version = node.get("docker.nvidia"), node.get("docker.version")
-    by_hook = ways in ("runtime", "hook") or (ways == "both" and int(version.partition(".")[0]) < 29)
-    if node.get("docker.cgroup_driver") == "systemd" and by_hook:
+    """A reload of systemd does not take the GPU from containers: their cgroups are not systemd's, or they ask by CDI, which comes first."""
+    ways = node.get("docker.nvidia")
+    if node.get("docker.cgroup_driver") == "systemd" and ways in ("runtime", "hook"):
         yield Fault(ways, "cdi")
+
+
+@check
+def cdi_current(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The specification that the GPU comes from, the last one that names a libcuda, names the one of the driver that runs."""
+    for spec in node.get("docker.cdi_libcuda")[-1:]:
+        for index, gpu in enumerate(node.get("gpus")):
+            driver = of_entry(gpu, "driver_version", f"gpus[{index}]")
+            if driver not in spec["libcuda"]:
+                yield Fault(spec["libcuda"], driver, {"path": spec["path"], "named": ", ".join(spec["libcuda"])})
 
 
 @check

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 
 import hypothesis
@@ -119,10 +120,25 @@ def test_devices_of_all_directories(tmp_path):
     (run / "broken.yml").write_text("devices:\n- x\n")
     sections = Sections()
     directories = ["/etc/cdi", str(run), "/nonexistent"]
-    found = survey.cdi_devices(directories, str(tmp_path / "etc"), sections.section("docker.cdi_devices"))
+    specs = survey.cdi_specs(directories, str(tmp_path / "etc"), sections.section("docker.cdi_devices"))
+    assert [(spec["path"], spec["libcuda"]) for spec in specs] == [("/etc/cdi/nvidia.yaml", ["580.159.03"]), (str(run / "net.json"), [])]
+    found = survey.cdi_devices(specs)
     assert found[0] == "nvidia.com/gpu=0" and found[-1] == "vendor.com/net=a" and len(found) == 4
     (error,) = sections.errors
-    assert "broken.yml" in error["error"] and error["remedy"] == "Write it again: nvidia-ctk cdi generate"
+    assert "broken.yml" in error["error"] and error["remedy"] == f"Write it again: sudo nvidia-ctk cdi generate --output={run}/broken.yml"
+
+
+def test_what_stands_in_a_specification_s_place_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "nvidia.yaml")
+    with pytest.raises(UnknownState, match="nvidia.yaml is not a file"):
+        survey.cdi_specs([str(tmp_path)], "/etc")
+
+
+def test_a_specification_is_read_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(survey, "SPEC_LIMIT", YAML.index("kind:"))
+    (tmp_path / "nvidia.yaml").write_text(YAML)
+    with pytest.raises(UnknownState, match="names no kind"):
+        survey.cdi_specs([str(tmp_path)], "/etc")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,7 @@ def test_the_hook_is_looked_for_where_the_daemon_would(tmp_path):
 def test_in_depth(tmp_path):
     info = {**INFO, "Runtimes": {"runc": {}}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=7"}, {"Source": "x", "ID": "y"}]}
     found = survey.depth(survey.engine(VERSION, {**info, "CDISpecDirs": []}), info, str(tmp_path))
-    assert found["cdi_devices"] == ["nvidia.com/gpu=7"] and found["nvidia"] == "cdi"
+    assert found["cdi_devices"] == ["nvidia.com/gpu=7"] and found["nvidia"] == "cdi" and found["cdi_libcuda"] == []
     sections = Sections()
     broken = survey.depth(survey.engine(VERSION, {**INFO, "CDISpecDirs": []}), {"DiscoveredDevices": [3]}, str(tmp_path), sections.section("x"))
     assert broken["nvidia"] == "runtime" and len(sections.errors) == 1

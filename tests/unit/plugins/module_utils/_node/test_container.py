@@ -277,17 +277,9 @@ def test_the_sdk_understands_the_arguments():
     assert not config.get("AutoRemove")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "request_"),
-    [
-        ("none", []),
-        ([], []),
-        ("all", [{"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}]),
-        ([0, "GPU-1f2e"], [{"driver": "nvidia", "device_ids": ["0", "GPU-1f2e"], "capabilities": [["gpu"]]}]),
-    ],
-)
-def test_device_requests(gpus, request_):
-    assert fields.device_requests(gpus) == request_
+def test_the_way_to_the_gpu_is_not_part_of_the_digest():
+    by_cdi = nc.creation_payload(wanted(), cdi_devices=["nvidia.com/gpu=all"])
+    assert by_cdi == {**nc.creation_payload(wanted()), "device_requests": [{"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]}]}
 
 
 def test_environment_is_text():
@@ -336,9 +328,13 @@ def test_a_missing_device_is_named(tmp_path):
 
 # -- what is told ----------------------------------------------------------------------------------------------------
 
-# Recorded from engine 20.10 and its init program.
+# Recorded from engine 20.10 and its init program; those of CDI are composed after moby and runc, which no node here runs with a driver.
 RECORDED_REFUSALS = {
     'could not select device driver "nvidia" with capabilities: [[gpu]]': ("knows no NVIDIA runtime", "gb10_container_gpus"),
+    "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all": ("does not find the GPU", "sudo nvidia-ctk cdi generate"),
+    'error mounting "/usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05" to rootfs at "/usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05": no such file or directory': (
+        "not those of this node", "sudo nvidia-ctk cdi generate",
+    ),
     "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
     "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown": ("may not grant", "gb10_memlock"),
     "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is not there", "Create it"),

@@ -80,6 +80,13 @@ TAG = "images__local/vllm-ray:26.05.post1"
 NETWORK_101 = [{"family": "ipv4", "address": "192.168.100.21", "prefix": 24, "network": "192.168.100.0/24", "scope": "global"}]
 UNPINNED = {**PROFILE, "model": {**PROFILE["model"], "revision": None}}
 
+
+
+def driver(version: str) -> dict[str, t.Any]:
+    """What a node with another driver answers."""
+    return {"gpus__0__driver_version": version, "docker__cdi_libcuda": [{"path": "/etc/cdi/nvidia.yaml", "libcuda": [version]}]}
+
+
 #: Rule → what has to be otherwise for it to answer, and it alone. Keys: `one` and `other` change what node_info answers on spark-1 and
 #: spark-2; `settings` those of spark-1; `zombies` what the other module found; `profile`; `node` whom it concerns (spark-1);
 #: `verdict` (that of the rule); `words` in message or remedy.
@@ -93,6 +100,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "docker.snap": {"one": {"docker__snap": True}},
     "docker.cgroup_driver": {"one": {"docker__cgroup_driver": "cgroupfs"}, "node": CLUSTER, "words": ["spark-1 cgroupfs, spark-2 systemd"]},
     "docker.gpu_kept": {"one": {"docker__nvidia": "runtime"}, "words": ["daemon-reload", "cgroupfs", "nvidia-ctk cdi generate"]},
+    "docker.cdi_stale": {
+        "one": {"docker__cdi_libcuda": [{"path": "/etc/cdi/nvidia.yaml", "libcuda": ["580.95.05"]}]},
+        "words": ["/etc/cdi/nvidia.yaml", "580.95.05", "580.159.03", "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"],
+    },
     "docker.version": {"one": {"docker__version": "27.0.1"}, "node": CLUSTER},
     "docker.memlock": {"one": {"limits__docker_memlock_bytes": 65536}, "words": ["65536", "unlimited", "LimitMEMLOCK"]},
     "container.memlock": {"settings": {"memlock": 67108864}},
@@ -103,8 +114,8 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "image.architecture": {"one": {f"{TAG}__architecture": "amd64"}, "words": ["is for amd64, this node is arm64"]},
     "image.same": {"one": {f"{TAG}__labels": {"io.gb10.base": "sha256:01d", "io.gb10.recipe": "4ec1be"}}, "node": CLUSTER, "words": ["base image"]},
     "gpu.present": {"one": {"gpus__0__name": "NVIDIA H200"}, "words": ["it shows NVIDIA H200"]},
-    "gpu.driver_known_bad": {"one": {"gpus__0__driver_version": "590.48.01"}, "other": {"gpus__0__driver_version": "590.48.01"}, "node": "both"},
-    "gpu.driver_same": {"other": {"gpus__0__driver_version": "580.95.05"}, "node": CLUSTER, "words": ["spark-2 580.95.05"]},
+    "gpu.driver_known_bad": {"one": driver("590.48.01"), "other": driver("590.48.01"), "node": "both"},
+    "gpu.driver_same": {"other": driver("580.95.05"), "node": CLUSTER, "words": ["spark-2 580.95.05"]},
     "gpu.vbios_same": {"other": {"gpus__0__vbios": "9A.0B.29.00.01"}, "node": CLUSTER},
     "gpu.stuck_low_power": {
         "one": {"gpus__0__utilisation_percent": 96, "gpus__0__sm_clock_mhz": 800, "gpus__0__power_w": 19.5},
@@ -379,12 +390,25 @@ def test_a_log_that_could_only_be_read_in_part_passes_nothing():
     assert set(verdicts.values()) == {"unknown", "warn"}
 
 
-def test_an_engine_with_both_ways_to_a_gpu_takes_cdi_from_29_on():
-    both = {"docker__nvidia": "both"}
-    assert ids(judged(asked(node(**both)), second(node(**both)))) == set()
-    older = {**both, "docker__version": "28.3.3"}
-    assert ids(judged(asked(node(**older)), second(node(**older)))) == {"docker.gpu_kept"}
-    assert ids(judged(asked(node(**older, docker__cgroup_driver="cgroupfs")), second(node(**older, docker__cgroup_driver="cgroupfs")))) == set()
+@pytest.mark.parametrize(("ways", "ids_"), [("both", set()), ("cdi", set()), ("hook", {"docker.gpu_kept"}), ("runtime", {"docker.gpu_kept"})])
+def test_what_has_its_gpu_by_cdi_keeps_it(ways, ids_):
+    """A container asks by CDI wherever that is there, whatever else the engine has, and whatever its version."""
+    systemd = {"docker__nvidia": ways, "docker__version": "28.3.3"}
+    assert ids(judged(asked(node(**systemd)), second(node(**systemd)))) == ids_
+    own = {**systemd, "docker__cgroup_driver": "cgroupfs"}
+    assert ids(judged(asked(node(**own)), second(node(**own)))) == set()
+
+
+SPEC_OF = [{"path": f"{place}/cdi/nvidia.yaml", "libcuda": [version]} for place, version in (("/etc", "580.95.05"), ("/var/run", "580.159.03"))]
+
+
+@pytest.mark.parametrize(
+    ("specs", "ids_"),
+    [([], set()), (SPEC_OF, set()), (SPEC_OF[:1], {"docker.cdi_stale"}), (SPEC_OF[::-1], {"docker.cdi_stale"})],
+)
+def test_of_two_specifications_the_later_one_counts(specs, ids_):
+    """nvidia-cdi-refresh writes /var/run/cdi at every update; an older file in /etc/cdi is then no matter."""
+    assert ids(judged(asked(node(docker__cdi_libcuda=specs)))) == ids_
 
 
 def test_a_node_without_sshd_has_nothing_to_protect():
@@ -643,7 +667,7 @@ def test_sizes_as_the_engine_reads_them(text, size):
 
 def test_of_many_nodes_the_odd_one_is_named():
     nodes = {f"spark-{number}": second() for number in range(2, 6)}
-    nodes["spark-4"] = second(node(gpus__0__driver_version="580.95.05"))
+    nodes["spark-4"] = second(node(**driver("580.95.05")))
     record = judging.judge({"spark-1": asked(), **nodes}, PROFILE, RUN)
     assert [(found["id"], found["node"]) for found in record["findings"]] == [("gpu.driver_same", "spark-4")]
 
