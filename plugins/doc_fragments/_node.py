@@ -149,7 +149,7 @@ options:
     description:
       - Whether a container may be recreated (with O(allow_restart=true)), stopped or removed although an engine in it has requests, running or waiting,
         or does not say how many, or although somebody started other work in it (C(docker exec)).
-      - With V(false) that is refused. What is unknown counts as work.
+      - With V(false) that is refused. What is unknown counts as work, and so does a launcher in the container that gives no answer.
     type: bool
     default: false
     version_added: 0.2.0

@@ -171,6 +171,7 @@ options:
       - An engine that does not say how many it has (no answer in time, another one than vLLM's metrics, a refusal, TLS) may be answering somebody,
         and is refused as well. So is one that is still loading, unless O(unready_runs) names its run.
       - An engine that lacks a rank answers nobody and needs no consent. With Ray the head is asked whether all GPUs that it needs are still there.
+      - With V(true), O(state=stopped) stops the whole container where the launcher in it gives no answer, or where the engine outlives what it answers.
     type: bool
     default: false
     version_added: 0.2.0
@@ -374,10 +375,12 @@ requests_running:
   type: int
   sample: 3
 stopped:
-  description: What stopping needed - the signals sent, the seconds it took, the processes that had to be killed, and the run that was kept from starting.
+  description:
+    - What stopping needed - the signals sent, the seconds it took, the processes that had to be killed, and the run that was kept from starting.
+    - C(instead) is why the whole container was stopped, empty where that was not needed.
   returned: when an engine was stopped
   type: dict
-  sample: {run_id: 20261121T015300Z-3f9a, was_live: true, prevented: "", signals: [SIGTERM], seconds: 3.4, killed: [], remaining: []}
+  sample: {run_id: 20261121T015300Z-3f9a, was_live: true, prevented: "", signals: [SIGTERM], seconds: 3.4, killed: [], remaining: [], instead: ""}
 failed_node:
   description: The node whose failure ended the wait.
   returned: when the wait ended in a failure
@@ -569,7 +572,12 @@ def start_engine(docker: Docker, paths: engine_state.EnginePaths, container: dic
     raise UnknownState(f"the launcher did not note an engine within {docker.timeout} s", **MAY_HAVE_STARTED)
 
 
-def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any] | None) -> dict[str, t.Any]:
+def is_forced(params: dict[str, t.Any]) -> bool:
+    """Return whether whatever runs in the container may be ended with it."""
+    return params["state"] == "stopped" and params["interrupt_requests"]
+
+
+def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any] | None, forced: bool = False) -> dict[str, t.Any]:
     """Return what is known of the last run; nothing lives in a container that does not run, and nothing can be asked in a paused one.
 
     ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go. ``starting`` is a
@@ -583,7 +591,13 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
     if container and state["Running"] and state.get("Paused"):
         pass
     elif container and state["Running"] and all(os.path.exists(os.path.join(paths.launch, name)) for name in (launch.LAUNCHER, ORDER)):
-        answer = launch.answer_of(docker.exec(container["Id"], launch.argv("status"), timeout=docker.timeout), launch.STATUS)
+        try:
+            answer = launch.answer_of(docker.exec(container["Id"], launch.argv("status"), timeout=docker.timeout), launch.STATUS)
+        except UnknownState as error:
+            if not forced:
+                raise
+            # It may live for all that is known, and is to end.
+            answer = {"live": True, "unreadable": str(error)}
         unreadable = noted["unreadable"] or engine_state.one_line(answer["unreadable"])
         # Without a note that can be read, what remains may well be the whole engine.
         live = answer["live"] or noted["live"] or bool(unreadable and answer["remaining"])
@@ -595,6 +609,8 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
 
 def told(stopped: dict[str, t.Any]) -> str:
     """Return in words what stopping needed."""
+    if stopped["instead"]:
+        return f"stopped the container as a whole: {stopped['instead']}"
     if not stopped["signals"]:
         return f"kept run {stopped['prevented']} from starting" if stopped.get("prevented") else "nothing was left to stop"
     text = f"stopped run {stopped['run_id']} with {', '.join(stopped['signals'])} in {stopped['seconds']} s"
@@ -668,7 +684,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
         running_container(container, params)
         if role == "head":
             engine_state.read_key(params["api_key_file"])
-    engine = last_run(docker, paths, container)
+    engine = last_run(docker, paths, container, is_forced(params))
     unguarded = bool(launch.guard_of(desired.secret_env)) and not engine["guarded"]
     todo = plan(state, engine, desired.digest, unguarded and params["allow_restart"])
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
@@ -716,7 +732,8 @@ def act(
     try:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
         if todo.stop:
-            done.update(stopped=launch.stop_engine(docker, container["Id"], paths, params["stop_grace"], "vllm_serve"), engine_live=False)
+            stopped = launch.stop_engine(docker, container["Id"], paths, params["stop_grace"], "vllm_serve", is_forced(params))
+            done.update(stopped=stopped, engine_live=False)
             done["actions"].append(told(done["stopped"]))
         if todo.start:
             run_id = new_run_id()
@@ -739,7 +756,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     serve_options.check(params)
     docker = Docker(params["docker_socket"], params["docker_timeout"])
     here = serve_options.has_engine(params) or params["state"] == "stopped"
-    return (work_engine if here else work_worker)(params, docker, module.check_mode)
+    result = (work_engine if here else work_worker)(params, docker, module.check_mode)
+    if result.get("stopped", {}).get("instead"):
+        module.warn(told(result["stopped"]))
+    return result
 
 
 def main() -> None:

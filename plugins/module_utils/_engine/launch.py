@@ -19,6 +19,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import gb10_api_guard, launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state, read_side, start_error
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import CONSENT
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
@@ -165,16 +166,28 @@ def answer_of(result: ExecResult, forms: dict[str, t.Callable[[t.Any], bool]], a
         pass
     raise UnknownState(
         f"the launcher in the node's container ended with code {result.rc} and no answer",
-        remedy="The image needs python3 (3.10 or newer).",
+        remedy=f"The image needs python3 (3.10 or newer). To end what runs in the container all the same: the playbook teardown with {CONSENT}",
         raw=(result.stdout + result.stderr)[-2000:],
     )
 
 
-def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str) -> dict[str, t.Any]:
+def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str, forced: bool = False) -> dict[str, t.Any]:
     """Stop the engine gently, so that its memory comes back, and return what that needed.
 
-    Raises :class:`ClusterError` when a process cannot be ended.
+    The launcher runs in the container, where anything can answer in its place. Where it does not answer, or an engine outlives what it says,
+    Docker stops the whole container when that is allowed (``forced``): ``instead`` is then why. Raises :class:`ClusterError` when a process
+    cannot be ended.
     """
+    try:
+        return {**_stopped_by_launcher(docker, container_id, paths, grace, module), "instead": ""}
+    except UnknownState as error:
+        if not forced:
+            raise
+        docker.stop(container_id, grace)
+        return {"run_id": "", "was_live": True, "prevented": "", "signals": [], "seconds": 0, "killed": [], "remaining": [], "instead": str(error)}
+
+
+def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str) -> dict[str, t.Any]:
     refresh(paths)
     result = docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN)
     stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
@@ -189,7 +202,7 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
     if living:
         raise UnknownState(
             f"the launcher says that the engine ended, but its process {living} lives",
-            remedy="Something in the container answers in the launcher's place. Remove the container: the playbook teardown.",
+            remedy=f"Something in the container answers in the launcher's place. End it: the playbook teardown with {CONSENT}",
             reason="tampered",
             stopped=stopped,
         )

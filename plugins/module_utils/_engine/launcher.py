@@ -71,6 +71,9 @@ RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_i
 LOG_ROOM = 16 * 1024 * 1024
 NOTE_ROOM = 64 * 1024
 
+#: Most bytes of a file of JSON that is read: what else runs in the container can make one of any length.
+JSON_LIMIT = 262144
+
 #: The kernel's ``struct flock`` on 64-bit Linux: type, whence, start, length, pid.
 FLOCK = struct.Struct("hhqqi0q")
 
@@ -110,7 +113,10 @@ def read_json(path: str) -> dict[str, t.Any] | None:
     """Return the content of a JSON file, None when there is no such file. Raises ValueError for a link and for anything without JSON."""
     try:
         with open(path, encoding="utf-8", opener=open_regular) as handle:
-            return json.load(handle)
+            text = handle.read(JSON_LIMIT + 1)
+        if len(text) > JSON_LIMIT:
+            raise ValueError(f"it has more than {JSON_LIMIT} characters")
+        return json.loads(text)
     except FileNotFoundError:
         return None
     except (OSError, RecursionError) as error:

@@ -246,7 +246,9 @@ class Actor:
                 if current.status == "paused":
                     self.docker.unpause(current.id)
                 if self.work.launched:
-                    launch.stop_engine(self.docker, current.id, self.paths, self.params["stop_timeout"], "the node's container")
+                    grace, forced = self.params["stop_timeout"], self.params["interrupt_requests"]
+                    stopped = launch.stop_engine(self.docker, current.id, self.paths, grace, "the node's container", forced)
+                    self.notes += [f"stopped {current.name} as a whole: {stopped['instead']}"] if stopped["instead"] else []
                 self.docker.stop(current.id, self.params["stop_timeout"])
             elif step.verb == "remove" and current:
                 if current.status != "created":

@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
@@ -864,8 +864,6 @@ def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeyp
 
 
 def ray_cluster_result(code):
-    from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
-
     answer = {"run_id": "1", "was_live": True, "prevented": "", "signals": [], "killed": [], "remaining": [7] if code else [], "seconds": 9}
     return ExecResult(code, json.dumps(answer), "")
 
@@ -920,6 +918,24 @@ def test_what_lives_is_stopped_whatever_its_notes_say(node, sdk, monkeypatch, tm
     node(executing(Engine([running(state_dir=str(tmp_path))], titles=["VLLM::EngineCore"]), sdk))
     ray_cluster.work(Module(state="stopped", state_dir=str(tmp_path), interrupt_requests=True))
     assert sdk.calls == [STOP_ENGINE, ("stop", OWN_ID, 120)]
+
+
+@pytest.mark.parametrize("consent", [True, False])
+def test_a_launcher_that_gives_no_answer_keeps_no_container_with_consent(node, sdk, monkeypatch, tmp_path, consent):
+    """As for an engine of this node alone, whose container's first process is the launcher: root in it put another python3 there."""
+    (tmp_path / "gb10" / "launch").mkdir(parents=True)
+    (tmp_path / "gb10" / "launch" / "engine.json").write_text("{}")
+    engine = node(executing(Engine([running(state_dir=str(tmp_path))], titles=["VLLM::EngineCore"]), sdk))
+    engine.exec = lambda container_id, argv, *, timeout: ExecResult(1, "", "MemoryError")
+    monkeypatch.setattr(interruption, "check", lambda *_args: None)
+    wanted = Module(state="stopped", state_dir=str(tmp_path), interrupt_requests=consent)
+    if not consent:
+        with pytest.raises(UnknownState, match="ended with code 1 and no answer"):
+            ray_cluster.work(wanted)
+        assert sdk.calls == []
+        return
+    assert "stopped gb10-gb10-head as a whole: the launcher" in ray_cluster.work(wanted)["actions"][-1]
+    assert set(sdk.calls) == {("stop", OWN_ID, 120)}
 
 
 def test_a_container_of_version_1_waits_with_a_warning_for_each_protection(node):

@@ -41,8 +41,11 @@ class Api:
 
     def __init__(self, running=True, status=None, stop=None, paused=False):
         self.running, self.paused = running, paused
-        self.answers = {"status": {**ANSWER, **(status or {})}, "stop": stop}
-        self.called = []
+        self.answers = {"status": status if isinstance(status, engine_api.ExecResult) else {**ANSWER, **(status or {})}, "stop": stop}
+        self.called, self.stopped = [], []
+
+    def stop(self, container_id, grace):
+        self.stopped.append((container_id, grace))
 
     def exec(self, container_id, argv, *, timeout):
         self.called.append((argv[2], argv[5:], timeout))
@@ -211,7 +214,7 @@ def test_a_restart_that_is_allowed_stops_first(node):
     result = node.work(api, allow_restart=True, stop_grace=180)
     assert api.called[1] == ("stop", ["--grace", "180", "--by", "user ada with vllm_serve"], 180 + launch_util.STOP_MARGIN)
     assert result["actions"] == ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s", f"started run {node.started[0]}"]
-    assert result["stopped"] == STOPPED
+    assert result["stopped"] == {**STOPPED, "instead": ""}
 
 
 def test_a_restart_that_fails_after_the_stop_has_changed_the_node(node, monkeypatch):
@@ -223,7 +226,7 @@ def test_a_restart_that_fails_after_the_stop_has_changed_the_node(node, monkeypa
     with pytest.raises(ClusterError, match="no start") as caught:
         node.work(Api(status=LIVE, stop=STOPPED), allow_restart=True)
     assert caught.value.details == {
-        "changed": True, "engine_live": False, "stopped": STOPPED, "actions": ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s"],
+        "changed": True, "engine_live": False, "stopped": {**STOPPED, "instead": ""}, "actions": ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s"],
         "run_id": ANY, "started_run": ANY, "log_path": ANY,
     }  # fmt: skip
     # It may have started, so who clears away has to know which run.
@@ -448,9 +451,35 @@ def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
     """Somebody put another python3 in the container: the kernel still shows the process."""
     node.note(SAME)
     monkeypatch.setattr(engine_state, "host_pid", lambda _run, _run_dir, _proc: 48121)
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: Requests(0, "idle"))
+    api = Api(stop=STOPPED)
     with pytest.raises(UnknownState, match="the launcher says that the engine ended, but its process 48121 lives") as caught:
-        node.work(Api(stop=STOPPED), state="stopped", interrupt_requests=True)
-    assert caught.value.reason == "tampered"
+        node.work(api, state="stopped")
+    assert caught.value.reason == "tampered" and not api.stopped
+    assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy
+    result = node.work(api, state="stopped", interrupt_requests=True)
+    assert api.stopped == [("c" * 64, BASE["stop_grace"])] and "its process 48121 lives" in result["msg"]
+
+
+@pytest.mark.parametrize("status", [engine_api.ExecResult(1, "", "MemoryError"), {**ANSWER, "live": True}])
+def test_a_launcher_that_gives_no_answer_keeps_no_container_with_consent(node, status):
+    """Root in the container replaced python3, or wrote a note without an end: Docker stops what it cannot be asked to."""
+    node.note(SAME)
+    api = Api(status=status, stop=engine_api.ExecResult(1, "", "MemoryError"))
+    result = node.work(api, state="stopped", interrupt_requests=True)
+    assert result["changed"] and not result["engine_live"] and api.stopped == [("c" * 64, BASE["stop_grace"])]
+    assert result["msg"] == f"stopped the container as a whole: {result['stopped']['instead']}" and "ended with code 1 and no answer" in result["msg"]
+    assert not node.work(Api(running=False), state="stopped", interrupt_requests=True)["changed"]
+
+
+def test_a_launcher_that_gives_no_answer_keeps_its_container_without_consent(node):
+    node.note(SAME)
+    api = Api(status=engine_api.ExecResult(1, "", "MemoryError"))
+    for more in ({"state": "stopped"}, {"interrupt_requests": True, "allow_restart": True}):
+        with pytest.raises(UnknownState, match="ended with code 1 and no answer") as caught:
+            node.work(api, **more)
+        assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy
+    assert not api.stopped and node.started == []
 
 
 @pytest.mark.parametrize("role", ["head", "worker"])

@@ -17,6 +17,7 @@ import sys
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher as _launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import NOTE_LIMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 WAIT = 15
@@ -613,6 +614,17 @@ def test_a_note_that_cannot_be_written_leaves_the_old_one_and_no_other_file(tmp_
         _launcher.write_json(path, {"b": "x" * 100000})
     assert _launcher.read_json(path) == {"a": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_note_without_an_end_is_not_read_to_its_end(lab):
+    """What runs in the container can write one; read whole, it would end the launcher, which then could stop nothing."""
+    spec = lab.spec(["sleep", "60"])
+    path = lab.run_dir / "run.json"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    noted, wrong = _launcher.read_run(spec)
+    assert noted is None and wrong == f"{path} cannot be read: it has more than {_launcher.JSON_LIMIT} characters"
+    assert _launcher.JSON_LIMIT == NOTE_LIMIT, "the host reads as much"
 
 
 def test_a_log_is_cut_on_a_full_disk_too(tmp_path, monkeypatch):
