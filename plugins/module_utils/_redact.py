@@ -60,6 +60,9 @@ _SHAPES = (
     re.compile(r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[opsu]_|github_pat_|glpat-|xox[abp]-))[A-Za-z0-9_-]{16,}"),
     # User and password within an address; a token may stand in place of either.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>]+(?=@)"),
+    # The same with a password that nobody encoded, so that it holds what ends a host: behind a colon that no port follows, up to the last @.
+    # A password that begins as a port does, and a token with a slash, cannot be distinguished from a port or a path with an @.
+    re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>@:\[]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s\"'<>])+(?=@)"),
     re.compile(
         r"(?i)(?P<kept>\bauthorization\\{0,3}[\"']?\s{0,8}[:=]\s{0,8}\\{0,3}[\"']?(?:(?:basic|bearer|digest|negotiate|token)\s{1,8})?)"
         r"(?!(?:basic|bearer|digest|negotiate|token)\s)[^\s\"',<\\]+"
@@ -117,7 +120,7 @@ def secrets_of(params: t.Mapping[str, t.Any]) -> dict[str, str]:
     directories = [SECRETS_DIR, *(params[name] for name in _DIRECTORY_OPTIONS if params.get(name))]
     paths = [params[name] for name in _FILE_OPTIONS if params.get(name)]
     paths += [path for name in _FILES_OPTIONS for path in (params.get(name) or {}).values()]
-    # Each cluster has a directory of its own there.
+    # Each cluster has a directory of its own there, or a link to one elsewhere.
     paths += [path for directory in directories for depth in ("*", "*/*") for path in glob.glob(os.path.join(glob.escape(directory), depth))]
     found: dict[str, str] = {}
     for path in dict.fromkeys(map(str, paths)):

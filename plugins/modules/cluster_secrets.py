@@ -14,6 +14,8 @@ description:
   - Makes the directory of a cluster's secrets, and in it the files C(ray_token) and C(api_key) that are asked for.
   - A secret that is made once stays. One that is given replaces another, but never an API key that a container of the cluster has.
   - No secret is in a result, a difference or a message.
+  - Where O(secrets_dir) is another directory than the usual one, a link there leads to it. By that link every module of the collection knows the secrets
+    that must not leave the node, whatever options it has.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -86,35 +88,45 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 
 NAMES = ("ray_token", "api_key")
 ALPHABET = string.ascii_letters + string.digits
 LENGTH = 43
 
 
+#: How the name of a link in the usual place begins that leads to a cluster's secrets elsewhere. No name of a cluster has capitals.
+LINK = "ELSEWHERE-"
+
+
 class Plan(t.NamedTuple):
-    """What has to be done: directories that lack their mode (or are not there), secrets to make, and secrets to write."""
+    """What has to be done: directories that lack their mode (or are not there), secrets to make, secrets to write, and links (path → target)."""
 
     directories: list[str]
     make: list[str]
     write: list[str]
+    links: dict[str, str]
 
     def changes(self) -> dict[str, str]:
         """What a difference shows of it."""
-        return {**dict.fromkeys(self.directories, "0700"), **dict.fromkeys(self.make, "made"), **dict.fromkeys(self.write, "written")}
+        return {**dict.fromkeys(self.directories, "0700"), **dict.fromkeys(self.make, "made"), **dict.fromkeys(self.write, "written"), **self.links}
 
     def actions(self, place: str) -> list[str]:
         """Every step in words."""
         made = [f"make {os.path.join(place, name)}" for name in self.make]
-        return [*(f"make directory {path}" for path in self.directories), *made, *(f"write {os.path.join(place, name)}" for name in self.write)]
+        written = [f"write {os.path.join(place, name)}" for name in self.write]
+        return [*(f"make directory {path}" for path in self.directories), *made, *written, *(f"link {path} to {to}" for path, to in self.links.items())]
 
 
-def plan(modes: dict[str, int | None], current: dict[str, bytes | None], make: t.Sequence[str], given: dict[str, bytes]) -> Plan:
-    """Decide from the directories' modes and the secrets that are there. A secret that is there is never made again."""
+def plan(
+    modes: dict[str, int | None], current: dict[str, bytes | None], make: t.Sequence[str], given: dict[str, bytes], links: dict[str, tuple[str | None, str]]
+) -> Plan:
+    """Decide from the directories' modes, the secrets that are there and where links lead and should lead. A secret that is there is never made again."""
     return Plan(
         directories=[path for path, mode in modes.items() if mode != 0o700],
         make=[name for name in make if current[name] is None and name not in given],
         write=[name for name, content in given.items() if current[name] != content],
+        links={path: wanted for path, (found, wanted) in links.items() if found != wanted},
     )
 
 
@@ -131,6 +143,14 @@ def mode_of(path: str) -> int | None:
     """Return the mode of a directory, None when there is none. Raises OSError."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def target_of(path: str) -> str | None:
+    """Return where a link leads, None when there is none. Raises OSError, also for what is no link."""
+    try:
+        return os.readlink(path)
     except FileNotFoundError:
         return None
 
@@ -162,6 +182,10 @@ def act(steps: Plan, place: str, given: dict[str, bytes]) -> None:
         write(os.path.join(place, name), "".join(secrets.choice(ALPHABET) for dummy in range(LENGTH)).encode())
     for name in steps.write:
         write(os.path.join(place, name), given[name])
+    for path, target in steps.links.items():
+        fresh = f"{path}.{os.getpid()}"
+        os.symlink(target, fresh)
+        os.replace(fresh, path)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -170,8 +194,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     given = {name: params[name].encode() for name in NAMES if params[name]}
     try:
         current = {name: read(os.path.join(place, name)) for name in NAMES}
-        modes = {path: mode_of(path) for path in (params["secrets_dir"], place)}
-        steps = plan(modes, current, params["make"], given)
+        elsewhere = os.path.normpath(params["secrets_dir"]) != SECRETS_DIR
+        modes = {path: mode_of(path) for path in (*([SECRETS_DIR] if elsewhere else []), params["secrets_dir"], place)}
+        link = os.path.join(SECRETS_DIR, LINK + params["cluster_name"])
+        links = {link: (target_of(link), place)} if elsewhere else {}
+        steps = plan(modes, current, params["make"], given, links)
         there = {name: "absent" if content is None else "there" for name, content in current.items()}
         if "api_key" in steps.write and current["api_key"] is not None:
             require_no_container(params)
@@ -182,6 +209,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         raise ClusterError(f"{error.filename or place}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
     actions = steps.actions(place)
     before = {**{path: "absent" if mode is None else f"{mode:04o}" for path, mode in modes.items()}, **{name: there[name] for name in NAMES}}
+    before.update({path: found or "absent" for path, (found, _wanted) in links.items()})
     return {
         "changed": bool(actions),
         "actions": actions,

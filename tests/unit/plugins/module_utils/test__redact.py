@@ -64,6 +64,11 @@ SHAPES = [
     ("redis://:pw@host/0", "redis://<secret>@host/0"),
     ("git clone https://abc@host/x", "git clone https://<secret>@host/x"),
     ("postgresql+asyncpg://u:p@ss@db/x", "postgresql+asyncpg://<secret>@db/x"),
+    ("https://user:pa/ss@host/x", "https://<secret>@host/x"),
+    ("redis://:a/b?c#d@host/0", "redis://<secret>@host/0"),
+    ('{"url": "amqp://u:12/ab@host:5672/", "n": 1}', '{"url": "amqp://u:12/ab@host:5672/", "n": 1}'),
+    ("http://u:p/w@one/x,http://u:p/w@two:80/y", "http://<secret>@one/x,http://<secret>@two:80/y"),
+    ("ssh://u:/@host/~x", "ssh://<secret>@host/~x"),
 ]
 
 
@@ -86,6 +91,10 @@ def test_what_looks_like_a_secret_goes(text, expected):
         "--api-key --port 1",
         "--ask-become-pass or a file",
         "http://h:80/a@b",
+        "http://h:8000?mail=a@b",
+        "http://[fe80::1]:80/a@b",
+        "https://host/models/a:b@c",
+        "docker://nvcr.io/nvidia/vllm:26.05@sha256:0123",
         "RAY_AUTH_TOKEN_PATH=/run/secrets/gb10/ray_token",
         '{"secret_env": {"VLLM_API_KEY": "/run/secrets/gb10/api_key"}}',
         "secret VLLM_API_KEY: cannot read /run/secrets/gb10/api_key",
@@ -221,7 +230,7 @@ def test_no_repetition_holds_another(pattern):
     assert not any(unbounded(re._parser.parse(pattern.pattern, pattern.flags)))
 
 
-@pytest.mark.parametrize("unit", ["a.", "a-", "token", "token=", "http://", "://a", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_"])
+@pytest.mark.parametrize("unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_"])
 def test_long_texts_of_every_kind_stay_what_they_are_or_get_shorter(unit):
     """Their time is measured by bench/redact.py."""
     text = (unit * 16384)[:16384]

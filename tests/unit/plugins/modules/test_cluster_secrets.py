@@ -13,6 +13,7 @@ import types
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import cluster_secrets
 
@@ -22,6 +23,7 @@ BOTH = ["ray_token", "api_key"]
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     containers = {}
+    monkeypatch.setattr(cluster_secrets, "SECRETS_DIR", str(tmp_path / "s"))
     monkeypatch.setattr(cluster_secrets, "EngineApi", lambda socket, timeout: None)
     monkeypatch.setattr(cluster_secrets, "find_node_container", lambda api, cluster, role: containers.get(role))
 
@@ -67,6 +69,18 @@ def test_a_mode_that_others_may_read_is_not_mended_unasked(call, tmp_path):
     assert not call(make=["ray_token"])["changed"]
     (tmp_path / "s/c").chmod(0o755)
     assert call()["actions"] == [f"make directory {tmp_path}/s/c"]
+
+
+def test_secrets_elsewhere_are_known_to_every_module(call, tmp_path, monkeypatch):
+    """The redaction of a module without the option looks in the usual place, and finds the way."""
+    monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path / "s"))
+    elsewhere = {"secrets_dir": str(tmp_path / "own"), "make": ["api_key"]}
+    assert call(check=True, **elsewhere)["actions"][-1] == f"link {tmp_path}/s/ELSEWHERE-c to {tmp_path}/own/c" and not (tmp_path / "s").exists()
+    first, second = call(**elsewhere), call(**elsewhere)
+    assert first["diff"]["after"][f"{tmp_path}/s/ELSEWHERE-c"] == f"{tmp_path}/own/c" and not second["changed"]
+    assert _redact.secrets_of({}) == {"api_key": (tmp_path / "own/c/api_key").read_text()}
+    moved = call(**{**elsewhere, "secrets_dir": str(tmp_path / "moved")})
+    assert moved["changed"] and _redact.secrets_of({}) == {"api_key": (tmp_path / "moved/c/api_key").read_text()}
 
 
 def test_another_key_is_refused_under_a_container(call, tmp_path):
