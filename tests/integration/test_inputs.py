@@ -170,7 +170,7 @@ def test_the_example_names_what_to_fill_in(plays: Plays) -> None:
 
 # -- secrets where they would be read ----------------------------------------------------------------------------------
 
-#: Ten shapes, each with the setting that it would be read from later, and the place that the answer names. Word for word none may be printed.
+#: Each shape with the setting that it would be read from later, and the place that the answer names. Word for word none may be printed.
 PLANTED = {
     "gb10_env.http_proxy": "http://me:planted-01@proxy:3128",
     "gb10_env.CACHE_URL": "redis://:planted-02@cache/0",
@@ -182,6 +182,7 @@ PLANTED = {
     "gb10_build_pip_env.PIP_INDEX_URL": "https://planted-09@index.lan/simple",
     "gb10_hf_endpoint": "https://planted-10:x@hub.lan",
     "gb10_serve_arguments.kv_transfer_config.auth": "Authorization: Basic planted-11",
+    "gb10_env.DATABASE": "postgresql://me:a/planted-14@db/app",
 }
 
 

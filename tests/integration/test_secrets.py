@@ -236,7 +236,7 @@ def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: L
 #: What every planted secret begins with. Nothing else on the nodes holds it.
 PLANTED = "pl4nted"
 
-#: Ten shapes; ``{}`` stands for the secret.
+#: Eleven shapes; ``{}`` stands for the secret.
 SHAPES = (
     "--api-key {}A {}B",
     "--hf-token=-{}",
@@ -248,6 +248,7 @@ SHAPES = (
     "X-Api-Key: {}",
     "Authorization: Basic {}",
     "--passphrase {}",
+    "postgresql://spark:a/{}@db/app",
 )
 
 #: Programs of a user's own that the collection takes for an engine, for a tenant and for who holds a port.
@@ -255,17 +256,20 @@ STRANGER = "import socket, sys, time\nheld = socket.create_server(('0.0.0.0', in
 
 
 def planted(place: str) -> list[str]:
-    """The ten shapes, each with a secret of its own."""
+    """The shapes, each with a secret of its own."""
     return [shape.replace("{}", f"{PLANTED}-{place}-{number}-x") for number, shape in enumerate(SHAPES)]
+
+
+def engine_log(lab: Lab) -> str:
+    return f"/var/log/gb10/gb10/engine/{lab.json(HEAD, RUN)['run_id']}.log"
 
 
 @pytest.fixture
 def plantation(lab: Lab) -> t.Iterator[None]:
-    """Thirty secrets on the head: in processes of a user's own, in files that list variables, and in logs; and the cluster's key in the log."""
+    """Each shape on the head three times: in processes of a user's own, in files that list variables, and in logs; and the cluster's key in the log."""
     lab.up()
     key = lab.run(HEAD, "cat", KEY_FILE).strip()
-    run = lab.json(HEAD, RUN)["run_id"]
-    log = f"/var/log/gb10/gb10/engine/{run}.log"
+    log = engine_log(lab)
     kept = lab.run(HEAD, "cat", log)
     started = []
     try:
@@ -303,7 +307,7 @@ def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
     for playbook in ("doctor", "preflight", "status", "nemotron_tp2"):
         record = tmp_path / playbook
         paths = {f"gb10_{what}_path": str(record / f"{what}.json") for what in ("preflight", "report", "fabric")}
-        played = lab.play(playbook, verbosity=4, doctor_path=str(record / "doctor.json"), **paths)
+        played = lab.play(playbook, verbosity=4, doctor_path=str(record / "doctor.json"), gb10_hf_token=f"{PLANTED}-input", **paths)
         events = json.dumps(played.events)
         found[f"{playbook}: output at -vvvv"] = leaks(played.stdout, key)
         found[f"{playbook}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)
@@ -322,7 +326,18 @@ def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
     for host in (HEAD, WORKER):
         for name in lab.containers(host):
             found[f"docker inspect {name}"] = leaks(json.dumps(lab.inspect(host, name), indent=1), key)
+        # Nor does anything of ours keep them on a node, but the log that they were planted in.
+        kept = lab.run(host, "grep", "-rlF", "-e", PLANTED, "-e", key, "/var/log/gb10", "/var/lib/gb10", check=False).split()
+        found[f"kept on {host}"] = [path for path in kept if path != engine_log(lab)]
     assert {place: lines for place, lines in found.items() if lines} == {}
+
+
+def test_secrets_in_settings_are_refused_and_shown_nowhere(lab: Lab) -> None:
+    """Those that would stand in a container's configuration, as AWX sees it; that no host is contacted, and the other settings, has test_inputs.py."""
+    played = lab.play(verbosity=4, gb10_env={f"EXTRA_{number}": line for number, line in enumerate(planted("input"))})
+    assert played.rc != 0
+    assert all(f"gb10_env.EXTRA_{number}: holds what looks like a password, a token or a key" in played.said for number in range(len(SHAPES)))
+    assert PLANTED not in played.stdout + json.dumps(played.events)
 
 
 @pytest.mark.usefixtures("live_cluster")

@@ -39,4 +39,5 @@ def test_status_says_what_runs_where(lab: Lab) -> None:
     for host, role in ((HEAD, "head"), (WORKER, "worker")):
         assert f"gb10-gb10-{role} running since " in shown.said, host
     assert re.search(r"Ray nodes: [\d.]+, [\d.]+", shown.said)
-    assert re.search(r"engine: http://[\d.]+:8000, 0 request\(s\) running, log /var/log/gb10/gb10/engine/\S+\.log", shown.said)
+    assert re.search(r"engine: http://[\d.]+:8000, a token in [\d.]+ s, 0 request\(s\) running or waiting, log /var/log/gb10/gb10/engine/\S+\.log", shown.said)
+    assert re.search(r"\d\d routes asked without the API's key, none answers\.", shown.said)

@@ -11,6 +11,7 @@ Spark). Whether an entrypoint runs what it is given is therefore tried, not gues
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -143,7 +144,13 @@ def wrapper_of(api: EngineApi, image: dict[str, t.Any] | None, reference: str, s
     """
     if image is None or not own_entrypoint(image):
         return []
-    contract = read_cache(cache_path(state_dir, image)) or ask(api, image, reference, timeout)
+    path = cache_path(state_dir, image)
+    contract = read_cache(path)
+    if contract is None:
+        contract = ask(api, image, reference, timeout)
+        # Where it cannot be kept (a full disk), the next container asks again.
+        with contextlib.suppress(OSError):
+            write_cache(path, contract)
     if contract["entrypoint"]["kind"] == UNKNOWN:
         raise ClusterError(
             f"image {reference} starts with {' '.join(contract['entrypoint']['argv'])}, which does not run a command that it is given",

@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 
 READS = {"head": "gb10_head_host", "cluster": "gb10_cluster_name", "reached": "__gb10_head_reached", "probe_seconds": "gb10_status_seconds"}
 
@@ -85,6 +86,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(engine['halted'])}; kill -CONT PID lets it go on")
     if head:
         lines.append(_serving(answer))
+        if engine.get("routes"):
+            lines += [finding["message"] for finding in stage_findings.auth(node, engine["routes"], engine["engine"]["guarded"])]
         dead = dead_nodes(answers)
         if dead and info["executor"] == "native":
             lines.append(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.")

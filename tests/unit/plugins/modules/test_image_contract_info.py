@@ -184,13 +184,22 @@ def test_a_wrapper_stands_before_the_program_of_a_node_container(tmp_path):
     assert image_contract.wrapper_of(Engine(IMAGE), IMAGE, "e:1", str(tmp_path), 60) == []
     assert image_contract.wrapper_of(Engine(), None, "e:1", str(tmp_path), 60) == []
     program = Wrapped(["vllm", "serve"], wraps=False)
-    assert image_contract.wrapper_of(program, program.answer, "e:1", str(tmp_path), 60) == []
+    assert image_contract.wrapper_of(program, program.answer, "e:1", str(tmp_path / "program"), 60) == []
 
 
 def test_what_the_stage_image_learned_is_not_asked_again(call, tmp_path):
     engine = Wrapped(WRAPPER)
     call(engine)
     assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER and len(engine.runs) == 1
+
+
+def test_an_image_that_no_stage_asked_is_asked_once(tmp_path):
+    engine = Wrapped(WRAPPER)
+    assert [image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) for _time in range(2)] == [WRAPPER] * 2
+    assert len(engine.runs) == 1
+    full = tmp_path / "full"
+    full.touch()
+    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(full), 60) == WRAPPER and len(engine.runs) == 2
 
 
 def test_an_entrypoint_that_does_not_run_a_command_stops_before_a_container_is_created(tmp_path):

@@ -108,6 +108,20 @@ def test_a_stopped_process_is_named_on_its_node() -> None:
     assert not any("stopped" in line for line in said["spark-1"])
 
 
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ({"open": []}, "34 routes asked without the API's key, none answers."),
+        ({"open": ["GET /metrics"]}, "34 routes asked without the API's key, 1 answer: GET /metrics."),
+    ],
+)
+def test_status_says_what_the_api_answers_without_its_key(found: dict[str, t.Any], line: str) -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"]["engine"]["guarded"] = True
+    answers["spark-1"]["engine"]["routes"] = {"asked": 34, "listed": True, "unknown": [], **found}
+    assert status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1] == line
+
+
 def test_an_engine_that_cannot_be_asked_is_unknown_and_says_why() -> None:
     answers = state("ray", True, False)
     answers["spark-1"]["engine"] = {"failed": True, "msg": "cannot read the API key in /k: No such file or directory"}
