@@ -22,8 +22,8 @@ description:
   - A log below O(log_dir) is removed when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
     run stay, whatever their age.
   - A note about an image's content is removed when the image is gone.
-  - The caches of the cluster's containers (compiled kernels, a model's own code) are removed when no container of it runs and nothing was written
-    there for O(days).
+  - A directory of what the cluster's engine compiled (kernels, graphs, and a model's own code) is removed when its image is gone, or when nothing was written
+    there for O(days). It stays while a container has it that may have processes.
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
   - Models, other secrets, states and named volumes are never touched. A file of another name among the logs is listed in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
@@ -199,7 +199,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api, prune
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, engine_api, prune
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, lookalikes
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
@@ -298,9 +298,13 @@ def kept_runs(params: Params) -> set[str]:
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 
-def cache_users(docker: EngineApi | Docker, cluster: str) -> list[str]:
-    """Return the ids of a cluster's containers that hold processes."""
-    return [entry["Id"] for entry in docker.containers({engine_api.LABEL_CLUSTER: cluster}) if entry["State"] not in prune.STOPPED]
+def survey_caches(docker: EngineApi | Docker, params: Params, staying: t.Collection[str], now: float) -> prune.Judged:
+    """Return the judged caches of what engines compiled; ``staying`` are the ids of the images that stay."""
+    found = caches.directories(engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).cache)
+    if not found:
+        return prune.Judged([], [])
+    origins = {caches.origin_of(docker, image["Id"], image.get("Labels")) for image in docker.images() if image["Id"] in staying}
+    return caches.judge(found, origins, caches.mounted(docker.containers({})), params["days"], now)
 
 
 def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
@@ -310,11 +314,8 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     downloads = survey_download(docker, params, now)
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
-    cache = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).cache
-    cached = prune.files_below(cache)
-    caches = prune.cache(cache, cached, cache_users(docker, params["cluster_name"]) if cached else [], params["days"], now)
     files = [
-        prune.Judged(caches, []),
+        survey_caches(docker, params, staying, now),
         prune.logs(logs, prune.files_below(logs), params["cluster_name"], kept_runs(params), params["days"], now),
         prune.contracts(notes, prune.files_below(notes), staying, now),
     ]
@@ -377,8 +378,8 @@ class Remover:
         return True
 
     def _cache(self, candidate: prune.Candidate) -> bool:
-        path = candidate.ref[0]
-        if cache_users(self._docker, self._params["cluster_name"]):
+        path, present = candidate.ref[0], {image["Id"] for image in self._docker.images()}
+        if candidate.ref not in [again.ref for again in survey_caches(self._docker, self._params, present, time.time()).candidates]:
             return False
         try:
             # Follows no link, at its top neither.

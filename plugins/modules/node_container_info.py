@@ -30,6 +30,11 @@ options:
       - Seconds that the head gets for its answer.
     type: int
     default: 5
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters. Given, it is looked through for what engines compiled (RV(caches)),
+        which needs root.
+    type: path
 seealso:
   - module: gb10.cluster.node_container
   - module: gb10.cluster.ray_cluster
@@ -171,6 +176,31 @@ ray_without_token:
   type: str
   version_added: 0.2.0
   sample: refused
+caches:
+  description:
+    - The directories on the node where the cluster's engines keep what they compile, one for each image (its engine, its architecture, and a digest of
+      its base and recipe). Empty unless O(state_dir) was given.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: The directory.
+      type: str
+    size_bytes:
+      description: What its files take on the disk.
+      type: int
+    files:
+      description: How many there are.
+      type: int
+    in_use:
+      description: Whether a container has it that may have processes.
+      type: bool
+  sample:
+    - path: /var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c3f3d2b4a5968
+      size_bytes: 1288490188
+      files: 4711
+      in_use: true
 ray_error:
   description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
   returned: success
@@ -182,7 +212,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 
@@ -195,9 +227,21 @@ def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
     return next(iter(sorted(found, key=lambda entry: not entry[1]["State"]["Running"])), None)
 
 
+def caches_of(api: EngineApi, state_dir: str | None, cluster: str) -> list[dict[str, t.Any]]:
+    """Return the directories of a cluster's caches, none when nobody wants to know."""
+    found = caches.directories(EnginePaths.of(state_dir, "", cluster).cache) if state_dir else []
+    held = caches.mounted(api.containers({})) if found else set()
+    return [one.view(held) for one in found]
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"])}
+
+
+def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what there is of the container, and what Ray answers."""
     found = find(api, params["cluster_name"])
     if found is None:
         return {**description.NOTHING, "msg": f"this node has no container of cluster {params['cluster_name']}"}
@@ -219,6 +263,7 @@ def main() -> None:
         argument_spec={
             "cluster_name": {"type": "str", "default": "gb10"},
             "connect_timeout": {"type": "int", "default": 5},
+            "state_dir": {"type": "path"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

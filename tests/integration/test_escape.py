@@ -236,7 +236,7 @@ def older(lab: Lab, host: str, name: str, session: str = "") -> str:
     if session:
         own["head_session"] = session
     wanted = container.WantedContainer("gb10", "ray", own, ["ray", *ray.start_arguments(own)], ray.ray_environment(own))
-    payload = container.creation_payload(wanted)
+    payload = container.creation_payload(wanted, wanted.paths.cache)
     payload["labels"]["io.gb10.spec"] = "1:" + wanted.digest.partition(":")[2]
     engine_log, state_cache = wanted.paths.engine_log, wanted.paths.cache
     payload["mounts"] = [

@@ -201,6 +201,11 @@ def images(
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
+def unreadable(path: str, error: OSError) -> UnknownState:
+    """Return the error for a directory that cannot be read."""
+    return UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", raw=str(error))
+
+
 def files_below(root: str) -> list[tuple[str, os.stat_result]]:
     """Return (relative path, status) of every file below a directory, which includes links; links are not followed.
 
@@ -209,7 +214,7 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             path = os.path.join(root, error.filename) if isinstance(error.filename, str) else root
-            raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", raw=str(error))
+            raise unreadable(path, error)
 
     found = []
     try:
@@ -246,15 +251,6 @@ def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs:
             why = f"not written to for {days} days"
             candidates.append(Candidate("log", name, (name,), age, status.st_blocks * 512, why))
     return Judged(candidates, left)
-
-
-def cache(root: str, found: list[tuple[str, os.stat_result]], users: t.Collection[str], days: int, now: float) -> list[Candidate]:
-    """Return the caches of a cluster's containers when they may be removed: nothing was written there for ``days``, and no container runs that uses them."""
-    if not found or users:
-        return []
-    age = age_of(max(status.st_mtime for _path, status in found), now)
-    size = sum(status.st_blocks * 512 for _path, status in found)
-    return [Candidate("cache", root, (root,), age, size, "compiled kernels and code of a cluster that is down")] if age >= days * SECONDS_PER_DAY else []
 
 
 def contracts(root: str, found: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:

@@ -20,7 +20,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, lookalikes, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch
@@ -219,17 +219,21 @@ class Actor:
     def create(self, wanted: WantedContainer) -> str:
         image = self.docker.image(wanted.fields["image"])
         wrapper = image_contract.wrapper_of(self.docker, image, wanted.fields["image"], self.params["state_dir"], self.params["docker_timeout"])
+        noted = image_contract.read_cache(image_contract.cache_path(self.params["state_dir"], image)) if image else None
+        # Docker itself refuses an image that is gone.
+        cache = caches.directory_name(self.docker, image, noted["versions"].get("vllm") if noted else None) if image else caches.UNKNOWN
         with local_files():
             for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.cache, 0o755), (wanted.paths.log, 0o750)):
                 os.makedirs(folder, mode=mode, exist_ok=True)
             # A container of an older version could put a link there, and Docker would mount where that leads.
-            with untrusted.directory(wanted.paths.log, ENGINE_LOGS, create=True):
-                pass
+            for top, below in ((wanted.paths.log, ENGINE_LOGS), (wanted.paths.cache, cache)):
+                with untrusted.directory(top, below, create=True):
+                    pass
             # A container whose first process is the launcher needs it from its start.
             launch.ship(wanted.paths)
         with refusals(f"creating container {wanted.name}", wanted):
             devices = gpu_access.cdi_devices(self.docker)
-            return self.docker.create(container.creation_payload(wanted, wrapper, devices))
+            return self.docker.create(container.creation_payload(wanted, os.path.join(wanted.paths.cache, cache), wrapper, devices))
 
     def start(self, wanted: WantedContainer, container_id: str) -> None:
         with refusals(f"starting container {wanted.name}", wanted):

@@ -62,6 +62,7 @@ CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/torchinductor",
     "TRITON_CACHE_DIR": f"{CACHE_TARGET}/triton",
     "FLASHINFER_WORKSPACE_BASE": f"{CACHE_TARGET}/flashinfer",
+    "CUTE_DSL_CACHE_DIR": f"{CACHE_TARGET}/cute_dsl",
     "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
 }
 
@@ -258,10 +259,13 @@ def snapshot(status: str, fields: Fields) -> dict[str, t.Any]:
     return {"state": status, "fields": flat(fields)}
 
 
-def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = (), cdi_devices: t.Collection[str] = ()) -> dict[str, t.Any]:
+def creation_payload(
+    wanted: WantedContainer, cache: str, wrapper: t.Sequence[str] = (), cdi_devices: t.Collection[str] = ()
+) -> dict[str, t.Any]:
     """Return the keyword arguments of the Docker SDK's ``containers.create``.
 
-    ``wrapper`` is the image's own entrypoint, empty where it does not stay; ``cdi_devices`` are those that the engine can give.
+    ``cache`` is the node's directory for what this image's engine compiles. It follows from the image, so it is not compared: another image recreates a
+    container anyway. ``wrapper`` is the image's own entrypoint, empty where it does not stay; ``cdi_devices`` are those that the engine can give.
     Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed by
     itself, since its log is wanted then.
     """
@@ -282,7 +286,7 @@ def creation_payload(wanted: WantedContainer, wrapper: t.Sequence[str] = (), cdi
         "mounts": [
             bind(wanted.paths.launch, LAUNCH_TARGET, True),
             bind(wanted.paths.run, RUN_TARGET, False),
-            bind(wanted.paths.cache, CACHE_TARGET, False),
+            bind(cache, CACHE_TARGET, False),
             # The logs that the host keeps lie beside it, out of the container's reach.
             bind(wanted.paths.engine_log, f"{LOG_TARGET}/{ENGINE_LOGS}", False),
         ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 
@@ -65,6 +66,11 @@ def hangs(answer: dict[str, t.Any]) -> bool:
     return _live(answer) and info["healthy"] and not info["completion"] and not info["requests_running"]
 
 
+def _cache_text(one: dict[str, t.Any]) -> str:
+    """Return how much an engine's compiler left, and where."""
+    return f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}"
+
+
 def node_lines(node: str, answers: Answers) -> list[str]:
     """Return what runs on a node."""
     answer = answers[node]
@@ -84,6 +90,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
             lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
     if engine.get("halted"):
         lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(engine['halted'])}; kill -CONT PID lets it go on")
+    if info.get("caches"):
+        lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if head:
         lines.append(_serving(answer))
         if engine.get("routes"):

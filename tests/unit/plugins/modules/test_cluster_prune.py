@@ -13,6 +13,7 @@ import types
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import cluster_prune
@@ -21,6 +22,8 @@ OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.rol
 DOWNLOADS = {**OURS, "io.gb10.role": "download"}
 DAY = 86400
 RUN = "20261101T010000Z-0a1b"
+#: Labels of an image that our recipe built.
+BUILT = {"io.gb10.recipe": "y", "io.gb10.base": f"sha256:{'c' * 64}"}
 OLD_IMAGE, NEW_IMAGE, BASE_IMAGE = (f"sha256:{letter * 64}" for letter in "abc")
 
 
@@ -39,7 +42,7 @@ class Engine:
         labels = OURS if labels is None else labels
         self.known[f"{name}-id"] = {
             "Id": f"{name}-id", "Name": f"/{name}", "Created": "2026-11-01T00:00:00Z", "State": state, "Config": {"Labels": labels}, "Image": image,
-            "inherited": inherited or {},
+            "inherited": inherited or {}, "mounts": [],
         }  # fmt: skip
 
     def add_image(self, image_id, tags=(), days=0.0, labels=None, step="LABEL io.gb10.base=x io.gb10.recipe=y"):
@@ -54,7 +57,8 @@ class Engine:
         of_downloads = {**DOWNLOADS, "io.gb10.cluster": labels.get("io.gb10.cluster")}
         assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True), (of_downloads, False))
         return [
-            {"Id": one["Id"], "Names": [one["Name"]], "Image": "mine:1", "ImageID": one["Image"], "SizeRw": 10, **one["inherited"]}
+            {"Id": one["Id"], "Names": [one["Name"]], "Image": "mine:1", "ImageID": one["Image"], "SizeRw": 10, "State": one["State"]["Status"],
+             "Mounts": one["mounts"], **one["inherited"]}  # fmt: skip
             for one in self.known.values()
             if labels.items() <= one["Config"]["Labels"].items() and (not statuses or one["State"]["Status"] in statuses)
         ]
@@ -325,17 +329,69 @@ def test_a_container_with_labels_of_its_image_alone_stays_and_is_named(node, sta
 # -- what a container can write ----------------------------------------------------------------------------------------
 
 
-def test_caches_go_once_no_container_uses_them(node):
-    cache = node.root / "state/gb10/cache"
-    (cache / "triton/one").mkdir(parents=True)
-    (cache / "triton/one/kernel.so").write_bytes(b"x" * 5000)
-    (cache / "link").symlink_to(node.root / "state/gb10/lock.json")
-    node.engine.containers = lambda labels, statuses=(), size=False: [{"Id": "x", "State": "running"}] if list(labels) == ["io.gb10.cluster"] else []
-    assert "cache" not in {entry["kind"] for entry in call(node, days=0)["candidates"]}
-    node.engine.containers = lambda labels, statuses=(), size=False: []
-    assert "cache" not in {entry["kind"] for entry in call(node, days=14)["candidates"]}
-    assert str(cache) in call(node, days=0, remove=True)["removed"]
-    assert not cache.exists() and (node.root / "state/gb10/lock.json").read_text() == "x"
+@pytest.fixture
+def cached(node):
+    """The node with what engines of three images compiled: one that is used, one that is there, one that is gone."""
+    top = node.root / "state/gb10/cache"
+    places = {}
+    for name, made_of in (("used", (NEW_IMAGE, BUILT)), ("there", (BASE_IMAGE, {})), ("gone", (f"sha256:{'d' * 64}", {}))):
+        history = [{"CreatedBy": "LABEL io.gb10.base=x io.gb10.recipe=y"}]
+        places[name] = top / f"0.20.1+nv-amd64-{caches.origin(*made_of, history)}"
+        (places[name] / "triton").mkdir(parents=True)
+        (places[name] / "triton/kernel.so").write_bytes(b"x" * 5000)
+        (places[name] / "link").symlink_to(node.root / "state/gb10/lock.json")
+    node.engine.known["gb10-gb10-worker-id"]["mounts"] = [{"Source": str(places["used"])}]
+    node.places = places
+    return node
+
+
+def named(node, result, key="candidates"):
+    """Return which of the caches a result names."""
+    paths = {str(path): name for name, path in node.places.items()}
+    return {paths[entry["name"]] for entry in result[key] if entry["name"] in paths}
+
+
+def test_what_was_compiled_for_an_image_that_is_gone_may_go_at_any_age(cached):
+    assert named(cached, call(cached)) == {"gone"}
+    (entry,) = [entry for entry in call(cached)["candidates"] if entry["kind"] == "cache"]
+    assert entry["why"] == "compiled for an image that is gone" and entry["size_bytes"] >= 5000
+    assert named(cached, call(cached, remove=True)) == {"gone"}
+    assert [path.exists() for path in cached.places.values()] == [True, True, False]
+    assert (cached.root / "state/gb10/lock.json").read_text() == "x"
+
+
+def test_what_no_engine_wrote_to_for_long_may_go_unless_a_container_holds_it(cached):
+    assert named(cached, call(cached, days=0)) == {"there", "gone"}
+    assert named(cached, call(cached, days=14)) == {"gone"}
+    cached.engine.known["gb10-gb10-worker-id"]["State"]["Status"] = "exited"
+    assert named(cached, call(cached, days=0)) == {"used", "there", "gone"}
+
+
+def test_the_caches_of_an_image_that_is_pruned_may_go_with_it(cached):
+    """Its container keeps the one that is used."""
+    cached.engine.listed[BASE_IMAGE]["Labels"] = {}
+    cached.engine.known["gb10-gb10-worker-id"]["mounts"] = []
+    cached.engine.known["gb10-gb10-worker-id"]["Image"] = BASE_IMAGE
+    assert named(cached, call(cached, days=30)) == {"used", "gone"}, "the image is unused, and old"
+
+
+def test_a_cache_that_is_used_by_the_time_of_its_removal_stays(cached, monkeypatch):
+    remove = cluster_prune.Remover._container
+    worker = cached.engine.known["gb10-gb10-worker-id"]
+
+    def use(self, candidate):
+        worker["mounts"].append({"Source": str(cached.places["gone"])})
+        return remove(self, candidate)
+
+    monkeypatch.setattr(cluster_prune.Remover, "_container", use)
+    result = call(cached, remove=True)
+    assert str(cached.places["gone"]) in result["skipped"] and cached.places["gone"].exists()
+
+
+def test_a_directory_of_another_name_among_the_caches_is_not_ours(cached):
+    (cached.root / "state/gb10/cache/triton").mkdir()
+    result = call(cached, remove=True, days=0)
+    assert {"kind": "cache", "name": str(cached.root / "state/gb10/cache/triton"), "why": "not ours"} in result["left"]
 
 
 @pytest.mark.parametrize("when", ["before", "between"])

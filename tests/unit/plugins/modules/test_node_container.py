@@ -92,10 +92,10 @@ def test_the_launcher_is_the_first_program():
     made = unit(env={"A": 1}, secret_files={"api_key": "/s/api_key"}, state_dir="/state", log_dir="/log")
     assert made.name == "gb10-gb10-head"
     assert made.command == ["python3", "/opt/gb10/launch/launcher.py", "hold", "--spec", "/opt/gb10/launch/engine.json"]
-    payload = node_containers.creation_payload(made)
+    payload = node_containers.creation_payload(made, "/state/gb10/cache/x")
     assert payload["environment"] == {**node_containers.CACHES, "A": "1"}
     assert {mount["Source"]: mount["ReadOnly"] for mount in payload["mounts"]} == {
-        "/state/gb10/launch": True, "/state/gb10/run": False, "/state/gb10/cache": False, "/log/gb10/engine": False, "/s/api_key": True,
+        "/state/gb10/launch": True, "/state/gb10/run": False, "/state/gb10/cache/x": False, "/log/gb10/engine": False, "/s/api_key": True,
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def inspected(status="running"):
 
 
 class Module:
-    params = {"cluster_name": "gb10", "connect_timeout": 5, "docker_socket": "/none", "docker_timeout": 60}
+    params = {"cluster_name": "gb10", "connect_timeout": 5, "state_dir": None, "docker_socket": "/none", "docker_timeout": 60}
 
 
 @pytest.fixture
@@ -83,4 +83,22 @@ def test_of_two_roles_the_running_one_is_reported(ask):
 
 
 def test_every_key_is_documented(ask):
-    assert yaml.safe_load(node_container_info.RETURN).keys() == description.NOTHING.keys()
+    assert yaml.safe_load(node_container_info.RETURN).keys() == {*description.NOTHING, "caches"}
+
+
+def test_what_engines_compiled_is_listed_with_its_size(ask, tmp_path, monkeypatch):
+    """Also on a node without a container: it is kept for the next start."""
+    used, other = (tmp_path / f"gb10/cache/0.20.1-arm64-{digit * 16}" for digit in "ab")
+    for path in (used, other):
+        path.mkdir(parents=True)
+        (path / "kernel.so").write_bytes(b"x" * 5000)
+    monkeypatch.setattr(Module, "params", {**Module.params, "state_dir": str(tmp_path)})
+    monkeypatch.setattr(engine_api.EngineApi, "containers", lambda _api, labels: [{"State": "running", "Mounts": [{"Source": str(used)}]}])
+    found = ask({})["caches"]
+    assert [(one["path"], one["files"], one["in_use"]) for one in found] == [(str(used), 1, True), (str(other), 1, False)]
+    assert all(one["size_bytes"] >= 5000 for one in found)
+
+
+def test_what_engines_compiled_is_looked_for_when_asked_alone(ask, monkeypatch):
+    monkeypatch.setattr(node_container_info.caches, "directories", lambda _root: pytest.fail("looked"))
+    assert ask({"head": inspected("exited")})["caches"] == []

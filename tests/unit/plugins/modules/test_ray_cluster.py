@@ -12,6 +12,7 @@ import re
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
@@ -27,6 +28,9 @@ from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
 OWN_ID = "a" * 64
 STALE_ID = "b" * 64
 OTHER_ID = "c" * 64
+
+#: Labels of an image that our recipe built.
+BUILT = {"io.gb10.base": "sha256:b", "io.gb10.recipe": "r"}
 
 #: What is noted of a live engine in our container; its main process is the first that an engine of these tests has.
 ENGINE = {"live": True, "run_id": "20261121T000000-1", "pid": 100, "argv": [], "secret_env": {}, "api_address": "127.0.0.1", "api_port": 8000}
@@ -60,6 +64,7 @@ class Engine:
     def __init__(self, containers=(), image="sha256:aaa", titles=()):
         self.known = {entry["Id"]: entry for entry in containers}
         self.image_id = image
+        self.made_of = {}
         self.titles = dict(enumerate(titles, 100))
 
     def get(self, path):
@@ -79,7 +84,10 @@ class Engine:
         raise NotFound("No such container")
 
     def image(self, reference):
-        return {"Id": self.image_id} if self.image_id else None
+        return {"Id": self.image_id, "Architecture": "arm64", "Config": {"Labels": self.made_of}} if self.image_id else None
+
+    def history(self, image_id):
+        return [{"CreatedBy": "LABEL io.gb10.base=sha256:b io.gb10.recipe=r"}]
 
     def top(self, container_id):
         return sorted(self.titles)
@@ -104,6 +112,7 @@ class Engine:
 
     def create(self, payload):
         self.sdk.calls.append(("create", payload["name"]))
+        self.sdk.mounts = payload["mounts"]
         return "new"
 
     def start(self, container_id):
@@ -585,6 +594,36 @@ def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_
     assert kept.read_text() == "a line\n"
     assert (tmp_path / "state" / "gb10" / "run").is_dir()
     assert (tmp_path / "state" / "gb10" / "launch").is_dir()
+
+
+def test_an_image_has_its_own_directory_for_what_its_engine_compiles(node, sdk, tmp_path):
+    """It is no field: the image counts already, and a container that is there keeps the directory it has."""
+    places = {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log")}
+    used = []
+    for image, labels in (("sha256:aaa", {}), ("sha256:bbb", {}), ("sha256:ccc", BUILT), ("sha256:ddd", BUILT)):
+        engine = Engine(image=image)
+        engine.made_of = labels
+        node(engine)
+        contract = tmp_path / "state" / "image-contracts" / f"{image[7:]}.json"
+        contract.parent.mkdir(parents=True, exist_ok=True)
+        holds = {**dict.fromkeys(image_contract.CONTRACT_KEYS, ""), "versions": {"vllm": "0.20.1"}}
+        contract.write_text(json.dumps({"probe": image_contract.probe_digest(), "contract": holds}))
+        ray_cluster.work(Module(**places, wait=False))
+        used.append(next(mount["Source"] for mount in sdk.mounts if mount["Target"] == "/opt/gb10/cache"))
+        assert os.path.isdir(used[-1]) and os.path.dirname(used[-1]) == str(tmp_path / "state" / "gb10" / "cache")
+        assert re.fullmatch(r"0\.20\.1-arm64-[0-9a-f]{16}", os.path.basename(used[-1]))
+    assert len(set(used)) == 3 and used[2] == used[3], "built again by the same recipe on the same base"
+
+
+def test_a_link_where_the_caches_belong_is_not_followed(node, sdk, tmp_path):
+    places = {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log")}
+    node(Engine())
+    ray_cluster.work(Module(**places, wait=False))
+    cache = next(mount["Source"] for mount in sdk.mounts if mount["Target"] == "/opt/gb10/cache")
+    os.rmdir(cache)
+    os.symlink("/etc", cache)
+    with pytest.raises(ClusterError, match="was tampered with"):
+        ray_cluster.work(Module(**places, wait=False))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container as nc
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, obstacles
 
+#: The node's directory for what the image's engine compiles.
+CACHE = "/var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c3f3d2b4a5968"
 FIELDS = {
     "node_role": "head",
     "state_dir": "/var/lib/gb10",
@@ -221,7 +223,7 @@ def test_snapshot_has_one_shape():
 
 
 def test_an_image_s_own_entrypoint_stands_before_the_program():
-    plain, wrapped = nc.creation_payload(wanted()), nc.creation_payload(wanted(), ["/usr/bin/tini", "--"])
+    plain, wrapped = nc.creation_payload(wanted(), CACHE), nc.creation_payload(wanted(), CACHE, ["/usr/bin/tini", "--"])
     assert (wrapped["entrypoint"], wrapped["command"]) == (["/usr/bin/tini"], ["--", "ray", "start", "--block"])
     assert wrapped["labels"] == {**plain["labels"], "io.gb10.entrypoint": '["/usr/bin/tini","--"]'}
     assert launch.run_argv(wrapped["labels"], "r1")[:3] == ["/usr/bin/tini", "--", "python3"]
@@ -229,7 +231,7 @@ def test_an_image_s_own_entrypoint_stands_before_the_program():
 
 
 def test_creation_payload():
-    assert nc.creation_payload(wanted()) == {
+    assert nc.creation_payload(wanted(), CACHE) == {
         "image": "local/vllm-ray:26.05",
         "name": "gb10-gb10-head",
         "entrypoint": ["ray"],
@@ -247,7 +249,7 @@ def test_creation_payload():
         "mounts": [
             {"Type": "bind", "Source": "/var/lib/gb10/gb10/launch", "Target": "/opt/gb10/launch", "ReadOnly": True},
             {"Type": "bind", "Source": "/var/lib/gb10/gb10/run", "Target": "/opt/gb10/run", "ReadOnly": False},
-            {"Type": "bind", "Source": "/var/lib/gb10/gb10/cache", "Target": "/opt/gb10/cache", "ReadOnly": False},
+            {"Type": "bind", "Source": CACHE, "Target": "/opt/gb10/cache", "ReadOnly": False},
             {"Type": "bind", "Source": "/var/log/gb10/gb10/engine", "Target": "/var/log/gb10/engine", "ReadOnly": False},
             {"Type": "bind", "Source": "/etc/gb10/secrets/ray_token", "Target": "/run/secrets/gb10/ray_token", "ReadOnly": True},
             {"Type": "bind", "Source": "/srv/hub", "Target": "/hub", "ReadOnly": False},
@@ -259,14 +261,14 @@ def test_creation_payload():
 
 
 def test_host_ipc_takes_the_place_of_shm():
-    arguments = nc.creation_payload(wanted(ipc_host=True, shm_size=""))
+    arguments = nc.creation_payload(wanted(ipc_host=True, shm_size=""), CACHE)
     assert arguments["ipc_mode"] == "host"
     assert "shm_size" not in arguments
 
 
 def test_the_sdk_understands_the_arguments():
     models = pytest.importorskip("docker.models.containers")
-    config = models._create_container_args({**nc.creation_payload(wanted()), "version": "1.41"})["host_config"]
+    config = models._create_container_args({**nc.creation_payload(wanted(), CACHE), "version": "1.41"})["host_config"]
     assert config["DeviceRequests"] == [{"Driver": "nvidia", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}]
     assert config["Devices"] == [{"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband", "CgroupPermissions": "rwm"}]
     assert config["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "50m", "max-file": "3"}}
@@ -278,8 +280,8 @@ def test_the_sdk_understands_the_arguments():
 
 
 def test_the_way_to_the_gpu_is_not_part_of_the_digest():
-    by_cdi = nc.creation_payload(wanted(), cdi_devices=["nvidia.com/gpu=all"])
-    assert by_cdi == {**nc.creation_payload(wanted()), "device_requests": [{"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]}]}
+    by_cdi = nc.creation_payload(wanted(), CACHE, cdi_devices=["nvidia.com/gpu=all"])
+    assert by_cdi == {**nc.creation_payload(wanted(), CACHE), "device_requests": [{"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]}]}
 
 
 def test_environment_is_text():

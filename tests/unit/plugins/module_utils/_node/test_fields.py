@@ -108,12 +108,12 @@ def test_fields_alone_recreate_no_container_either(recorded):
 
 @each_recorded(2)
 def test_docker_gets_what_it_got(recorded):
-    payload = container.creation_payload(wanted(recorded))
+    payload = container.creation_payload(wanted(recorded), wanted(recorded).paths.cache)
     assert {name: value for name, value in payload.items() if name != "labels"} == recorded["payload"]
 
 
 def test_the_hub_is_read_only_and_nothing_beside_it_is_mounted():
-    payload = container.creation_payload(wanted({**recorded_of(1)[0], "options": {**recorded_of(1)[0]["options"], "hf_home": "/srv/hf"}}))
+    payload = container.creation_payload(wanted({**recorded_of(1)[0], "options": {**recorded_of(1)[0]["options"], "hf_home": "/srv/hf"}}), "/cache")
     assert [mount for mount in payload["mounts"] if mount["Source"].startswith("/srv")] == [
         {"Type": "bind", "Source": "/srv/hf/hub", "Target": "/root/.cache/huggingface/hub", "ReadOnly": True}
     ]
@@ -123,7 +123,8 @@ def test_the_hub_is_read_only_and_nothing_beside_it_is_mounted():
 def test_an_engine_that_crashes_leaves_no_memory_image(given, core):
     one = recorded_of(2)[0]
     now = wanted({**one, "options": {**one["options"], "ulimits": {"memlock": -1, "stack": 67108864, **given}}})
-    assert [limit for limit in container.creation_payload(now)["ulimits"] if limit["Name"] == "core"] == [{"Name": "core", "Soft": core, "Hard": core}]
+    limits = container.creation_payload(now, "/cache")["ulimits"]
+    assert [limit for limit in limits if limit["Name"] == "core"] == [{"Name": "core", "Soft": core, "Hard": core}]
     if not given:
         assert now.digest == one["labels"]["io.gb10.spec"], "the limit does not count"
 

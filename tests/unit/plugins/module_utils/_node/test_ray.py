@@ -134,7 +134,7 @@ def test_environment_is_the_same_on_both_ends():
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": "/run/secrets/gb10/ray_token",
     }
-    assert container.creation_payload(wanted())["environment"] == container.creation_payload(wanted(**WORKER))["environment"] == expected
+    assert container.creation_payload(wanted(), "/c")["environment"] == container.creation_payload(wanted(**WORKER), "/c")["environment"] == expected
 
 
 def test_no_token_no_authentication():
@@ -142,17 +142,17 @@ def test_no_token_no_authentication():
 
 
 def test_the_users_environment_wins():
-    assert container.creation_payload(wanted(env={"RAY_AUTH_MODE": "disabled"}))["environment"]["RAY_AUTH_MODE"] == "disabled"
+    assert container.creation_payload(wanted(env={"RAY_AUTH_MODE": "disabled"}), "/c")["environment"]["RAY_AUTH_MODE"] == "disabled"
 
 
 def test_the_container_mounts_state_secrets_and_what_the_user_names():
-    payload = container.creation_payload(wanted(cluster_name="blue"))
+    payload = container.creation_payload(wanted(cluster_name="blue"), "/var/lib/gb10/blue/cache/of-the-image")
     assert payload["name"] == "gb10-blue-head"
     assert payload["entrypoint"] == ["ray"]
     assert [(mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in payload["mounts"]] == [
         ("/var/lib/gb10/blue/launch", "/opt/gb10/launch", True),
         ("/var/lib/gb10/blue/run", "/opt/gb10/run", False),
-        ("/var/lib/gb10/blue/cache", "/opt/gb10/cache", False),
+        ("/var/lib/gb10/blue/cache/of-the-image", "/opt/gb10/cache", False),
         ("/var/log/gb10/blue/engine", "/var/log/gb10/engine", False),
         ("/etc/gb10/secrets/ray_token", "/run/secrets/gb10/ray_token", True),
         ("/srv/hub", "/hub", True),

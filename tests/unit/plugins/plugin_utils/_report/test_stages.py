@@ -81,6 +81,18 @@ def test_status_says_what_runs_on_each_node() -> None:
     assert outcome.lines[0] == "spark-1:" and outcome.lines[-1] == "  Ray none, Python none"
 
 
+def test_status_says_how_much_lies_compiled_on_each_node() -> None:
+    answers = state("ray", True, False)
+    one = {"path": "/var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c", "size_bytes": 1288490188, "files": 4711, "in_use": True}
+    other = {**one, "path": "/var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d", "size_bytes": 4096, "in_use": False}
+    answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "caches": [one, other]}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1] == (
+        "compiled for its images: 1.2 GiB in /var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c, 4.0 KiB in /var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d (not in use)"
+    )
+    assert not any("compiled" in line for line in said["spark-1"])
+
+
 @pytest.mark.parametrize(
     ("answer", "line", "endpoint"),
     [
