@@ -18,6 +18,8 @@ description:
   - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
   - In a hub cache the model's own code (Python, and JSON that names it) is read and compared with the hub's ids of its content. What was changed
     is the verdict V(block); what has no such id, as in a model that was copied by hand, is a warning.
+  - With O(state_dir), what that code is gets noted on the node when a revision is first seen complete, and is compared from then on. A file that leads to
+    another blob of the cache, one that came and one that went are the verdict V(block), too. Such a note is no change.
   - An absent or incomplete model is a result and not a failure. An existing file that may not be read is the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -47,6 +49,11 @@ options:
     type: list
     elements: str
     default: []
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters. Notes of code lie in C(model-code) below it. In check mode none is written.
+    type: path
+    version_added: 0.2.0
   token_file:
     description:
       - A file that a download leaves behind when it is interrupted. RV(token_left) says whether it is there.
@@ -177,7 +184,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
 
@@ -202,8 +209,9 @@ def judge(
     code: t.Sequence[model_files.Problem],
     incomplete: t.Sequence[str],
     node: str,
+    note: str = "",
 ) -> list[dict[str, t.Any]]:
-    """Return one finding for each thing that is wrong, or a single passing one."""
+    """Return one finding for each thing that is wrong, or a single passing one. ``note`` is where it is noted what the code was."""
     again = "Run the play with --tags model, which downloads what is missing."
     if place.path is None:
         findings = [finding("model.absent", node, "block", f"there is no {name}", remedy=again)]
@@ -211,7 +219,7 @@ def judge(
         findings = [finding(problem.id, node, "block", problem.message, remedy=again, source=place.path) for problem in problems]
     for problem in code:
         changed = problem.id == "model.code_changed"
-        remedy = model_files.code_remedy(place.path or "", [problem]) if changed else "Have it downloaded instead of copied, or compare it with the hub's."
+        remedy = model_code.code_remedy(place.path or "", [problem], note) if changed else "Have it downloaded instead of copied, or compare it with the hub's."
         findings.append(finding(problem.id, node, "block" if changed else "warn", problem.message, remedy=remedy, source=place.path or ""))
     if incomplete:
         message = f"{len(incomplete)} download(s) of it did not finish, or still run"
@@ -225,15 +233,24 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     place = place_of(params)
     problems, shards, facts = model_files.examine(place.path, params["side_files"]) if place.path else ([], [], model_files.facts({}))
-    code = model_files.code_problems(place.path, params["side_files"]) if place.path and params["repo"] else []
+    hub_path = place.path if params["repo"] else None
+    note = model_code.note_path(params["state_dir"], params["repo"], place.revision or "") if hub_path and params["state_dir"] else ""
+    noted = model_code.read_note(note) if note else None
+    code = model_code.code_problems(hub_path, params["side_files"], noted) if hub_path else []
     incomplete = model_files.incomplete_blobs(place.repo_path)
-    findings = judge(what(params), place, problems, code, incomplete, platform.node())
-    private = model_files.private_path(params["hf_home"], place.path) if place.path and params["repo"] else None
+    findings = judge(what(params), place, problems, code, incomplete, platform.node(), note)
+    private = model_files.private_path(params["hf_home"], hub_path) if hub_path else None
     if private:
         message = f"root in a container cannot read {private}: it belongs to another user, and not everybody may read it"
         remedy = f"chmod -R go+rX {os.path.join(params['hf_home'], 'hub')}, or gb10_container_capabilities: [DAC_OVERRIDE]"
         findings.append(finding("model.private", platform.node(), "warn", message, remedy=remedy, source=private))
     complete = place.path is not None and not problems
+    unchanged = not incomplete and not any(problem.id == "model.code_changed" for problem in code)
+    if note and noted is None and complete and unchanged and not module.check_mode:
+        try:
+            model_code.write_note(note, model_code.code_ids(hub_path or "", params["side_files"]))
+        except OSError as error:
+            module.warn(f"{note} cannot be written ({error.strerror}), so a file of the model's code that is replaced by another is not found")
     return {
         "verdict": "pass" if complete and not any(entry["verdict"] == "block" for entry in findings) else "block",
         "msg": "; ".join(entry["message"] for entry in findings),
@@ -262,6 +279,7 @@ def main() -> None:
             "hf_home": {"type": "path"},
             "path": {"type": "path"},
             "side_files": {"type": "list", "elements": "str", "default": []},
+            "state_dir": {"type": "path"},
             "token_file": {"type": "path", "no_log": False},
         },
         mutually_exclusive=[("repo", "path")],

@@ -105,7 +105,8 @@ options:
   hf_home:
     description:
       - Hub cache on the node that holds O(model). With it, the code that the model brings (Python, and JSON that names it) is compared with the hub's ids
-        of its content before a start, on the workers too. A file that was changed on the node stops the module.
+        of its content before a start, on the workers too, and with what M(gb10.cluster.model_info) noted of it below O(state_dir). A file that was changed
+        or replaced on the node stops the module.
     type: path
     version_added: 0.2.0
   revision:
@@ -409,7 +410,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import existing
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -662,7 +663,7 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
 def check_code(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` when the code that the model brings was changed on this node."""
     if params["hf_home"] and params["model"]:
-        model_files.check_code(params["hf_home"], params["model"], params["revision"], params["side_files"])
+        model_code.check_code(params["state_dir"], params["hf_home"], params["model"], params["revision"], params["side_files"])
 
 
 def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:

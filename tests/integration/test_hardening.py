@@ -10,6 +10,7 @@ the one of this machine) is shown by the unit tests of the launcher.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -24,7 +25,7 @@ import yaml
 
 from .fault import BOTH, STATE, Fault
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
-from .making import BARE_IMAGE, HEAD_CONTAINER, IMAGE, IN_LOAD, WORKER_CONTAINER, lab_profile, registry
+from .making import BARE_IMAGE, HEAD_CONTAINER, IMAGE, IN_LOAD, MODEL, SNAPSHOT, WORKER_CONTAINER, lab_profile, registry
 
 LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
 SPEC = ("--spec", "/opt/gb10/launch/engine.json")
@@ -261,6 +262,23 @@ def test_tag_that_moves_in_the_registry(lab: Lab, no_cluster: None) -> None:
         finally:
             for host in (HEAD, WORKER):
                 lab.run(host, "sh", "-c", 'docker images --quiet "$1" | sort -u | xargs --no-run-if-empty docker rmi --force', "sh", name.rpartition(":")[0])
+
+
+def test_code_of_the_model_that_leads_to_another_blob(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """Its content has the id that its name says, and is not what this revision was seen with."""
+    assert lab.play(tags="model").rc == 0
+    content = "import os\n"
+    blob = hashlib.sha1(f"blob {len(content)}\0{content}".encode()).hexdigest()
+    lab.write(HEAD, f"{MODEL}/blobs/{blob}", content)
+    lab.run(HEAD, "ln", "-s", f"../../blobs/{blob}", f"{SNAPSHOT}/modeling_planted.py")
+    try:
+        fault.answered(lab.play(tags="model"), "modeling_planted.py was replaced on this node", "remove /var/lib/gb10/model-code", where=HEAD)
+        restart = lab.play(tags="serve", gb10_allow_restart=True, gb10_serve_arguments={"max_num_seqs": 4})
+        assert restart.rc != 0 and "nothing was started" in restart.said
+        fault.left(live=True)
+    finally:
+        lab.run(HEAD, "rm", "-f", f"{SNAPSHOT}/modeling_planted.py", f"{MODEL}/blobs/{blob}")
+    assert not fault.completes().changed
 
 
 # --- unknown is not idle ----------------------------------------------------------------------------------------------------

@@ -6,15 +6,12 @@
 
 A model of 80 GB cannot be read at every run. But each safetensors file begins with a header that says how long the file must be, so a
 copy that was cut off is found in milliseconds.
-
-A model's own code is small and runs as the engine, so it is read: the hub's client names each blob by the hub's id of its content.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import hashlib
 import json
 import os
 import re
@@ -27,8 +24,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 #: Ids of what modules find with this that can stop or warn.
 IDS = (
     "model.absent",
-    "model.code_changed",
-    "model.code_unverified",
     "model.dangling",
     "model.empty",
     "model.incomplete_download",
@@ -54,14 +49,6 @@ FACTS = ("architectures", "num_attention_heads", "num_key_value_heads", "max_pos
 HEADER_LIMIT = 100_000_000
 
 LFS_POINTER = b"version https://git-lfs"
-
-#: Most bytes of a file of code, and of a configuration: tokenizers and indexes are JSON too, and long.
-CODE_LIMIT = 64 * 1024 * 1024
-CONFIG_LIMIT = 1024 * 1024
-
-#: The hub's id of a blob: of a file in git, and of one in its large file storage.
-_GIT_ID = re.compile(r"[0-9a-f]{40}")
-_LFS_ID = re.compile(r"[0-9a-f]{64}")
 
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
@@ -321,85 +308,3 @@ def private_path(hf_home: str, root: str) -> str | None:
         if status.st_mode >> shift & bits != bits:
             return path
     return None
-
-
-# -- a model's own code -------------------------------------------------------------------------------------------------
-
-
-def blob_id(content: bytes, named: str) -> str:
-    """Return the hub's id of a file's content, of the kind that ``named`` is of."""
-    if _LFS_ID.fullmatch(named):
-        return hashlib.sha256(content).hexdigest()
-    # Git's own name of a blob, which is no protection by itself: the hub serves what has it.
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
-def code_files(root: str) -> list[str]:
-    """Return the files of a model, relative to it, that are code or name code: Python, and JSON with an ``auto_map``."""
-    found = []
-    for directory, directories, names in os.walk(root):
-        directories[:] = [name for name in directories if name != "__pycache__"]
-        linked = [name for name in directories if os.path.islink(os.path.join(directory, name))]
-        for name in [*names, *linked]:
-            path = os.path.join(directory, name)
-            if name in linked or name.endswith(".py") or (name.endswith(".json") and b'"auto_map"' in (_content(path, CONFIG_LIMIT) or b"")):
-                found.append(os.path.relpath(path, root))
-    return sorted(found)
-
-
-def _content(path: str, limit: int = CODE_LIMIT) -> bytes | None:
-    """Return a file's content; None when it is absent, no regular file or longer than ``limit``. Raises :class:`UnknownState`."""
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > limit:
-            return None
-        with open(path, "rb") as stream:
-            return stream.read(limit)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def code_problems(root: str, side_files: t.Collection[str] = ()) -> list[Problem]:
-    """Return what is known to be wrong, or is not known, of the code that a model of a hub cache brings.
-
-    Changed is what is not the content that the hub named, and what lies among its files and does not come from it. Nothing can be said of a
-    model that was copied without the hub's ids, and of side files that a person put there.
-    """
-    found = []
-    copied = not any(os.path.islink(os.path.join(root, name)) for name in os.listdir(root))
-    for relative in code_files(root):
-        path = os.path.join(root, relative)
-        named = os.path.basename(os.readlink(path)) if os.path.islink(path) else ""
-        if named and (_GIT_ID.fullmatch(named) or _LFS_ID.fullmatch(named)):
-            content = _content(path)
-            if content is None:
-                found.append(Problem("model.code_unverified", relative, f"{relative} is absent, or longer than code is"))
-            elif blob_id(content, named) != named:
-                message = f"{relative} was changed on this node: the hub's id of its content is {named[:12]}, it is {blob_id(content, named)[:12]} now"
-                found.append(Problem("model.code_changed", relative, message))
-        elif copied or relative in side_files:
-            found.append(Problem("model.code_unverified", relative, f"{relative} has no id of the hub: whether it is the pinned revision's is unknown"))
-        else:
-            found.append(Problem("model.code_changed", relative, f"{relative} lies among the hub's files and does not come from it"))
-    return found
-
-
-def check_code(hf_home: str, repo: str, revision: str | None, side_files: t.Collection[str]) -> None:
-    """Raise :class:`ClusterError` when the code of a model was changed since it was downloaded. A model that is absent has none."""
-    root = locate(hf_home, repo, revision).path
-    changed = [problem for problem in code_problems(root, side_files) if problem.id == "model.code_changed"] if root else []
-    if changed:
-        raise ClusterError(
-            f"{'; '.join(problem.message for problem in changed)}; nothing was started",
-            remedy=code_remedy(root or "", changed),
-            reason="code changed",
-            files=[problem.file for problem in changed],
-        )
-
-
-def code_remedy(root: str, changed: t.Sequence[Problem]) -> str:
-    """Return what to do about changed code."""
-    named = [os.path.join(root, problem.file) for problem in changed]
-    paths = dict.fromkeys(path for name in named for path in (name, os.path.realpath(name)))
-    return f"Find out who changed it. Then remove {', '.join(paths)} and run the play with --tags model, which downloads it again."

@@ -27,9 +27,9 @@ def snapshot(tmp_path):
     return directory
 
 
-def call(**params):
-    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": [], "token_file": None}
-    return model_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=False))
+def call(check=False, **params):
+    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": [], "state_dir": None, "token_file": None}
+    return model_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check))
 
 
 def test_a_complete_model(snapshot, tmp_path):
@@ -79,3 +79,19 @@ def test_a_plain_directory(snapshot, tmp_path):
     result = call(path=str(snapshot))
     assert result["complete"] and result["revision"] is None and result["snapshot_relpath"] is None
     assert not call(path=str(tmp_path / "none"))["present"]
+
+
+def test_what_the_code_is_gets_noted_once_it_is_complete(snapshot, tmp_path):
+    asked = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
+    note = tmp_path / "state/model-code/models--org--name" / f"{COMMIT}.json"
+    (snapshot / "modeling.py").write_text("x = 1")
+    call(**asked, side_files=["absent.py"])
+    call(check=True, **asked)
+    assert not note.exists()
+    call(**asked)
+    assert list(json.loads(note.read_text())) == ["modeling.py"]
+    (snapshot / "modeling.py").write_text("x = 2")
+    changed = call(**asked)
+    assert changed["verdict"] == "block" and changed["complete"]
+    assert "modeling.py was replaced on this node" in changed["msg"] and any(f"remove {note}" in one["remedy"] for one in changed["findings"])
+    assert list(json.loads(note.read_text())) == ["modeling.py"]

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pathlib
@@ -215,77 +214,9 @@ def test_a_file_that_may_not_be_read_is_unknown(snapshot, monkeypatch):
     assert "become" in caught.value.remedy
 
 
-# -- a model's own code ------------------------------------------------------------------------------------------------
-
-
-def put(hub, name, content, blob=None):
-    """Add a file as the hub's client does; ``blob`` names it, or its right id does."""
-    repo = hub / "hub/models--org--name"
-    blob = blob or hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    write(repo / "blobs" / blob, content)
-    path = repo / "snapshots" / COMMIT / name
-    path.parent.mkdir(exist_ok=True)
-    path.symlink_to("../" * (2 + name.count("/")) + f"blobs/{blob}")
-    return repo / "blobs" / blob
-
-
-def code(hub, *side_files):
-    found = model_files.code_problems(str(hub / "hub/models--org--name/snapshots" / COMMIT), side_files)
-    return {problem.file: problem.id for problem in found if problem.file != "parser.py"}
-
-
-def test_code_that_is_the_hubs_is_fine(hub):
-    put(hub, "modeling_x.py", b"import os\n")
-    put(hub, "sub/large.py", b"x = 1\n", hashlib.sha256(b"x = 1\n").hexdigest())
-    assert code(hub) == {}
-    # What git itself says of this content.
-    assert model_files.blob_id(b"import os\n", "0" * 40) == "21b405d8c2dac873e9063b1dff87e46c3876aa58"
-
-
-@pytest.mark.parametrize("lfs", [False, True])
-def test_code_that_was_changed_is_named(hub, lfs):
-    blob = put(hub, "modeling_x.py", b"import os\n", hashlib.sha256(b"import os\n").hexdigest() if lfs else None)
-    blob.write_bytes(b"import os; os.system('x')\n")
-    assert code(hub) == {"modeling_x.py": "model.code_changed"}
-    with pytest.raises(ClusterError, match="modeling_x.py was changed on this node") as caught:
-        model_files.check_code(str(hub), "org/name", COMMIT, ["parser.py"])
-    assert caught.value.reason == "code changed" and str(blob) in caught.value.remedy
-
-
-def test_json_counts_when_it_names_code(hub):
-    for name, content in (("a.json", b'{"auto_map": {}}'), ("b.json", b"{}")):
-        put(hub, name, content).write_bytes(content + b" ")
-    assert code(hub) == {"a.json": "model.code_changed"}
-
-
-def test_code_that_does_not_come_from_the_hub_is_named(hub, snapshot):
-    (snapshot / "own.py").write_text("x = 1\n")
-    assert code(hub) == {"own.py": "model.code_changed"}
-    assert code(hub, "own.py") == {"own.py": "model.code_unverified"}
-
-
-def test_a_directory_that_is_a_link_is_named(hub, snapshot, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (snapshot / "package").symlink_to(tmp_path / "elsewhere")
-    assert code(hub) == {"package": "model.code_changed"}
-
-
-def test_a_copy_without_ids_is_unverified(hub, snapshot):
-    for path in list(snapshot.iterdir()):
-        content = path.read_bytes()
-        path.unlink()
-        path.write_bytes(content)
-    assert model_files.code_problems(str(snapshot))[0].id == "model.code_unverified"
-    model_files.check_code(str(hub), "org/name", COMMIT, [])
-
-
-def test_a_model_that_is_absent_has_no_code(tmp_path):
-    model_files.check_code(str(tmp_path), "org/name", COMMIT, [])
-
-
 def test_what_root_in_a_container_cannot_read_is_named(hub, snapshot, monkeypatch):
     assert model_files.private_path(str(hub), str(snapshot)) is None
-    blob = put(hub, "modeling_x.py", b"x")
+    blob = hub / "hub/models--org--name/blobs/sha-parser.py"
     os.chmod(blob, 0o600)
     assert model_files.private_path(str(hub), str(snapshot)) is None if os.geteuid() == 0 else True
     real = os.stat
@@ -295,6 +226,6 @@ def test_what_root_in_a_container_cannot_read_is_named(hub, snapshot, monkeypatc
         return os.stat_result([*found[:4], 1000, 1000, *found[6:]])
 
     monkeypatch.setattr(model_files.os, "stat", another_users)
-    assert model_files.private_path(str(hub), str(snapshot)) == str(snapshot / "modeling_x.py")
+    assert model_files.private_path(str(hub), str(snapshot)) == str(snapshot / "parser.py")
     os.chmod(hub / "hub", 0o750)
     assert model_files.private_path(str(hub), str(snapshot)) == str(hub / "hub")
