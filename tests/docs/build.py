@@ -144,7 +144,8 @@ def evidence(profile: t.Mapping[str, t.Any]) -> list[str]:
     if isinstance(profile["evidence"], str):
         return [f"- {profile['evidence']}"]
     return [
-        f"- {cell(one['who'])}, on {cell(one['image'])}: {cell(one['figures'])}" + (f" ({cell(one['source'])})" if one.get("source") else "")
+        f"- {cell(one['who'])}, on {cell(one['image'])}" + (f" (`{one['digest']}`)" if one.get("digest") else "") + f": {cell(one['figures'])}"
+        + (f" ({cell(one['source'])})" if one.get("source") else "")
         for one in profile["evidence"]
     ]
 

@@ -29,7 +29,7 @@ ASKS_ALONE = {
     "ray": {"Ask which engine serves before this play"},
     "serve": {"Ask which engine serves before this play"},
     "proof": {"Ask the engine for a completion"},
-    "report": {"Ask about the engine", "Ask about the node container"},
+    "report": {"Ask about the engine", "Ask about the node container", "Ask about the image"},
 }
 
 

@@ -69,7 +69,8 @@ def _evidence(evidence: list[dict[str, t.Any]] | str) -> list[str]:
     """Who measured what, one line each."""
     if isinstance(evidence, str):
         return [evidence]
-    return [f"{item['who']}, on {item['image']}: {item['figures']}" for item in evidence]
+    digests = [f" ({item['digest']})" if item["digest"] else "" for item in evidence]
+    return [f"{item['who']}, on {item['image']}{digest}: {item['figures']}" for item, digest in zip(evidence, digests)]
 
 
 def findings(entries: t.Sequence[Entry]) -> list[dict[str, t.Any]]:

@@ -74,6 +74,8 @@ NO_ENV_NAME = "is not a valid variable name"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SWITCH_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*\Z")
+#: An image's digest, alone or behind the image's name.
+_DIGEST = re.compile(r"^(?:[^\s@]+@)?sha256:[0-9a-f]{64}$")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _RANGE = re.compile(r"\s*(?:==|!=|<=|>=|<|>|~=)\s*[0-9][0-9A-Za-z.+!*-]*\s*\Z")
 _SIDE_FILE = "side_file:"
@@ -87,6 +89,7 @@ _EVIDENCE = {
     "options": {
         "who": {"type": "str", "required": True},
         "image": {"type": "str", "required": True},
+        "digest": {"type": "str", "default": ""},
         "figures": {"type": "str", "required": True},
         "source": {"type": "str", "default": ""},
     },
@@ -289,6 +292,7 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         *_image_problems(profile["image"]),
         *(problem(f"parallel.{size}", f"is {sizes[size]}", "1 or more") for size in ("tensor", "pipeline", "data") if sizes[size] < 1),
         *judging.tuning_problems(profile["rules"], "rules", ID),
+        *_evidence_problems(profile["evidence"], ""),
         *_overlay_problems(profile, profile, ""),
     ]
     if model["revision"] is not None and not _COMMIT.match(model["revision"]):
@@ -301,8 +305,18 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
     for name, overlay in profile["switches"].items():
         if not _SWITCH_NAME.match(name):
             problems.append(problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"))
-        problems += _overlay_problems(profile, overlay, f"switches.{name}.")
+        problems += _overlay_problems(profile, overlay, f"switches.{name}.") + _evidence_problems(overlay["evidence"], f"switches.{name}.")
     return problems
+
+
+def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> list[Problem]:
+    """What is wrong with the digests of the images on which somebody measured."""
+    rows = [] if isinstance(evidence, str) else list(enumerate(evidence))
+    return [
+        problem(f"{where}evidence[{index}].digest", f"'{row['digest']}' is not a digest", "sha256: and 64 hexadecimal digits, or base_digest of the report")
+        for index, row in rows
+        if row["digest"] and not _DIGEST.match(row["digest"])
+    ]
 
 
 def _image_problems(image: dict[str, t.Any]) -> list[Problem]:

@@ -73,7 +73,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
 
 
 def images(answers: Answers) -> dict[str, t.Any]:
-    """Return by node which image it is, what it was built on and what pip added; None where no stage of this run asked."""
+    """Return by node which image it is, what it was built on and what pip added; None where there is none."""
     found: dict[str, t.Any] = {}
     for node, answer in answers.items():
         contract = answer["image"]
@@ -92,6 +92,13 @@ def images(answers: Answers) -> dict[str, t.Any]:
     return found
 
 
+def image_names(found: dict[str, t.Any]) -> str:
+    """Return what the nodes run and what that was built on, by the digest that its registry gave it; the same on all nodes but for a fault."""
+    known = [one for one in found.values() if one]
+    names = dict.fromkeys(f"{one['tag']}" + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known") for one in known)
+    return "; ".join(names) or "none here"
+
+
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what serves and what was proven, write it and pass it on."""
     report = content(answers, run)
@@ -101,6 +108,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"{report['cluster']}: " + (f"serving {', '.join(report['served_names'])}" if report["engine"]["live"] else "no engine is serving"),
         f"endpoint: {report['endpoint'] or 'none'}",
         f"executor: {report['executor']} ({report['executor_reason']})",
+        f"image: {image_names(report['images'])}",
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
         f"stages: {seconds or 'none of this run'}",
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",

@@ -56,6 +56,13 @@ def test_needs_of_a_profile_that_says_little():
     assert needs["image"] == "registry.example/vllm:1, as it is"
 
 
+def test_evidence_names_the_digest_of_its_image():
+    row = {"who": "me", "image": "r/vllm:1", "figures": "9 tok/s"}
+    profile, problems = profiles.validate({**SMALL, "evidence": [{**row, "digest": f"r/vllm@sha256:{'0' * 64}"}, row]})
+    assert problems == []
+    assert catalogue.needs(profile)["evidence"] == [f"me, on r/vllm:1 (r/vllm@sha256:{'0' * 64}): 9 tok/s", "me, on r/vllm:1: 9 tok/s"]
+
+
 def test_a_broken_file_hides_nothing(directory):
     entries = by_id(catalogue.catalogue(directories=[str(directory)]))
     assert entries["small"]["problems"] == []

@@ -108,6 +108,10 @@ def test_shipped_profiles_are_safe(path: Path):
         (changed(requires={"vllm": "0.18 or newer"}), "requires.vllm: found '0.18 or newer'"),
         (changed(evidence="none"), "evidence: found 'none' (a string); expected a list, or the word untested"),
         (changed(evidence=[{"who": "me", "image": "x"}]), "evidence[0].figures: is missing; expected a string"),
+        (
+            changed(evidence=[{"who": "me", "image": "x", "figures": "y", "digest": "26.05"}]),
+            "evidence[0].digest: '26.05' is not a digest; expected sha256: and 64 hexadecimal digits, or base_digest of the report",
+        ),
         (changed(switches={"fast": {}}), "switches.fast.description: is missing"),
         (changed(switches={"Fast": {"description": "x"}}), "switches.Fast: is not a valid name of a switch"),
         (changed(switches={"fast": {"description": "x", "serve": {"port": 1}}}), "switches.fast.serve.port: is set by the collection"),

@@ -255,6 +255,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         f"gb10: serving {names}",
         "endpoint: http://10.0.0.1:8000",
         "executor: native (r)",
+        f"image: {PROFILE['image']['tag']} on r/vllm@sha256:d",
         "API key: /k on spark-1",
         "stages: image 20.0 s, proof 10.0 s",
         "proven: 1 of 2",
@@ -267,6 +268,8 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
     known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"]}
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
+    assert report.image_names({"a": None}) == "none here"
+    assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None}}) == "l/e:1, no digest of a registry is known"
     beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}} for node, answer in answers.items()}
     assert report.content(beside_ray, run())["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
