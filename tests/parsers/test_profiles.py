@@ -27,8 +27,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profi
 
 HERE = Path(__file__).resolve().parent
 
-#: The engine in each image that a shipped profile starts from (release notes of the images).
-IMAGES = {"nvcr.io/nvidia/vllm:26.04-py3": "0.19.0", "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.20.1"}
+#: The engine in each image that a shipped profile starts from: release notes of the images, and for 26.05.post1 what a Spark's log of it says.
+IMAGES = {"nvcr.io/nvidia/vllm:26.04-py3": "0.19.0", "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.21.0"}
 
 SHIPPED = sorted(path.stem for path in profiles.SHIPPED.glob("*.yml"))
 

@@ -69,8 +69,13 @@ def _evidence(evidence: list[dict[str, t.Any]] | str) -> list[str]:
     """Who measured what, one line each."""
     if isinstance(evidence, str):
         return [evidence]
-    digests = [f" ({item['digest']})" if item["digest"] else "" for item in evidence]
-    return [f"{item['who']}, on {item['image']}{digest}: {item['figures']}" for item, digest in zip(evidence, digests)]
+    return [f"{item['who']}, on {item['image']}{_known(item, 'digest')}: {item['figures']}{_known(item, 'source', 'date')}" for item in evidence]
+
+
+def _known(item: dict[str, t.Any], *names: str) -> str:
+    """Which of these a row of evidence says, in parentheses."""
+    known = ", ".join(item[name] for name in names if item[name])
+    return f" ({known})" if known else ""
 
 
 def findings(entries: t.Sequence[Entry]) -> list[dict[str, t.Any]]:

@@ -80,7 +80,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _RANGE = re.compile(r"\s*(?:==|!=|<=|>=|<|>|~=)\s*[0-9][0-9A-Za-z.+!*-]*\s*\Z")
 _SIDE_FILE = "side_file:"
 
-#: Who measured what, and on which image; or the admission that nobody did.
+#: Who measured what, on which image, with which versions of vLLM in it, where and when that was published; or the admission that nobody did.
 _EVIDENCE = {
     "type": "list",
     "elements": "dict",
@@ -92,6 +92,8 @@ _EVIDENCE = {
         "digest": {"type": "str", "default": ""},
         "figures": {"type": "str", "required": True},
         "source": {"type": "str", "default": ""},
+        "date": {"type": "str", "default": ""},
+        "vllm": {"type": "str", "default": ""},
     },
 }
 
@@ -331,6 +333,12 @@ def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
     return []
 
 
+def _measured_versions(evidence: list[dict[str, t.Any]] | str) -> list[tuple[str, str]]:
+    """The versions of vLLM that evidence speaks of, by their fields."""
+    rows = enumerate(evidence) if isinstance(evidence, list) else ()
+    return [(f"evidence[{index}].vllm", item["vllm"]) for index, item in rows if item["vllm"]]
+
+
 def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: str) -> list[Problem]:
     """Problems of what a profile and its switches have in common; ``where`` begins the fields' paths."""
     return [
@@ -338,8 +346,8 @@ def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: 
         *serve_problems(profile, part["serve"], f"{where}serve", ID),
         *(problem(f"{where}ladder[{index}]", f"is {tokens}", "1 token or more") for index, tokens in enumerate(part["ladder"]) if tokens < 1),
         *(
-            problem(f"{where}requires.{name}", f"found {found(wanted)}", 'versions like ">=0.18.0,<0.24.0"')
-            for name, wanted in part["requires"].items()
+            problem(f"{where}{name}", f"found {found(wanted)}", 'versions like ">=0.18.0,<0.24.0"')
+            for name, wanted in [*((f"requires.{name}", wanted) for name, wanted in part["requires"].items()), *_measured_versions(part["evidence"])]
             if not isinstance(wanted, str) or not all(_RANGE.match(piece) for piece in wanted.split(","))
         ),
     ]

@@ -60,6 +60,7 @@ def test_every_profile_says_who_ran_it_or_that_nobody_did(path: Path):
         assert part.get("evidence"), "list who measured what, or write `untested`"
         if part["evidence"] != "untested":
             assert all(item["who"].startswith("reported") for item in part["evidence"]), "figures of others are marked as reported"
+            assert all(item.get("source", "").startswith("https://") and item.get("date") for item in part["evidence"]), "each row names its record"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -88,6 +89,38 @@ def test_shipped_profiles_are_safe(path: Path):
         assert ":" in image and not image.endswith(":latest"), "an image has a fixed tag"
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_hybrid_serves_no_more_sequences_than_its_memory_has_states_for(path: Path):
+    """vLLM's default is 1024 on 70 GiB and more; with more sequences than blocks the start fails (vllm-project/vllm#49064)."""
+    profile = profiles.load(path.stem)
+    memory, facts = profile["memory"], profile["memory"]["config"]
+    if not facts.get("mamba_layers") and not facts.get("linear_layers"):
+        return
+    state = facts.get("mamba_state_bytes_per_sequence") or facts["recurrent_state_bytes_per_sequence"]
+    for name in ((), *((switch,) for switch in profile["switches"])):
+        serve = profiles.switch(profile, name)["serve"]
+        left = serve["gpu_memory_utilization"] * memory["class_gb"] * 1e9 - memory["weights_gb"] * 1e9
+        assert serve["max_num_seqs"] * state / profile["parallel"]["tensor"] < left / 4, "most of the cache is for tokens"
+
+
+def test_the_state_of_nemotron_is_kept_as_its_checkpoint_was_made():
+    """NVIDIA's guide demands float32 for every precision of the checkpoint; the memory facts of the profile count with it."""
+    profile = profiles.load("nemotron_3_super_tp2")
+    assert profile["serve"]["mamba_ssm_cache_dtype"] == "float32"
+    layers, heads, width, state, groups, kernel = 40, 128, 64, 128, 8, 4
+    convolution = (heads * width + 2 * groups * state) * (kernel - 1) * 2
+    assert profile["memory"]["config"]["mamba_state_bytes_per_sequence"] == layers * (heads * width * state * 4 + convolution)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
+    """A figure of one image says nothing of the next: 26.10 is named apart, with its versions, and so is the base where a figure is of it."""
+    profile = profiles.load(path.stem)
+    (newer,) = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
+    assert newer["vllm"] == "==0.31.0" and ("nobody is known" in newer["figures"] or "outside" in newer["figures"])
+    assert all(item["vllm"] for item in profile["evidence"] if item["image"].startswith(profile["image"]["base"])), "a row of the base says which vLLM"
+
+
 @pytest.mark.parametrize(
     ("profile", "part"),
     [
@@ -106,6 +139,7 @@ def test_shipped_profiles_are_safe(path: Path):
         (changed(ladder=[0]), "ladder[0]: is 0"),
         (changed(requires={"vllm": 0.18}), "requires.vllm: found 0.18 (a number); expected versions like"),
         (changed(requires={"vllm": "0.18 or newer"}), "requires.vllm: found '0.18 or newer'"),
+        (changed(evidence=[{"who": "me", "image": "x", "figures": "1", "vllm": "new"}]), "evidence[0].vllm: found 'new'"),
         (changed(evidence="none"), "evidence: found 'none' (a string); expected a list, or the word untested"),
         (changed(evidence=[{"who": "me", "image": "x"}]), "evidence[0].figures: is missing; expected a string"),
         (
