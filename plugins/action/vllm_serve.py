@@ -21,6 +21,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC
@@ -41,11 +42,11 @@ POLL_SECONDS = 30
 #: How often an instance reads the board for each poll of its own node: reading the board costs nothing.
 BOARD_READS_PER_POLL = 20
 #: What a result keeps of the last snapshot, for the stages after it.
-SEEN = ("engine", "last_end", "container", "healthy", "engine_version", "requests_running", "completion", "routes")
+SEEN = ("engine", "last_end", "container", "api", "engine_version", "completion", "progress", "routes")
 #: Options that every look at a node has from the task's.
 INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
 #: What an answer to the question for a token knows that the poll after it does not.
-ANSWERED = ("completion", "routes", "engine_version", "requests_running")
+ANSWERED = ("completion", "progress", "routes", "engine_version", "requests_running")
 #: Seconds for which polls may fail one after the other before that counts as the node's failure.
 UNREACHABLE_SECONDS = 60.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
@@ -171,9 +172,10 @@ class HaltWatch:
         self._node = node
         self._last: set[str] = set()
 
-    def trouble(self, halted: t.Iterable[str]) -> ClusterError | None:
+    def trouble(self, processes: t.Sequence[dict[str, t.Any]]) -> ClusterError | None:
         """Return the error for processes that stay stopped, None when there is none."""
-        lasting, self._last = self._last & set(halted), set(halted)
+        halted = set(health.texts({self._node: processes}, "stopped").get(self._node, []))
+        lasting, self._last = self._last & halted, halted
         if not lasting:
             return None
         return ClusterError(
@@ -450,7 +452,7 @@ class ActionModule(ActionBase):
         trouble = (
             container_trouble(self._node, snapshot["container"], elapsed, options["executor"])
             or self._fabric.trouble(snapshot["fabric"], elapsed)
-            or self._halts.trouble(snapshot["halted"])
+            or self._halts.trouble(snapshot["processes"])
         )
         if trouble:
             raise trouble

@@ -15,7 +15,8 @@ description:
     cores and ranks, Ray's own processes, and by name the servers of SGLang, TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold.
   - Tells of each process what decides over a stack that does not work. That is its arguments, the variables it really has, where it listens, whom it talks
     to, whether it holds an RDMA device, what memory it may lock, and how much of a core it burns.
-  - Asks each API for C(/health), C(/v1/models) and C(/metrics), without a key, and says what came back. No request is sent that would make a token.
+  - Asks each API for C(/health), C(/v1/models) and C(/metrics), without a key, and says what came back. No request is sent that would make a token, but with
+    O(probe_token=true) one to each API of vLLM.
   - Runs for any account and tells what it could not see. Variables, open files and RDMA devices of other users' processes take C(become).
   - Secrets in arguments and variables do not leave the node.
   - It only reads, installs nothing, and needs Python's standard library alone.
@@ -41,6 +42,20 @@ options:
       - Seconds that one answer of an API gets, all in all.
     type: float
     default: 3
+  probe_token:
+    description:
+      - Whether to ask each API of vLLM for one generated token, too. That is the only proof that an engine serves.
+    type: bool
+    default: false
+  token_timeout:
+    description:
+      - Seconds to wait for that token.
+    type: float
+    default: 15
+  api_key_file:
+    description:
+      - File on the node with the APIs' key, for that question alone.
+    type: path
 seealso:
   - module: gb10.cluster.node_info
   - module: gb10.cluster.cuda_zombie_check
@@ -158,6 +173,10 @@ processes:
       description: Whether a signal or a debugger stopped it. A halted process answers nothing, and its ports stay open.
       type: bool
       sample: false
+    state:
+      description: C(alive), C(stopped), C(uninterruptible) (it waits in the kernel, and no signal reaches it) or C(ended).
+      type: str
+      sample: alive
     orphan:
       description: Of an engine's core or rank, whether the server or raylet that it belongs to is gone. False for all others.
       type: bool
@@ -300,6 +319,12 @@ apis:
       description: Tokens that were read and written between the two looks. Null when the metrics do not tell.
       type: float
       sample: 212.0
+    token:
+      description:
+        - What came of the question for a token, as the keys C(api), C(completion) and C(progress) of M(gb10.cluster.vllm_serve_info).
+        - Null when nobody asked, or when the API refused the question.
+      type: dict
+      sample: {"api": answers, "completion": {"tokens": 1, "seconds": 0.4}, "progress": null}
 sample_s:
   description: Seconds that really passed between the two looks, null when there was one alone.
   returned: always
@@ -339,7 +364,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, name_of
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
@@ -382,7 +407,7 @@ _LABEL_RECIPE = "io.gb10.recipe"
 MOST_SAMPLE_S = 60.0
 
 #: What is known of an API that was not asked, or did not answer.
-NO_ANSWER: dict[str, t.Any] = {"health": None, "models_status": None, "models": None, "open": None, "running": None, "tokens": None}
+NO_ANSWER: dict[str, t.Any] = {"health": None, "models_status": None, "models": None, "open": None, "running": None, "tokens": None, "token": None}
 
 
 def is_loopback(address: str) -> bool:
@@ -515,6 +540,7 @@ class Look:
             "gpu_mib": memory.get(pid),
             "cpu_percent": None,
             "halted": process.halted,
+            "state": process.condition,
             "orphan": lineage.orphan,
             "why": lineage.why,
             "versions": self._installed(process),
@@ -702,8 +728,18 @@ class Look:
         if answer.status != 200 or answer.error:
             return None
         told = self.sections.read("apis", lambda: api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
-        api["running"] = told["running"] if told else None
-        return told["tokens"] if told else None
+        api["running"] = told.running if told else None
+        return told.tokens if told else None
+
+    def probe_token(self, api: dict[str, t.Any]) -> None:
+        """Ask an API of vLLM for a token, and note what came of it."""
+        if api["engine"] == "vllm" and api["state"] != "unknown":
+            asked = self.sections.read("token", lambda: self._ask_token(base_url(*api["_place"])))
+            api["token"] = asked and asked.as_result()
+
+    def _ask_token(self, url: str) -> token_probe.Asked:
+        key = engine_state.read_key(self.params["api_key_file"])
+        return token_probe.ask(url, None, key, self.params["probe_timeout"], self.params["token_timeout"])
 
     def _get(self, api: dict[str, t.Any], path: str) -> Answer:
         return ask(f"{base_url(*api['_place'])}{path}", self.params["probe_timeout"])
@@ -720,6 +756,8 @@ class Look:
         apis = self.apis(members, containers)
         asked = [api for api in apis if api.get("_place")][:APIS_ASKED] if self.params["probe"] else []
         tokens = [self.ask(api) for api in asked]
+        for api in asked if self.params["probe_token"] else []:
+            self.probe_token(api)
         sampled = None
         if self.params["sample_s"] > 0 and self.stacks.parts:
             # All that was read above is part of the time for the processors; an API gets the whole time once more.
@@ -751,7 +789,7 @@ def listening(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
 
 def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -> dict[str, t.Any]:
     params = module.params
-    for name, least, most in (("sample_s", 0.0, MOST_SAMPLE_S), ("probe_timeout", 0.1, MOST_SAMPLE_S), ("tool_timeout", 1, 600)):
+    for name, least, most in (("sample_s", 0.0, MOST_SAMPLE_S), ("probe_timeout", 0.1, MOST_SAMPLE_S), ("token_timeout", 0.1, 3600), ("tool_timeout", 1, 600)):
         if not least <= params[name] <= most:
             raise ClusterError(f"{name} is {params[name]:g}, expected {least:g} to {most:g}", remedy=f"Set {name} to a value within these.")
     look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]))
@@ -779,6 +817,9 @@ def main() -> None:
             "sample_s": {"type": "float", "default": 2},
             "probe": {"type": "bool", "default": True},
             "probe_timeout": {"type": "float", "default": 3},
+            "probe_token": {"type": "bool", "default": False},
+            "token_timeout": {"type": "float", "default": 15},
+            "api_key_file": {"type": "path", "no_log": False},
             "roots": ROOTS,
             "tool_timeout": {"type": "int", "default": 30},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

@@ -14,7 +14,8 @@ description:
   - Says in one short look what a node's engine does - whether its very process lives, how it ended, what is new in its log, how far
     its start is, how much memory the node has left, how many requests run, and the state of the node's container.
   - Nothing is started inside the container, so the look takes well under a second and works on a node that is short of memory.
-  - With O(probe=true) it also asks for one generated token. That is the only proof that an engine serves.
+  - With O(probe=true) it also asks for one generated token. That is the only proof that an engine serves. When none comes, it says whether the engine worked
+    meanwhile, and for how long looks have found no progress. Only for that it keeps one small note, C(no-progress.json) in the cluster's state directory.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -57,6 +58,12 @@ options:
     description:
       - Seconds to wait for that token, when an engine may have to compile kernels for it. The default is O(probe_timeout).
     type: int
+    version_added: 0.2.0
+  sample_s:
+    description:
+      - Seconds between two looks at the processor time of the processes, 0 for one look alone. A question for a token counts toward them.
+    type: float
+    default: 0
     version_added: 0.2.0
   model:
     description:
@@ -297,15 +304,58 @@ shards:
   returned: success
   type: str
   sample: 1/2
-halted:
-  description:
-    - Processes of the engine and of Ray in this node's container that a signal or a debugger stopped, in words. The engine hangs while there is one,
-      whatever its API says of its health.
+processes:
+  description: The processes of the engine and of Ray in this node's container, by process number.
   returned: success
   type: list
-  elements: str
+  elements: dict
   version_added: 0.2.0
-  sample: ["ray::RayWorkerProc.run (pid 4711)"]
+  contains:
+    pid:
+      description: Its number on this node.
+      returned: always
+      type: int
+      sample: 4711
+    text:
+      description: What to call it.
+      returned: always
+      type: str
+      sample: ray::RayWorkerProc.run (pid 4711)
+    kind:
+      description: As in RV(gb10.cluster.stack_info#module:processes[].kind).
+      returned: always
+      type: str
+      sample: rank
+    state:
+      description:
+        - C(alive), C(stopped) (by a signal or a debugger, so that the engine hangs), C(uninterruptible) (it waits in the kernel, and no signal reaches it) or
+          C(ended) (its parent has not taken notice).
+      returned: always
+      type: str
+      sample: alive
+    start_ticks:
+      description: When it started, in clock ticks since boot.
+      returned: always
+      type: int
+      sample: 481234
+    cpu_s:
+      description: Seconds of processor time that it has used, all its threads together.
+      returned: always
+      type: float
+      sample: 81.42
+    cpu_percent:
+      description: How much of one core it used between the two looks. Null without O(sample_s).
+      returned: always
+      type: float
+      sample: 3.5
+api:
+  description:
+    - How C(/health) answers, C(answers), C(starting) (nobody answers, and its log shows no earlier answer), C(refused), C(silent) or C(says dead).
+    - Empty when nobody asked.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: answers
 healthy:
   description: Whether C(/health) answers. A hint only.
   returned: success
@@ -360,6 +410,27 @@ routes:
       type: list
       elements: str
       sample: []
+progress:
+  description: Whether the engine works that gave no token. Null when a token came, or when none was asked for.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    grew:
+      description: Whether tokens flowed or the use of the cache grew while a token was waited for. Null when the metrics do not say.
+      returned: always
+      type: bool
+      sample: false
+    still_s:
+      description: Seconds for which looks have found no progress.
+      returned: always
+      type: float
+      sample: 15.2
+    limit_s:
+      description: Seconds without progress that make a stall, 600, or one and a half times the longest prefill that the engine's own histogram allows for.
+      returned: always
+      type: float
+      sample: 600.0
 completion:
   description: The proof. Null when none was asked for or none came.
   returned: success
@@ -377,13 +448,23 @@ completion:
       sample: 0.412
 """
 
+import functools
+import os
+import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, open_routes, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
+    engine_state,
+    health,
+    interruption,
+    open_routes,
+    serve_options,
+    token_probe,
+)
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
@@ -420,21 +501,33 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
     }
 
 
-def api_view(engine: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the API of a live engine answers."""
-    view: dict[str, t.Any] = {"healthy": False, "engine_version": "", "requests_running": None, "completion": None, "routes": None}
+def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> dict[str, t.Any]:
+    """Return what the API of a live engine answers. ``stage`` is how far its start is by its log."""
+    view: dict[str, t.Any] = {
+        "api": "",
+        "healthy": False,
+        "engine_version": "",
+        "requests_running": None,
+        "completion": None,
+        "progress": None,
+        "routes": None,
+    }
     if not engine["live"] or not engine["api_address"]:
         return view
     url, timeout = engine_state.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
-    if not engine_state.healthy(url, timeout):
-        return view
+    api = engine_state.asked_health(url, timeout)
+    if api != health.ANSWERS:
+        # Without an earlier answer in its log it is still being started.
+        return {**view, "api": api if api == health.SAYS_DEAD or stage == engine_state.API_IS_UP else health.STARTING}
     key = engine_state.read_key(params["api_key_file"])
     requests = interruption.requests_of(engine, timeout, params["api_key_file"])
-    view.update(healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)
+    view.update(api=api, healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)
     if params["probe"]:
-        answer = engine_state.first_token(url, params["model"], key, params["first_token_timeout"] or timeout)
-        view["completion"] = answer and answer._asdict()
-        view["routes"] = open_routes.ask(url, key, timeout) if answer and key else None
+        # Not where the container can write.
+        note = os.path.join(params["state_dir"], params["cluster_name"], "no-progress.json")
+        waits = params["first_token_timeout"] or timeout
+        view.update(token_probe.ask(url, params["model"], key, timeout, waits, engine["run_id"], note).as_result())
+        view["routes"] = open_routes.ask(url, key, timeout) if view["completion"] and key else None
     return view
 
 
@@ -446,17 +539,30 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     engine = engine_state.engine_state(paths)
     found = engine_api.find_node_container(api, params["cluster_name"], params["node_role"])
     container = container_view(found)
+    look = functools.partial(members_of, api, found)
+    began, before = time.monotonic(), look()
+    log = log_view(engine, params["log_offset"], params["log_run_id"])
+    answers = api_view(engine, params, log["stage"])
+    processes = before
+    if params["sample_s"] > 0 and before:
+        time.sleep(max(0.0, began + params["sample_s"] - time.monotonic()))
+        processes = at_work.compared(before, look(), time.monotonic() - began)
     return {
         "msg": "engine live" if engine["live"] else "no live engine",
         "engine": engine,
         "last_end": engine_state.last_end(engine),
         "container": container,
-        "halted": at_work.halted(api.top(found["Id"])) if found and container["running"] else [],
+        "processes": processes,
         "fabric": net_devices.interface_of(params["fabric_address"]) if params["fabric_address"] else None,
-        **log_view(engine, params["log_offset"], params["log_run_id"]),
-        **api_view(engine, params),
+        **log,
+        **answers,
         "memory_available_mb": engine_state.memory_available_mb(),
     }
+
+
+def members_of(api: engine_api.EngineApi, found: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:
+    """Return the processes of engine and Ray in the node's container, none without one that runs."""
+    return at_work.members(api.top(found["Id"])) if found and found["State"]["Running"] else []
 
 
 def main() -> None:
@@ -469,6 +575,7 @@ def main() -> None:
             "probe": {"type": "bool", "default": False},
             "probe_timeout": {"type": "int", "default": 5},
             "first_token_timeout": {"type": "int"},
+            "sample_s": {"type": "float", "default": 0},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
             "fabric_address": {"type": "str"},

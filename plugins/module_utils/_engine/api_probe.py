@@ -19,9 +19,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 #: Models that are told, and characters of a name.
 MODELS_SHOWN, NAME_SHOWN = 50, 200
 
-#: Lines of vLLM's metrics that tell progress (docs/usage/metrics of vLLM): requests that run, tokens since the start.
+#: Names in vLLM's metrics, the same from 0.19.1 to 0.32.0 (v1/metrics/loggers.py of its releases): requests that run, tokens since the start,
+#: how much of the cache is in use, and the engine's steps. A prompt counts once it is read to its end; cache and steps grow while it is being read.
 _RUNNING = "vllm:num_requests_running"
 _TOKENS = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
+_KV_USE = "vllm:kv_cache_usage_perc"
+_STEPS = "vllm:iteration_tokens_total_count"
+#: How long prefills took, as a histogram.
+_PREFILL = "vllm:request_prefill_time_seconds"
+_READ = (_RUNNING, *_TOKENS, _KV_USE, _STEPS, f"{_PREFILL}_bucket", f"{_PREFILL}_sum")
+_BOUND = re.compile(r'[{,]le="([^"]+)"')
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})? (?P<value>\S+)(?: -?\d+)?$")
 
 
@@ -46,25 +53,47 @@ def parse_models(body: bytes) -> list[dict[str, t.Any]]:
         raise UnknownState(f"/v1/models answers in a shape that cannot be read: {error!r}", raw=repr(body[:500])) from error
 
 
-def parse_progress(text: str) -> dict[str, float] | None:
-    """Return ``{running, tokens}`` of vLLM's metrics: requests that run now, and tokens (read and written) since the start.
-
-    None when this is no vLLM's. Raises :class:`UnknownState` when one of the figures cannot be read.
+class Progress(t.NamedTuple):
+    """What vLLM's metrics say of its work: requests that run now, tokens (read and written) since the start, the part of the cache that is in use (None
+    where it is not there), what no prefill so far took longer than, in seconds, and the engine's steps since the start.
     """
-    running: list[float] = []
-    tokens: list[float] = []
+
+    running: float
+    tokens: float
+    kv_use: float | None = None
+    longest_prefill_s: float = 0.0
+    steps: float = 0.0
+
+
+def parse_progress(text: str) -> Progress | None:
+    """Return what vLLM's metrics say of its work, None when this is no vLLM's. Raises :class:`UnknownState` when one of the figures cannot be read."""
+    found: dict[str, list[float]] = {name: [] for name in _READ}
+    counts: dict[float, float] = {}
     for line in text.splitlines():
         if not line.startswith("vllm:"):
             continue
         match = _SAMPLE.match(line.strip())
         name = match["name"] if match else line.split("{", 1)[0].split(" ", 1)[0]
-        if name != _RUNNING and name not in _TOKENS:
+        if name not in _READ:
             continue
         try:
             value = float(match["value"]) if match else math.nan
+            bound = _BOUND.search(line)
+            if bound:
+                counts[float(bound[1])] = counts.get(float(bound[1]), 0.0) + value
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
             raise UnknownState(f"a figure of the metrics cannot be read: {line[:200]!r}", raw=line[:2000])
-        (running if name == _RUNNING else tokens).append(value)
-    return {"running": sum(running), "tokens": sum(tokens)} if running and tokens else None
+        found[name].append(value)
+    tokens = [value for name in _TOKENS for value in found[name]]
+    if not found[_RUNNING] or not tokens:
+        return None
+    kv_use = max(found[_KV_USE], default=None)
+    return Progress(sum(found[_RUNNING]), sum(tokens), kv_use, _longest(counts, sum(found[f"{_PREFILL}_sum"])), sum(found[_STEPS]))
+
+
+def _longest(counts: t.Mapping[float, float], total_s: float) -> float:
+    """Return what no observation of a histogram is above: the bound that holds them all, or all of them together where that is less."""
+    whole = max(counts.values(), default=0.0)
+    return min([total_s, *(bound for bound, count in counts.items() if count >= whole)])

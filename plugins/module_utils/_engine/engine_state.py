@@ -14,6 +14,7 @@ the kernel agrees; what the engine was started with comes from the host's own or
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
 import math
@@ -24,6 +25,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
@@ -56,6 +58,9 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 LINE_END = re.compile(r"\r\n|\n|\r")
 SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)")
 
+#: The last stage of a start.
+API_IS_UP = "API is up"
+
 #: What a line of vLLM's log says about how far the start is. The last match in the log counts.
 STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
@@ -73,7 +78,7 @@ STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \[|Graph capturing finished"), "capturing graphs"),
     (re.compile(r"init engine \(profile, create kv cache, warmup model\) took|Starting vLLM (?:API )?server"), "starting API"),
     # An answer proves it where a front end says nothing of its own start.
-    (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), "API is up"),
+    (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), API_IS_UP),
 )
 
 
@@ -456,9 +461,12 @@ def _get(url: str, timeout: float, key: str = "") -> str | None:
     return answer.body.decode(errors="replace") if answer.status == 200 and not answer.error else None
 
 
-def healthy(url: str, timeout: float) -> bool:
-    """Return whether ``/health`` answers 200: a hint that it is worth asking for a token, and no proof of anything."""
-    return _get(f"{url}/health", timeout) is not None
+def asked_health(url: str, timeout: float) -> str:
+    """Return how the API answers ``/health``, in the words of :mod:`health`: a hint that it is worth asking for a token, and no proof of anything."""
+    answer = _http.ask(f"{url}/health", timeout)
+    if answer.status is None:
+        return health.REFUSED if answer.error == os.strerror(errno.ECONNREFUSED) else health.SILENT
+    return health.ANSWERS if answer.status == 200 else health.SAYS_DEAD
 
 
 def engine_version(url: str, timeout: float, key: str = "") -> str:

@@ -68,13 +68,38 @@ def among(pids: t.Iterable[int], noted: int | None = None, proc: str = "/proc") 
     return Found([part.text for part in working if not is_anothers(part)], [part.text for part in working if is_anothers(part)])
 
 
-def halted(pids: t.Iterable[int], proc: str = "/proc") -> list[str]:
-    """Return which of these processes are part of an engine or of Ray and were stopped by a signal or a debugger, in words.
+def members(pids: t.Iterable[int], proc: str = "/proc") -> list[dict[str, t.Any]]:
+    """Return which of these processes are part of an engine or of Ray, with their state and what they have used so far.
 
+    An engine's core or rank that has ended and that its parent has not waited for is one of them: it has a name left, and no arguments.
     Raises :class:`UnknownState` when one may not be seen.
     """
-    found = classify.parts(require_all_seen(scan(proc, pids)).processes).values()
-    return [part.text for part in found if part.process.halted and part.kind != classify.TENANT]
+    processes = require_all_seen(scan(proc, pids)).processes
+    found = {pid: part for pid, part in classify.parts(processes).items() if part.kind != classify.TENANT}
+    for pid, process in processes.items():
+        known = classify.judge((process.name,)) if process.ended else None
+        if known and known[0] in (classify.ENGINE_CORE, classify.RANK):
+            found[pid] = classify.Part(process, *known)
+    return [
+        {
+            "pid": pid,
+            "text": part.text,
+            "kind": part.kind,
+            "state": part.process.condition,
+            "start_ticks": part.process.start_ticks,
+            "cpu_s": round(part.process.cpu_ticks / os.sysconf("SC_CLK_TCK"), 2),
+            "cpu_percent": None,
+        }
+        for pid, part in sorted(found.items())
+    ]
+
+
+def compared(before: t.Iterable[dict[str, t.Any]], after: t.Iterable[dict[str, t.Any]], seconds: float) -> list[dict[str, t.Any]]:
+    """Return the second of two looks at :func:`members`, ``seconds`` apart, with how much of a core each process used in between."""
+    first = {(one["pid"], one["start_ticks"]): one["cpu_s"] for one in before}
+    used = {(one["pid"], one["start_ticks"]): one["cpu_s"] for one in after}
+    percents = {key: round(100 * (value - first[key]) / seconds, 1) for key, value in used.items() if key in first and seconds > 0}
+    return [{**one, "cpu_percent": percents.get((one["pid"], one["start_ticks"]))} for one in after]
 
 
 def by_container(proc: str = "/proc") -> dict[str, list[str]]:

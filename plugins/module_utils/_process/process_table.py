@@ -32,6 +32,9 @@ TITLE_SHOWN = 120
 #: Fields of ``/proc/PID/stat`` after the name, counted from 0 (proc_pid_stat(5): state is field 3, ppid 4, session 6, utime 14, starttime 22, rss 24).
 _STATE, _PPID, _SESSION, _UTIME, _STIME, _START, _RSS = 0, 1, 3, 11, 12, 19, 21
 
+#: States of a process (proc_pid_stat(5)) that say something of its health.
+_CONDITIONS = (("Tt", "stopped"), ("D", "uninterruptible"), ("ZX", "ended"))
+
 #: Processes between one and the first; more are a loop in what was read.
 _DEPTH = 64
 
@@ -84,6 +87,11 @@ class Process(t.NamedTuple):
     def halted(self) -> bool:
         """Whether a signal (SIGSTOP, SIGTSTP) or a debugger stopped it: it is there and does nothing."""
         return self.state in "Tt"
+
+    @property
+    def condition(self) -> str:
+        """What the kernel says of it in a word: ``stopped``, ``uninterruptible`` (it waits in the kernel, and no signal reaches it), ``ended``, ``alive``."""
+        return next((word for letters, word in _CONDITIONS if self.state in letters), "alive")
 
 
 class Scan(t.NamedTuple):

@@ -11,6 +11,8 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence, stage_findings
@@ -159,11 +161,19 @@ PROOF_READS = {
 }
 
 
-def _no_completion(info: dict[str, t.Any]) -> str:
-    """Return why ``vllm_serve_info`` has no completion."""
+def _no_completion(info: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
+    """Return why ``vllm_serve_info`` has no completion, and how grave that is: an engine that is busy has proven nothing, and is not at fault."""
     if not info["engine"]["live"]:
-        return "no engine is live" + (f"; the last one, {info['last_end']}" if info["last_end"] else "")
-    return "a healthy engine gave no answer in time" if info["healthy"] else "the engine lives, and its API is not healthy"
+        return {"error": "no engine is live" + (f"; the last one, {info['last_end']}" if info["last_end"] else "")}
+    ranks = {
+        node: [
+            {"text": f"{rank['title']} (pid {rank['pid']})", "kind": classify.RANK, "state": "stopped" if rank["halted"] else "alive", "cpu_percent": None}
+            for rank in answer["ranks"]["ranks"]
+        ]
+        for node, answer in answers.items()
+    }
+    found = health.verdict(health.Probe(info["api"], False, **(info["progress"] or {})), ranks)
+    return {"error": found.text, "verdict": "unknown" if found.state == health.BUSY else "block"}
 
 
 def proof(answers: Answers, run: Run) -> Outcome:
@@ -188,7 +198,7 @@ def proof(answers: Answers, run: Run) -> Outcome:
     }
     found = stage_findings.proof(
         {node: answer["ranks"] for node, answer in answers.items()},
-        info["completion"] or {"error": _no_completion(info)},
+        info["completion"] or _no_completion(info, answers),
         {node: answer["env"] for node, answer in answers.items()},
         needs,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
@@ -37,33 +38,45 @@ def dead_nodes(answers: Answers) -> list[str]:
     return [node for node in answers if not live[node]] if any(live.values()) else []
 
 
-def endpoint(answers: Answers) -> str:
-    """Return where the API answers, empty when no engine lives, or when one has lost a rank or hangs."""
+def health_of(answers: Answers) -> health.Health | None:
+    """Return the verdict on the live engine, None without one, or where the head was not reached."""
     head = answers[next(iter(answers.values()))["head"]]
-    works = _live(head) and not hangs(head) and not dead_nodes(answers)
+    if not _live(head):
+        return None
+    processes = {node: answer["engine"]["processes"] for node, answer in answers.items() if answered(answer["engine"])}
+    info = head["engine"]
+    found = health.verdict(health.Probe(info["api"], bool(info["completion"]), **(info["progress"] or {})), processes)
+    dead = dead_nodes(answers)
+    if dead and found.state != health.HALTED:
+        return health.Health(health.DEAD, "it has lost a rank", {node: ["no rank lives there"] for node in dead})
+    silent = [node for node, answer in answers.items() if not answered(answer["engine"])]
+    if silent and found.state != health.SERVING and not found.named:
+        return health.Health(health.UNKNOWN, f"{found.why}, and {', '.join(silent)} did not answer", {})
+    return found
+
+
+def endpoint(answers: Answers) -> str:
+    """Return where the API answers, or will; empty when no engine lives, or when nothing says that it works."""
+    head, found = answers[next(iter(answers.values()))["head"]], health_of(answers)
+    works = found is not None and found.state in (health.SERVING, health.BUSY, health.STARTING)
     return f"{api_url(head['engine']['engine'], head['reached'])}/v1" if works else ""
 
 
-def _serving(answer: dict[str, t.Any]) -> str:
+def _serving(answers: Answers) -> str:
     """Return the head's line of the engine."""
+    answer, found = answers[next(iter(answers.values()))["head"]], health_of(answers)
     info = answer["engine"]
-    if not _live(answer):
+    if found is None:
         return "engine: none" + (f"; the last one, {info['last_end']}" if info.get("last_end") else "")
     url, log = api_url(info["engine"], answer["reached"]), f"log {info['engine']['log_path']}"
     requests = "an unknown number of requests" if info["requests_running"] is None else f"{info['requests_running']} request(s)"
-    if not info["healthy"]:
+    if found.state == health.STARTING:
         stage = f"{info['stage']} {info['shards']}".strip()
         return f"engine: {url} does not answer yet ({stage or 'starting'}), {log}"
-    if info["completion"]:
+    if found.state == health.SERVING:
         return f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}"
-    why = "it is busy, or it hangs" if info["requests_running"] else "it hangs"
-    return f"engine: {url} gave no token in {answer['probe_seconds']} s with {requests} running or waiting: {why}, {log}"
-
-
-def hangs(answer: dict[str, t.Any]) -> bool:
-    """Return whether a live engine answers its health and nothing else."""
-    info = answer["engine"]
-    return _live(answer) and info["healthy"] and not info["completion"] and not info["requests_running"]
+    token = "" if info["completion"] else f" gave no token in {answer['probe_seconds']} s"
+    return f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}"
 
 
 def _cache_text(one: dict[str, t.Any]) -> str:
@@ -88,12 +101,12 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
         if head:
             lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
-    if engine.get("halted"):
-        lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(engine['halted'])}; kill -CONT PID lets it go on")
+    if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
+        lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on")
     if info.get("caches"):
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if head:
-        lines.append(_serving(answer))
+        lines.append(_serving(answers))
         if engine.get("routes"):
             lines += [finding["message"] for finding in stage_findings.auth(node, engine["routes"], engine["engine"]["guarded"])]
         dead = dead_nodes(answers)
@@ -106,4 +119,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Say what runs on every node, and pass it on."""
     said = {node: node_lines(node, answers) for node in answers}
     lines = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in about))]
-    return Outcome("Status", lines=lines, stats={"gb10_status": said, "gb10_endpoint": endpoint(answers)})
+    found = health_of(answers)
+    stats = {"gb10_status": said, "gb10_endpoint": endpoint(answers), "gb10_health": found.state if found else "none"}
+    return Outcome("Status", lines=lines, stats=stats)

@@ -14,6 +14,7 @@ import dataclasses
 import ipaddress
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import (
@@ -339,6 +340,23 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
             raise Unseen(f"stack.apis[{api['port']}].health", why, f"ask it by hand on the node: curl -si http://127.0.0.1:{api['port']}/health")
         elif api["health"] >= 500:
             yield Fault(api["health"], 200, {**words, "what": f"answers {api['health']} to /health"})
+
+
+@comparison
+def tokens_given(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """Every API that was asked for a token gives one, or is busy with others' requests."""
+    for node in nodes:
+        for api in node.get("stack.apis"):
+            if api["token"] is None:
+                continue
+            around: dict[str, list[dict[str, t.Any]]] = collections.defaultdict(list)
+            for place, process in stacks(nodes).get(_key(node, api) or "", []):
+                around[place.name].append({**process, "text": title(process)})
+            asked = api["token"]
+            found = health.verdict(health.Probe(asked["api"], bool(asked["completion"]), **(asked["progress"] or {})), around)
+            if found.state not in (health.SERVING, health.BUSY):
+                judged = "unknown" if found.state == health.UNKNOWN else ""
+                yield Fault(found.state, health.SERVING, {"where": _at(api), "health": found.text}, node=node.name, verdict=judged)
 
 
 def _at(api: Entry) -> str:

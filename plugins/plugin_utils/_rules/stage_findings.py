@@ -236,7 +236,7 @@ def proof(
     """Judge a live engine: a token came back, ranks sit on distinct hosts, both carry the forwarded env, containers have their rights.
 
     ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
-    or ``error``, why there is none;
+    or ``error``, why there is none, with its ``verdict``;
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
     other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
     that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
@@ -247,7 +247,7 @@ def proof(
         finding(
             "proof.completion",
             needs["head"],
-            "pass" if tokens >= 1 else "block",
+            "pass" if tokens >= 1 else completion.get("verdict", "block"),
             f"a completion of {tokens} token(s) in {completion.get('seconds')} s." if tokens else f"no completion: {completion.get('error', 'no answer')}",
             measured=tokens,
             needed=1,

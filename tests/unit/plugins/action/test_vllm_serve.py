@@ -40,7 +40,9 @@ SNAPSHOT = {
     "healthy": False,
     "engine_version": "",
     "last_end": "",
-    "halted": [],
+    "processes": [],
+    "api": "answers",
+    "progress": None,
     "requests_running": None,
     "memory_available_mb": 42188,
     "completion": None,
@@ -404,7 +406,7 @@ def test_a_link_that_comes_back_or_is_not_watched_is_not_a_failure(play, fabric)
     assert not play.run(STARTED, snapshot(fabric=fabric), snapshot(), snapshot(fabric=fabric), snapshot(**TOKEN))["failed"]
 
 
-HALTED = snapshot(halted=["ray::RayWorkerProc.run (pid 1104)"])
+HALTED = snapshot(processes=[{"text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "stopped", "cpu_percent": None}])
 
 
 def test_a_rank_that_stays_stopped_ends_the_wait_within_two_polls(play):

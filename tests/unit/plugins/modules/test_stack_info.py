@@ -55,7 +55,7 @@ def call(tmp_path, monkeypatch):
     def call(root, engine=None, sleep=lambda _seconds: None, **params):
         monkeypatch.setattr(stack_info, "EngineApi", lambda socket, timeout: engine or Engine())
         mine = {
-            "sample_s": 0, "probe": False, "probe_timeout": 1, "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "proc_root": str(root),
+            "sample_s": 0, "probe": False, "probe_timeout": 1, "probe_token": False, "token_timeout": 1, "api_key_file": None, "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "proc_root": str(root),
             "docker_socket": "/x", "docker_timeout": 1, **params,
         }  # fmt: skip
         return stack_info.work(types.SimpleNamespace(params=rooted(mine), check_mode=False), sleep)
@@ -194,6 +194,18 @@ def test_an_api_with_a_key(call, tree, api):
     assert (found["open"], found["models"], found["models_status"], found["world"]) == (False, None, 401, False)
 
 
+@pytest.mark.parametrize(("wanted", "tokens"), [(False, None), (True, [100.0, 100.0, 142.0])])
+def test_a_token_is_asked_for_when_wanted_alone(call, tree, api, wanted, tokens):
+    port = api(tokens=tokens or [100.0])
+    tree.process(7, 1, ["vllm", "serve", "m", "--port", str(port)], listens=[("127.0.0.1", port)])
+    (found,) = call(tree.root, probe=True, probe_token=wanted, token_timeout=5)["apis"]
+    if not wanted:
+        assert found["token"] is None
+    else:
+        # This server knows no completions, but its tokens flow: it is busy with others'.
+        assert (found["token"]["completion"], found["token"]["progress"]["grew"]) == (None, True)
+
+
 def test_an_api_that_does_not_listen_or_does_not_answer(call, tree):
     tree.process(7, 1, ["vllm", "serve", "m"])
     tree.process(8, 1, ["python3", "-m", "sglang.launch_server"], listens=[("127.0.0.1", 1)])
@@ -308,7 +320,7 @@ def test_every_result_and_option_is_documented(call, tree):
     assert set(result) == {*returned, "msg"}
     for section in ("processes", "containers", "apis", "errors"):
         assert set(result[section][0]) == set(returned[section]["contains"]), section
-    assert set(documented["DOCUMENTATION"]["options"]) == {"sample_s", "probe", "probe_timeout"}
+    assert set(documented["DOCUMENTATION"]["options"]) == {"sample_s", "probe", "probe_timeout", "probe_token", "token_timeout", "api_key_file"}
 
 
 def test_through_ansible(tree, tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, token_probe
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve_info
 
 
@@ -52,12 +52,30 @@ def test_without_a_run_there_is_no_log():
     assert vllm_serve_info.log_view({"run_id": ""}, -1, None) == {"log_lines": [], "log_offset": 0, "stage": "", "shards": ""}
 
 
-PARAMS = {"probe": True, "probe_timeout": 5, "first_token_timeout": None, "model": "m", "api_key_file": None}
+PARAMS = {
+    "state_dir": "/s", "cluster_name": "gb10", "probe": True, "probe_timeout": 5, "first_token_timeout": None, "model": "m", "api_key_file": None,
+}  # fmt: skip
 
 
 def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
-    monkeypatch.setattr(engine_state, "healthy", lambda *_args: pytest.fail("asked"))
-    assert vllm_serve_info.api_view({**engine, "live": False}, PARAMS)["healthy"] is False
+    monkeypatch.setattr(engine_state, "asked_health", lambda *_args: pytest.fail("asked"))
+    assert vllm_serve_info.api_view({**engine, "live": False}, PARAMS, "")["healthy"] is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "stage", "api"),
+    [
+        ("refused", "loading weights", "starting"),
+        ("silent", "loading weights", "starting"),
+        ("refused", "API is up", "refused"),
+        ("silent", "API is up", "silent"),
+        ("says dead", "starting", "says dead"),
+    ],
+)
+def test_a_port_that_refuses_means_what_the_log_says(engine, monkeypatch, answer, stage, api):
+    monkeypatch.setattr(engine_state, "asked_health", lambda *_args: answer)
+    view = vllm_serve_info.api_view(engine, PARAMS, stage)
+    assert (view["api"], view["healthy"]) == (api, False)
 
 
 @pytest.mark.parametrize(
@@ -65,21 +83,23 @@ def test_a_dead_engine_is_asked_nothing(engine, monkeypatch):
     [(True, engine_state.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)],
 )
 def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
-    monkeypatch.setattr(engine_state, "healthy", lambda *_args: True)
+    asked = token_probe.Asked("answers", answer, None if answer else {"grew": True})
+    monkeypatch.setattr(engine_state, "asked_health", lambda *_args: "answers")
     monkeypatch.setattr(engine_state, "engine_version", lambda *_args: "0.32.0")
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
-    monkeypatch.setattr(engine_state, "first_token", lambda *_args: answer if probe else pytest.fail("asked"))
-    view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe})
+    monkeypatch.setattr(token_probe, "ask", lambda *_args: asked if probe else pytest.fail("asked"))
+    view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe}, "API is up")
     assert (view["healthy"], view["engine_version"], view["requests_running"], view["completion"]) == (True, "0.32.0", 0, completion)
+    assert view["progress"] == (asked.progress if probe else None)
 
 
 @pytest.mark.parametrize(("first_token_timeout", "waits"), [(None, 5), (600, 600)])
 def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeypatch, first_token_timeout, waits):
     """An engine that hangs is noticed by every other answer, however long its first token may take."""
-    seconds = []
-    for name in ("healthy", "engine_version", "first_token"):
-        monkeypatch.setattr(engine_state, name, lambda *args, name=name: seconds.append((name, [arg for arg in args if isinstance(arg, int)][0])))
-    monkeypatch.setattr(engine_state, "healthy", lambda _url, timeout: seconds.append(("healthy", timeout)) or True)
+    asked = []
+    monkeypatch.setattr(engine_state, "asked_health", lambda _url, timeout: asked.append(timeout) or "answers")
+    monkeypatch.setattr(engine_state, "engine_version", lambda _url, timeout, _key: asked.append(timeout))
+    monkeypatch.setattr(token_probe, "ask", lambda *args: asked.append(args[3:5]) or token_probe.Asked("answers", None, None))
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
-    vllm_serve_info.api_view(engine, {**PARAMS, "first_token_timeout": first_token_timeout})
-    assert seconds == [("healthy", 5), ("engine_version", 5), ("first_token", waits)]
+    vllm_serve_info.api_view(engine, {**PARAMS, "first_token_timeout": first_token_timeout}, "API is up")
+    assert asked == [5, 5, (5, waits)]

@@ -544,20 +544,20 @@ def test_an_engine_in_trouble_is_asked_again(api):
 
 
 def test_small_questions(api):
-    assert engine_state.healthy(api.url, 5)
+    assert engine_state.asked_health(api.url, 5) == "answers"
     assert engine_state.engine_version(api.url, 5) == "0.32.0"
 
 
 def test_nobody_answers():
     url = "http://127.0.0.1:9"
-    assert not engine_state.healthy(url, 1)
+    assert engine_state.asked_health(url, 1) == "refused"
     assert engine_state.engine_version(url, 1) == ""
     assert engine_state.first_token(url, "tiny", "", 1) is None
 
 
 def test_a_proxy_has_no_part_in_it(api, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert engine_state.healthy(api.url, 5)
+    assert engine_state.asked_health(api.url, 5) == "answers"
 
 
 def test_read_key(tmp_path):

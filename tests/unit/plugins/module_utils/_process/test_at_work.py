@@ -31,7 +31,7 @@ def test_processes_that_serve_are_named(tmp_path):
     assert len(found[0]) < 140 and found[1].startswith("VLLM::Worker_TP1")
 
 
-def test_parts_of_an_engine_that_were_stopped_are_named_and_nothing_else(tmp_path):
+def test_the_parts_of_an_engine_have_a_state_and_nothing_else_is_listed(tmp_path):
     for pid, argv, state in (
         (10, ["bash"], "T"),
         (12, ["ray::RayWorkerProc.run"], "T"),
@@ -40,8 +40,27 @@ def test_parts_of_an_engine_that_were_stopped_are_named_and_nothing_else(tmp_pat
         (15, ["raylet"], "S"),
     ):
         process(tmp_path, pid, argv, f"{pid} (x) {state} 1 " + "0 " * 40)
-    assert at_work.halted([10, 12, 13, 14, 15], str(tmp_path)) == ["ray::RayWorkerProc.run (pid 12)", "VLLM::Worker_TP1 (pid 13)"]
-    assert at_work.halted([], str(tmp_path)) == []
+    # What has ended has a name and no arguments.
+    process(tmp_path, 16, [], "16 (VLLM::Worker_TP) Z 1 " + "0 " * 40)
+    process(tmp_path, 17, [], "17 (raylet) Z 1 " + "0 " * 40)
+    found = at_work.members([10, 12, 13, 14, 15, 16, 17], str(tmp_path))
+    assert [(one["text"], one["kind"], one["state"]) for one in found] == [
+        ("ray::RayWorkerProc.run (pid 12)", "rank", "stopped"),
+        ("VLLM::Worker_TP1 (pid 13)", "rank", "stopped"),
+        ("VLLM::EngineCore (pid 14)", "engine_core", "uninterruptible"),
+        ("raylet (pid 15)", "raylet", "alive"),
+        ("VLLM::Worker_TP (pid 16)", "rank", "ended"),
+    ]
+    assert at_work.members([], str(tmp_path)) == []
+
+
+def test_two_looks_show_how_much_of_a_core_each_used():
+    def look(**used):
+        return [{"pid": int(pid[1:]), "start_ticks": ticks, "cpu_s": seconds, "cpu_percent": None} for pid, (ticks, seconds) in used.items()]
+
+    after = at_work.compared(look(p1=(5, 1.0), p2=(5, 7.0)), look(p1=(5, 2.0), p2=(9, 8.0), p3=(5, 1.0)), 2.0)
+    # The second number has another process by now.
+    assert [one["cpu_percent"] for one in after] == [50.0, None, None]
 
 
 def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):

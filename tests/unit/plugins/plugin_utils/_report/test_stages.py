@@ -35,7 +35,8 @@ def run(check_mode: bool = False, silenced: t.Sequence[str] = (), path: str = "/
 
 
 #: What the engine's own node says of an engine that works.
-ANSWERS = {"requests_running": 0, "last_end": "", "healthy": True, "completion": {"tokens": 1, "seconds": 0.4}, "stage": "API is up", "shards": ""}
+ANSWERS = {"requests_running": 0, "last_end": "", "api": "answers", "completion": {"tokens": 1, "seconds": 0.4}}
+RANK = {"text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "alive", "cpu_percent": 3.0}
 
 
 def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
@@ -46,7 +47,7 @@ def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
         f"spark-{number}": {
             **shared,
             "container": container,
-            "engine": {"engine": {**ENGINE, "live": lives}, **ANSWERS, "halted": []},
+            "engine": {"engine": {**ENGINE, "live": lives}, **ANSWERS, "progress": None, "stage": "API is up", "shards": "", "processes": [RANK]},
         }
         for number, lives in enumerate(live, 1)
     }
@@ -93,31 +94,47 @@ def test_status_says_how_much_lies_compiled_on_each_node() -> None:
     assert not any("compiled" in line for line in said["spark-1"])
 
 
+WAITED = {"grew": False, "still_s": 15.0, "limit_s": 600.0}
+NONE = "gave no token in 15 s, 0 request(s) running or waiting: "
+
+
 @pytest.mark.parametrize(
-    ("answer", "line", "endpoint"),
+    ("answer", "line", "endpoint", "word"),
     [
-        ({"completion": None}, "gave no token in 15 s with 0 request(s) running or waiting: it hangs, log /l", False),
-        ({"completion": None, "requests_running": None}, "with an unknown number of requests running or waiting: it hangs, log /l", False),
-        ({"completion": None, "requests_running": 3}, "gave no token in 15 s with 3 request(s) running or waiting: it is busy, or it hangs, log /l", True),
-        ({"completion": None, "healthy": False, "stage": "loading weights", "shards": "1/2"}, "does not answer yet (loading weights 1/2), log /l", True),
+        ({"progress": WAITED}, NONE + "unknown: no token and no progress for 15 s, which counts as stalled from 600 s on, log /l", False, "unknown"),
+        ({"progress": {**WAITED, "still_s": 601.0}}, NONE + "stalled: no progress for 601 s, log /l", False, "stalled"),
+        ({"progress": {**WAITED, "grew": None}, "requests_running": None}, "its metrics do not say whether it works, log /l", False, "unknown"),
+        ({"progress": {**WAITED, "grew": True}, "requests_running": 3}, "others' tokens flow or a prompt is being read, log /l", True, "busy"),
+        ({"api": "starting", "stage": "loading weights", "shards": "1/2"}, "does not answer yet (loading weights 1/2), log /l", True, "starting"),
+        ({"api": "refused"}, NONE + "dead: its API was up, and its port refuses now, log /l", False, "dead"),
     ],
 )
-def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.Any], line: str, endpoint: bool) -> None:
+def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.Any], line: str, endpoint: bool, word: str) -> None:
     answers = state("ray", True, False)
-    answers["spark-1"]["engine"].update(answer)
+    answers["spark-1"]["engine"].update({"completion": None, **answer})
     outcome = status.judge(answers, run())
     assert outcome.stats["gb10_status"]["spark-1"][-1].endswith(line)
-    assert bool(outcome.stats["gb10_endpoint"]) is endpoint
+    assert (bool(outcome.stats["gb10_endpoint"]), outcome.stats["gb10_health"]) == (endpoint, word)
 
 
 def test_a_stopped_process_is_named_on_its_node() -> None:
     answers = state("ray", True, False)
-    answers["spark-2"]["engine"]["halted"] = ["ray::RayWorkerProc.run (pid 1104)"]
-    said = status.judge(answers, run()).stats["gb10_status"]
+    answers["spark-2"]["engine"]["processes"] = [{**RANK, "state": "stopped"}]
+    outcome = status.judge(answers, run())
+    said = outcome.stats["gb10_status"]
     assert said["spark-2"][-1] == (
         "stopped by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104); kill -CONT PID lets it go on"
     )
-    assert not any("stopped" in line for line in said["spark-1"])
+    assert "halted: " in said["spark-1"][-1] and "spark-2: ray::RayWorkerProc.run (pid 1104)" in said["spark-1"][-1]
+    assert (outcome.stats["gb10_health"], outcome.stats["gb10_endpoint"]) == ("halted", "")
+
+
+def test_a_node_that_does_not_answer_leaves_open_why_there_is_no_token() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"].update(completion=None, progress=WAITED)
+    answers["spark-2"]["engine"] = {"unreachable": True, "msg": "no route"}
+    outcome = status.judge(answers, run())
+    assert outcome.stats["gb10_health"] == "unknown" and "spark-2 did not answer" in outcome.stats["gb10_status"]["spark-1"][-1]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +226,7 @@ NO_RANKS = {"ranks": [], "container": {"devices": [], "capabilities": [], "memlo
     [(False, False, True, True), (True, True, True, True), (True, False, True, False), (True, True, False, False), (False, False, False, False)],
 )
 def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed: bool, check_mode: bool, predicted: bool) -> None:
-    info = {"engine": {"live": live}, "healthy": live, "last_end": "ended", "completion": None}
+    info = {"engine": {"live": live}, "api": "answers", "last_end": "ended", "completion": None, "progress": WAITED}
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": {"changed": changed},
         "engine": info, "ranks": NO_RANKS,
@@ -219,15 +236,38 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
     assert outcome.stats["gb10_verdict"] == ("unknown" if predicted else "block")
     if not predicted:
         completion = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
-        why = "a healthy engine gave no answer in time" if live else "no engine is live; the last one, ended"
-        assert completion["message"] == f"no completion: {why}"
+        why = "unknown: no token and no progress for 15 s" if live else "no engine is live; the last one, ended"
+        assert completion["message"].startswith(f"no completion: {why}")
+
+
+@pytest.mark.parametrize(
+    ("progress", "halted", "verdict", "words"),
+    [
+        ({**WAITED, "grew": True}, False, "unknown", "busy: no token in time"),
+        (WAITED, True, "block", "halted: a signal or a debugger stopped a process, so that the engine hangs; kill -CONT PID lets it go on; spark-1: r (pid 7)"),
+        ({**WAITED, "still_s": 900.0}, False, "block", "stalled: no progress for 900 s"),
+    ],
+)
+def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halted: bool, verdict: str, words: str) -> None:
+    """An engine that is busy has proven nothing, and is not at fault."""
+    info = {"engine": {"live": True}, "api": "answers", "last_end": "", "completion": None, "progress": progress}
+    rank = {"pid": 7, "title": "r", "env": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1, "devices": [],
+            "libcuda": []}  # fmt: skip
+    node = {
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None,
+        "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]},
+    }  # fmt: skip
+    outcome = stages.proof({"spark-1": node}, run())
+    found = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
+    assert found["verdict"] == verdict and words in found["message"]
 
 
 @pytest.mark.parametrize(
     ("secret_env", "completion", "verdicts"), [({}, TOKEN, []), ({"VLLM_API_KEY": "/x"}, None, []), ({"VLLM_API_KEY": "/x"}, TOKEN, ["unknown"])]
 )
 def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], completion: t.Any, verdicts: list[str]) -> None:
-    info = {"engine": {"live": True, "secret_env": secret_env, "guarded": True}, "healthy": True, "last_end": "", "completion": completion, "routes": None}
+    engine = {"live": True, "secret_env": secret_env, "guarded": True}
+    info = {"engine": engine, "api": "answers", "last_end": "", "completion": completion, "progress": None, "routes": None}
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None, "engine": info,
         "ranks": NO_RANKS,

@@ -52,6 +52,7 @@ def part(pid: int, kind: str, engine: str = "vllm", **changes: t.Any) -> dict[st
         "gpu_mib": None,
         "cpu_percent": 3.0,
         "halted": False,
+        "state": "alive",
         "orphan": False,
         "why": "",
         "versions": {"vllm": "0.32.0", "ray": "2.60.0"},
@@ -83,6 +84,7 @@ def api(**changes: t.Any) -> dict[str, t.Any]:
         "asked": "http://192.168.100.11:8000",
     }
     answer = {"world": True, "state": "answers", "error": "", "health": 200, "models_status": 401, "models": None, "open": False, "running": 0.0, "tokens": 0.0}
+    answer["token"] = None
     return {**shape, **answer, **changes}
 
 
@@ -200,6 +202,11 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "head": {"apis__0__state": "silent", "apis__0__error": "no answer within 3 s", "apis__0__health": None},
         "words": ["192.168.100.11:8000", "no answer within 3 s"],
     },
+    "stack.token": {
+        "head": {"apis__0__token": {"api": "answers", "completion": None, "progress": {"grew": False, "still_s": 700.0, "limit_s": 600.0}}},
+        "worker": {"processes__0__state": "uninterruptible"},
+        "words": ["stalled: no progress for 700 s", "spark-2", "(pid 1104)", "cannot be interrupted"],
+    },
     "stack.api_closed": {
         "head": {"apis__0__open": True, "apis__0__models_status": 200, "apis__0__models": [{"id": "tiny", "max_model_len": 2048}]},
         "words": ["tiny", "without a key"],
@@ -241,6 +248,21 @@ def test_a_healthy_stack_meets_no_rule():
 def test_the_same_without_ray():
     stacks = native()
     assert ids(judged(asked(stacks["head"]), asked(stacks["worker"], worker_info()))) == set()
+
+
+@pytest.mark.parametrize(
+    ("token", "state", "verdict"),
+    [
+        ({"completion": {"tokens": 1, "seconds": 0.4}, "progress": None}, "alive", None),
+        ({"completion": None, "progress": {"grew": True, "still_s": 0.0, "limit_s": 600.0}}, "alive", None),
+        ({"completion": None, "progress": {"grew": False, "still_s": 15.0, "limit_s": 600.0}}, "alive", "unknown"),
+        ({"completion": None, "progress": {"grew": False, "still_s": 15.0, "limit_s": 600.0}}, "stopped", "block"),
+    ],
+)
+def test_busy_is_not_hung_and_what_nobody_knows_does_not_pass(token, state, verdict):
+    head = changed(HEAD, {"apis__0__token": {"api": "answers", **token}})
+    record = judged(asked(head), asked(changed(WORKER, {"processes__0__state": state}), worker_info()))
+    assert next((found["verdict"] for found in record["findings"] if found["id"] == "stack.token"), None) == verdict
 
 
 def test_there_is_a_trigger_for_each_rule():

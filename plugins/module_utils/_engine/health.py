@@ -1,0 +1,149 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether an engine serves: the one verdict of status, doctor, proof and the wait for a start. This module util is PRIVATE to the collection.
+
+Health is a token. An engine that gives none in time may be busy, and busy is not hung: its tokens flow, or the cache of its prompts grows. A healthy
+prefill of a million tokens took 471 s, with the counters flat for 230 of them (reported by an owner of two Sparks).
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_probe import Progress
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+
+SERVING, BUSY, STARTING, STALLED, HALTED, DEAD, UNKNOWN = "serving", "busy", "starting", "stalled", "halted", "dead", "unknown"
+
+#: What a question to the API showed: it answers, nobody listens, nobody answers in time, or it says itself that the engine is dead.
+ANSWERS, REFUSED, SILENT, SAYS_DEAD = "answers", "refused", "silent", "says dead"
+
+#: Seconds without any progress after which an engine counts as stalled, and how many times the longest prefill that it did so far.
+STALL_SECONDS = 600.0
+STALL_FACTOR = 1.5
+#: How much of a core a rank uses, in percent, that waits for its peers in a loop, and one that does nothing at all.
+SPINS_PERCENT, RESTS_PERCENT = 50.0, 1.0
+
+
+class Probe(t.NamedTuple):
+    """One question for a token, as far as it matters: how the API answered, whether a token came, and what moved meanwhile.
+
+    ``grew`` is None where the metrics do not say; ``still_s``: for how long looks have found no progress, ``limit_s``: when that is a stall.
+    """
+
+    api: str
+    token: bool
+    grew: bool | None = None
+    still_s: float = 0.0
+    limit_s: float = STALL_SECONDS
+
+
+class Health(t.NamedTuple):
+    """A verdict, why, and the processes that it names, in words by node."""
+
+    state: str
+    why: str
+    named: dict[str, list[str]]
+
+    @property
+    def text(self) -> str:
+        """Return verdict, reason and names for a message."""
+        return f"{self.state}: {self.why}" + "".join(f"; {node}: {', '.join(texts)}" for node, texts in self.named.items())
+
+
+Processes = t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]
+
+
+def grew(before: Progress | None, after: Progress | None) -> bool | None:
+    """Return whether an engine worked between two looks at its metrics, None when one of them does not say."""
+    if before is None or after is None:
+        return None
+    return after.tokens > before.tokens or after.steps > before.steps or (after.kv_use or 0.0) > (before.kv_use or 0.0)
+
+
+def stall_limit(progress: Progress | None) -> float:
+    """Return the seconds without progress after which an engine counts as stalled."""
+    return max(STALL_SECONDS, STALL_FACTOR * progress.longest_prefill_s) if progress else STALL_SECONDS
+
+
+class Still(t.NamedTuple):
+    """Since when looks at one run of an engine have found no progress, in seconds since boot; what its metrics said then."""
+
+    run_id: str
+    since: float
+    progress: Progress
+
+    @classmethod
+    def of_note(cls, note: t.Mapping[str, t.Any] | None) -> Still | None:
+        """Return what an earlier look noted, None when it noted nothing that can be read."""
+        try:
+            figures = [None if value is None else float(value) for value in note["progress"]] if note else []
+            return cls(note["run_id"], float(note["since"]), Progress(*figures)) if note else None
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+def still(earlier: Still | None, run_id: str, began: float, before: Progress | None, after: Progress | None) -> Still | None:
+    """Return since when there is no progress, by this look, which gave no token, and the note of the one before; None when there is some.
+
+    Between two looks that both waited in vain, and whose counters agree, nothing came out of the engine.
+    """
+    if before is None or after is None or grew(before, after):
+        return None
+    if earlier and earlier.run_id == run_id and earlier.since <= began and grew(earlier.progress, after) is False:
+        return Still(run_id, earlier.since, after)
+    return Still(run_id, began, after)
+
+
+def texts(processes: Processes, *states: str) -> dict[str, list[str]]:
+    """Return the processes in one of these states, in words by node."""
+    found = {node: [one["text"] for one in members if one["state"] in states] for node, members in processes.items()}
+    return {node: named for node, named in found.items() if named}
+
+
+def without_rank(processes: Processes) -> dict[str, list[str]]:
+    """Return the nodes without a rank while another one has one."""
+    ranks = {node: any(one["kind"] == classify.RANK and one["state"] != "ended" for one in members) for node, members in processes.items()}
+    return {node: ["no rank lives there"] for node, there in ranks.items() if not there} if any(ranks.values()) else {}
+
+
+def suspects(processes: Processes) -> dict[str, list[str]]:
+    """Return the ranks that may hold the others up: those in the kernel without a way out, else those that rest while the others wait in a loop."""
+    stuck = texts(processes, "uninterruptible")
+    if stuck:
+        return {node: [f"{text} is in the kernel and cannot be interrupted" for text in named] for node, named in stuck.items()}
+    ranks = [(node, one) for node, members in processes.items() for one in members if one["kind"] == classify.RANK and one["cpu_percent"] is not None]
+    found: dict[str, list[str]] = {}
+    if any(one["cpu_percent"] >= SPINS_PERCENT for _node, one in ranks):
+        for node, one in ranks:
+            if one["cpu_percent"] < RESTS_PERCENT:
+                found.setdefault(node, []).append(f"{one['text']} uses no processor time while the others wait in a loop")
+    return found
+
+
+def verdict(probe: Probe, processes: Processes) -> Health:
+    """Judge a live engine by one question for a token and by its processes on every node that was looked at."""
+    if halted := texts(processes, "stopped"):
+        return Health(HALTED, "a signal or a debugger stopped a process, so that the engine hangs; kill -CONT PID lets it go on", halted)
+    if ended := texts(processes, "ended"):
+        return Health(DEAD, "a process has ended, and nobody has taken notice", ended)
+    if probe.token:
+        return Health(SERVING, "it gave a token", {})
+    if probe.api == STARTING:
+        return Health(STARTING, "its API is not there yet", {})
+    if probe.api == REFUSED:
+        return Health(DEAD, "its API was up, and its port refuses now", {})
+    if probe.api == SAYS_DEAD:
+        return Health(DEAD, "its API says that the engine is dead", without_rank(processes))
+    if missing := without_rank(processes):
+        return Health(DEAD, "it has lost a rank", missing)
+    if probe.grew:
+        return Health(BUSY, "no token in time, but others' tokens flow or a prompt is being read", {})
+    if probe.grew is None:
+        return Health(UNKNOWN, "no token in time, and its metrics do not say whether it works", suspects(processes))
+    if probe.still_s >= probe.limit_s:
+        return Health(STALLED, f"no progress for {probe.still_s:.0f} s", suspects(processes))
+    return Health(UNKNOWN, f"no token and no progress for {probe.still_s:.0f} s, which counts as stalled from {probe.limit_s:.0f} s on", suspects(processes))
+

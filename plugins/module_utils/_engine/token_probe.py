@@ -1,0 +1,62 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One question for a token, and whether the engine works that gives none. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, health
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import KEY_WANTED
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+
+
+class Asked(t.NamedTuple):
+    """What came of the question: how the API answers its health, the proof, and without one what is known of the engine's work."""
+
+    api: str
+    completion: engine_state.Completion | None
+    progress: dict[str, t.Any] | None
+
+    def as_result(self) -> dict[str, t.Any]:
+        """Return it as a module returns it."""
+        return {**self._asdict(), "completion": self.completion and self.completion._asdict()}
+
+
+def progress_of(url: str, key: str, timeout: float) -> api_probe.Progress | None:
+    """Return what an engine's metrics say of its work, None when they are not given or cannot be read. The key is sent when it is wanted alone."""
+    answer = _http.ask(f"{url}/metrics", timeout)
+    if answer.status in KEY_WANTED and key:
+        answer = _http.ask(f"{url}/metrics", timeout, headers=engine_state.key_header(key))
+    try:
+        return api_probe.parse_progress(answer.body.decode("utf-8", "replace")) if answer.status == 200 and not answer.error else None
+    except UnknownState:
+        return None
+
+
+def ask(url: str, model: str | None, key: str, timeout: float, token_timeout: float, run_id: str = "", note: str = "") -> Asked:
+    """Ask an API that answers for a token, which gets ``token_timeout`` seconds. Raises :class:`ClusterError` when it refuses the question.
+
+    ``note`` is a file that remembers between looks since when run ``run_id`` makes no progress; without one this look alone counts.
+    """
+    began, before = engine_state.boot_seconds(), progress_of(url, key, timeout)
+    completion = engine_state.first_token(url, model, key, token_timeout)
+    earlier = health.Still.of_note(engine_state.read_side(note)) if note else None
+    if completion:
+        if earlier:
+            os.unlink(note)
+        return Asked(health.ANSWERS, completion, None)
+    after = progress_of(url, key, timeout)
+    still = health.still(earlier, run_id, began, before, after)
+    if note and still:
+        files.write_json(note, still._asdict())
+    elif earlier and after:
+        os.unlink(note)
+    seconds = round(engine_state.boot_seconds() - still.since, 1) if still else 0.0
+    progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": health.stall_limit(after)}
+    return Asked(engine_state.asked_health(url, timeout), None, progress)

@@ -1,0 +1,140 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether an engine serves: busy is not hung, a hung engine never serves, and what nobody knows is unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_probe import Progress
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.health import Probe, Still
+
+CORE = {"text": "VLLM::EngineCore (pid 3)", "kind": "engine_core", "state": "alive", "cpu_percent": 100.0}
+
+
+def rank(pid=7, state="alive", cpu=80.0):
+    return {"text": f"ray::RayWorkerProc.run (pid {pid})", "kind": "rank", "state": state, "cpu_percent": cpu}
+
+
+BOTH = {"spark-1": [CORE, rank(7)], "spark-2": [rank(8)]}
+WAITED = Probe("answers", False, False, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("probe", "processes", "state", "named"),
+    [
+        (Probe("answers", True), BOTH, "serving", {}),
+        # /health answers and nothing came: by itself that is neither well nor ill.
+        (WAITED, BOTH, "unknown", {}),
+        (WAITED._replace(grew=True), BOTH, "busy", {}),
+        (WAITED._replace(grew=None), BOTH, "unknown", {}),
+        (WAITED._replace(still_s=599.9), BOTH, "unknown", {}),
+        (WAITED._replace(still_s=600.0), BOTH, "stalled", {}),
+        # A prefill of 471 s was seen: one like it, and half as long again, is not a stall.
+        (WAITED._replace(still_s=700.0, limit_s=706.5), BOTH, "unknown", {}),
+        (WAITED, {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
+        # Even a token says nothing of what was stopped right after it.
+        (Probe("answers", True), {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
+        (WAITED, {**BOTH, "spark-2": [rank(8, "ended")]}, "dead", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
+        (WAITED, {**BOTH, "spark-2": []}, "dead", {"spark-2": ["no rank lives there"]}),
+        # One process for all: there is no rank anywhere to miss.
+        (WAITED, {"spark-1": [CORE]}, "unknown", {}),
+        (Probe("starting", False), {**BOTH, "spark-2": []}, "starting", {}),
+        (Probe("refused", False), BOTH, "dead", {}),
+        (Probe("says dead", False), {**BOTH, "spark-1": [CORE]}, "dead", {"spark-1": ["no rank lives there"]}),
+        (Probe("silent", False), BOTH, "unknown", {}),
+        # The rank that holds the others up.
+        (
+            WAITED._replace(still_s=900.0),
+            {**BOTH, "spark-2": [rank(8, "uninterruptible")]},
+            "stalled",
+            {"spark-2": ["ray::RayWorkerProc.run (pid 8) is in the kernel and cannot be interrupted"]},
+        ),
+        (
+            WAITED,
+            {**BOTH, "spark-2": [rank(8, cpu=0.0)]},
+            "unknown",
+            {"spark-2": ["ray::RayWorkerProc.run (pid 8) uses no processor time while the others wait in a loop"]},
+        ),
+        (WAITED, {"spark-1": [rank(7, cpu=0.0)], "spark-2": [rank(8, cpu=0.5)]}, "unknown", {}),
+    ],
+)
+def test_the_verdict(probe, processes, state, named):
+    found = health.verdict(probe, processes)
+    assert (found.state, found.named) == (state, named)
+    assert found.text.startswith(f"{state}: ") and all(text in found.text for texts in named.values() for text in texts)
+
+
+FLAT = Progress(1.0, 500.0, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("after", "grew"),
+    [
+        (FLAT, False),
+        (FLAT._replace(tokens=501.0), True),
+        (FLAT._replace(kv_use=0.26), True),
+        (FLAT._replace(steps=1.0), True),
+        # A request that was given up frees cache: nothing came out of the engine.
+        (FLAT._replace(kv_use=0.1), False),
+        (FLAT._replace(running=2.0), False),
+        (FLAT._replace(kv_use=None), False),
+        (None, None),
+    ],
+)
+def test_work_is_tokens_or_a_prompt_that_is_being_read(after, grew):
+    assert health.grew(FLAT, after) is grew
+
+
+def test_the_longest_prefill_moves_the_limit():
+    assert health.stall_limit(None) == health.stall_limit(FLAT) == 600.0
+    assert health.stall_limit(FLAT._replace(longest_prefill_s=471.0)) == 706.5
+
+
+def test_a_stall_counts_from_the_first_look_that_waited_in_vain():
+    first = health.still(None, "r", 1000.0, FLAT, FLAT)
+    assert first == Still("r", 1000.0, FLAT)
+    assert health.still(first, "r", 1400.0, FLAT, FLAT).since == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("run", "began", "before", "after", "since"),
+    [
+        # Between the looks tokens flowed; another run; a note of a former boot.
+        ("r", 1400.0, FLAT._replace(tokens=900.0), FLAT._replace(tokens=900.0), 1400.0),
+        ("s", 1400.0, FLAT, FLAT, 1400.0),
+        ("r", 10.0, FLAT, FLAT, 10.0),
+        # There is progress, or nobody knows.
+        ("r", 1400.0, FLAT, FLAT._replace(kv_use=0.5), None),
+        ("r", 1400.0, FLAT, None, None),
+    ],
+)
+def test_what_ends_a_stall(run, began, before, after, since):
+    found = health.still(Still("r", 1000.0, FLAT), run, began, before, after)
+    assert (found and found.since) == since
+
+
+@pytest.mark.parametrize("note", [None, {}, {"run_id": "r"}, {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]}, {"run_id": "r", "since": 1, "progress": 7}])
+def test_a_note_that_cannot_be_read_is_none(note):
+    assert Still.of_note(note) is None
+
+
+def test_a_note_comes_back_as_it_was_written():
+    # The use of the cache is not in every engine's metrics.
+    for progress in (FLAT, FLAT._replace(kv_use=None)):
+        noted = Still("r", 5.0, progress)
+        assert Still.of_note({**noted._asdict(), "progress": list(progress)}) == noted
+
+
+def test_a_prefill_of_471_seconds_is_never_called_hung():
+    """Counters flat for 230 s, as an owner saw them, looked at every 15 s by somebody who gives a question 15 s."""
+    earlier, said = None, []
+    for at in range(0, 471, 15):
+        before, after = (Progress(2.0, 500.0, min(1.0, 0.5 + max(0, second - 230) / 1000)) for second in (at, at + 15))
+        earlier = health.still(earlier, "r", float(at), before, after)
+        still_s = at + 15 - earlier.since if earlier else 0.0
+        said.append(health.verdict(Probe("answers", False, health.grew(before, after), still_s, health.stall_limit(after)), BOTH).state)
+    assert set(said) == {"unknown", "busy"} and said[-1] == "busy"
