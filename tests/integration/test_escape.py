@@ -37,7 +37,9 @@ PLANT = """
 import json, os, shutil, stat, sys
 kind, writable, canaries = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(",")
 run, cache, logs = writable
-noted = json.load(open(run + "/run.json")) if os.path.isfile(run + "/run.json") and not os.path.islink(run + "/run.json") else {}
+noted = {}
+if os.path.isfile(run + "/run.json") and not os.path.islink(run + "/run.json") and os.path.getsize(run + "/run.json") < 1 << 20:
+    noted = json.load(open(run + "/run.json"))
 run_id = json.load(open("/opt/gb10/launch/engine.json"))["run_id"]
 names = [run + "/" + name for name in ("run.json", "exit.json", "stop.json", "run.lock", ".room", "run.json.broken", "config")]
 names += [logs + "/" + name for name in (run_id + ".log", run_id + ".log.1", run_id + ".log.1.new", ".room", "20261001T000000Z-0000.log", "containers")]
@@ -166,9 +168,15 @@ def plant(lab: Lab, kind: str) -> list[str]:
 KINDS = {"links": "a link", "FIFOs": "a FIFO", "forged notes": "run.json", "huge notes": "more than 262144 bytes", "directories": "a directory"}
 
 
+def test_what_a_container_can_write_is_what_is_planted_in(lab: Lab, live_cluster: None) -> None:
+    for host, name in ((HEAD, HEAD_CONTAINER), (WORKER, WORKER_CONTAINER)):
+        mounts = lab.inspect(host, name)["Mounts"]
+        assert sorted(mount["Destination"] for mount in mounts if mount["RW"]) == sorted(WRITABLE)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
-    """Looking, gathering and taking down, each with all of it in place."""
+    """Looking, proving, gathering, pruning, a start that fails, a restart and taking down, each with all of it in place."""
     plant(lab, kind)
     shown = outside.heard(lab.play("status"))
     assert shown.rc != 0 and KINDS[kind] in shown.said
@@ -176,10 +184,19 @@ def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind:
     assert "run.json" in gathered
     pruned = outside.heard(lab.play("prune", gb10_prune=True, gb10_prune_days=0))
     assert pruned.rc != 0 and "run.json" in pruned.said
-    played = outside.heard(lab.play())
-    assert played.rc != 0 and "run.json" in played.said
+    for tags in ("proof", ""):
+        played = outside.heard(lab.play(tags=tags))
+        assert played.rc != 0 and "run.json" in played.said
     # It lives, whatever its notes say.
     assert lab.run(HEAD, "pgrep", "--full", "vllm serve")
+    outside.assert_untouched()
+    consent = {"gb10_allow_restart": True, "gb10_interrupt_requests": True}
+    failed = outside.heard(lab.play(**consent, gb10_serve_arguments={"no_such_argument": 1}))
+    assert failed.rc != 0
+    plant(lab, kind)
+    # Whether it starts depends on the kind: a link and a file are replaced by new notes, a directory is in the way.
+    outside.heard(lab.play(**consent))
+    outside.assert_untouched()
     down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
     assert down.rc == 0, down.failures
     assert not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
@@ -200,6 +217,20 @@ def test_a_start_over_what_was_planted_leads_nowhere(lab: Lab, live_cluster: Non
     completed = outside.heard(lab.play())
     assert completed.rc == 0, completed.failures
     assert lab.engine_lives()
+    outside.assert_untouched()
+
+
+def test_another_python3_in_the_container_keeps_nobody_from_a_teardown(lab: Lab, live_cluster: None, outside: Outside) -> None:
+    """The launcher runs in the container, and so does what root there puts in the place of its interpreter."""
+    replace = 'it=$(command -v python3) && rm "$it" && printf "#!/bin/sh\necho {}\n" > "$it" && chmod 755 "$it"'
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "sh", "-c", replace)
+    refused = outside.heard(lab.play("teardown"))
+    assert refused.rc != 0 and "ended with code 0 and no answer" in refused.said
+    assert "teardown with -e gb10_interrupt_requests=true" in refused.said and lab.containers(HEAD)
+    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert down.rc == 0, down.failures
+    assert "stopped the container as a whole" in down.said
+    assert not lab.containers(HEAD) and not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
     outside.assert_untouched()
 
 
