@@ -102,6 +102,12 @@ token_left:
   returned: success
   type: bool
   sample: false
+download_as:
+  description: The user and group that a download into the cache should run as, the cache's own; root's where something in the way is another user's.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"uid": 1000, "gid": 1000, "because": ""}
 revision:
   description: The commit, null when it is not known or for a plain directory.
   returned: success
@@ -258,6 +264,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "present": place.path is not None,
         "complete": complete,
         "cache_exists": not params["hf_home"] or os.path.isdir(params["hf_home"]),
+        "download_as": (model_files.writer(params["hf_home"], params["repo"]) if params["repo"] else model_files.Writer(0, 0))._asdict(),
         "token_left": bool(params["token_file"]) and os.path.lexists(params["token_file"]),
         "revision": place.revision,
         "snapshot_path": place.path,

@@ -308,3 +308,32 @@ def private_path(hf_home: str, root: str) -> str | None:
         if status.st_mode >> shift & bits != bits:
             return path
     return None
+
+
+# -- whose files a download makes ------------------------------------------------------------------------------------
+
+
+class Writer(t.NamedTuple):
+    """The user that a download runs as. ``because`` is a path of another user that makes it root's; empty when it is the cache's own user."""
+
+    uid: int
+    gid: int
+    because: str = ""
+
+
+def writer(hf_home: str, repo: str) -> Writer:
+    """Return who should write a model into a cache: the owner of the cache, or of the nearest directory above it that is there.
+
+    Containers that people run as root leave root's files in a user's cache. Where the owner could not go on because of one, it is root.
+    """
+    above = os.path.abspath(hf_home)
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    owner = os.stat(above)
+    hub = os.path.join(hf_home, "hub")
+    of_repo = os.path.join(hub, f"models--{repo.replace('/', '--')}")
+    ours = [os.path.join(of_repo, name) for name in ("blobs", "refs", "snapshots")]
+    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", os.path.basename(of_repo)), of_repo, *ours, os.path.join(hf_home, "xet")):
+        if owner.st_uid and os.path.isdir(path) and os.stat(path).st_uid != owner.st_uid:
+            return Writer(0, 0, path)
+    return Writer(owner.st_uid, owner.st_gid)

@@ -55,6 +55,8 @@ def test_what_lies_around_it(snapshot, tmp_path):
     assert (call(**asked)["cache_exists"], call(**asked)["token_left"]) == (True, False)
     token.write_text("")
     assert call(**asked)["token_left"]
+    own = tmp_path.stat()
+    assert call(**asked)["download_as"] == {"uid": own.st_uid, "gid": own.st_gid, "because": ""}
     assert not call(**{**asked, "hf_home": str(tmp_path / "none")})["cache_exists"]
     plain = call(path=str(snapshot))
     assert plain["cache_exists"] and not plain["token_left"]
