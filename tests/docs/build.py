@@ -145,7 +145,7 @@ def evidence(profile: t.Mapping[str, t.Any]) -> list[str]:
         return [f"- {profile['evidence']}"]
     return [
         f"- {cell(one['who'])}, on {cell(one['image'])}" + (f" (`{one['digest']}`)" if one.get("digest") else "") + f": {cell(one['figures'])}"
-        + (f" ({cell(one['source'])})" if one.get("source") else "")
+        + (f" ({', '.join(cell(one[name]) for name in ('source', 'date') if one.get(name))})" if one.get("source") else "")
         for one in profile["evidence"]
     ]
 
@@ -172,14 +172,15 @@ def profiles_page(tree: Path = ROOT) -> str:
 
 def failures_page(tree: Path = ROOT) -> str:
     """Return the page about the lines of an engine's log that are known."""
-    rows = yaml.safe_load((tree / "plugins" / "plugin_utils" / "_serve" / "failures.yml").read_text(encoding="utf-8"))
+    tables = sorted((tree / "plugins" / "plugin_utils" / "_serve" / "signatures").glob("*.yml"))
+    rows = [row for table in tables for row in yaml.safe_load(table.read_text(encoding="utf-8"))]
     said = "What a bring-up looks for in the logs of all ranks. The first line that says why ends the wait on all nodes."
     parts = ["# Known failures of an engine", "", said, ""]
     for row in rows:
         parts += [
             f"## {row['id']}", "",
-            f"{cell(row['cause']).capitalize()}; {cell(row['consequence'])}. **{row['verdict']}**", "",
-            f"- Remedy: {cell(row['remedy'])}", f"- Source: {cell(row['source'])}", "", "```", " ".join(row["example"].split()), "```", "",
+            f"{cell(row['cause']).capitalize()}; {cell(row['consequence'])}. **{row.get('verdict', 'block')}**", "",
+            f"- Remedy: {cell(row['remedy'])}", f"- Source: {cell(row['source'])}", "", "```", " ".join(row["examples"][0].split()), "```", "",
         ]
     return "\n".join(parts)
 
