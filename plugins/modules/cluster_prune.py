@@ -25,7 +25,8 @@ description:
   - A directory of what the cluster's engine compiled (kernels, graphs, and a model's own code) is removed when its image is gone, or when nothing was written
     there for O(days). It stays while a container has it that may have processes.
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
-  - Models, other secrets, states and named volumes are never touched. A file of another name among the logs is listed in RV(left), and stays.
+  - Models and the notes about their code, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
+    in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
   - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started, and
     a download may be one that a play waits for.
