@@ -164,6 +164,9 @@ def plant(lab: Lab, kind: str) -> list[str]:
     return failed
 
 
+#: The engine takes it and ends: the model is not quantized.
+FAILING = {"quantization": "awq"}
+
 #: What each kind is called in the message that names it; empty where nothing of that kind could be planted.
 KINDS = {"links": "a link", "FIFOs": "a FIFO", "forged notes": "run.json", "huge notes": "more than 262144 bytes", "directories": "a directory"}
 
@@ -191,7 +194,7 @@ def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind:
     assert lab.run(HEAD, "pgrep", "--full", "vllm serve")
     outside.assert_untouched()
     consent = {"gb10_allow_restart": True, "gb10_interrupt_requests": True}
-    failed = outside.heard(lab.play(**consent, gb10_serve_arguments={"no_such_argument": 1}))
+    failed = outside.heard(lab.play(**consent, gb10_serve_arguments=FAILING))
     assert failed.rc != 0
     plant(lab, kind)
     # Whether it starts depends on the kind: a link and a file are replaced by new notes, a directory is in the way.
@@ -207,7 +210,7 @@ def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind:
 def test_a_start_over_what_was_planted_leads_nowhere(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
     """A restart that fails, its logs, the way out that its message names, and a start that completes."""
     plant(lab, kind)
-    failed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True, gb10_serve_arguments={"no_such_argument": 1}))
+    failed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True, gb10_serve_arguments=FAILING))
     assert failed.rc != 0
     assert HEAD_CONTAINER in lab.containers(HEAD)
     down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
