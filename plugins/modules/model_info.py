@@ -168,6 +168,18 @@ facts:
       description: The context length that the model was made for, in tokens.
       type: int
       sample: 262144
+    hidden_size:
+      description: Values that one token is between two layers.
+      type: int
+      sample: 4096
+    num_hidden_layers:
+      description: Its layers, of whatever kind.
+      type: int
+      sample: 88
+    dtype:
+      description: The type of these values.
+      type: str
+      sample: bfloat16
 findings:
   description: One finding for each thing that is wrong, or one that says that all is well.
   returned: success

@@ -46,9 +46,22 @@ options:
   probe:
     description:
       - Ask the API for a token if C(/health) answers. The address is the one that the engine was started with.
-      - When a token came and O(api_key_file) is given, ask every route of the API without the key, too. Nothing acts by that.
+      - When a token came and O(api_key_file) is given, ask every route of the API without the key, too, unless O(routes) is off. Nothing acts by that.
     type: bool
     default: false
+  prompt_letters:
+    description:
+      - Ask for the token with a prompt of so many random letters, which no cache knows. With V(0) the prompt is one word.
+      - The more of them, the more the ranks have to send to each other.
+    type: int
+    default: 0
+    version_added: 0.2.0
+  routes:
+    description:
+      - Whether O(probe=true) asks the API's routes, too.
+    type: bool
+    default: true
+    version_added: 0.2.0
   probe_timeout:
     description:
       - Seconds to wait for every answer of the API.
@@ -446,6 +459,12 @@ completion:
       returned: always
       type: float
       sample: 0.412
+    prompt_tokens:
+      description: Tokens of the prompt as the engine counts them, V(0) when it does not say.
+      returned: always
+      type: int
+      version_added: 0.2.0
+      sample: 1
 """
 
 import functools
@@ -526,8 +545,9 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> 
         # Not where the container can write.
         note = os.path.join(params["state_dir"], params["cluster_name"], "no-progress.json")
         waits = params["first_token_timeout"] or timeout
-        view.update(token_probe.ask(url, params["model"], key, timeout, waits, engine["run_id"], note).as_result())
-        view["routes"] = open_routes.ask(url, key, timeout) if view["completion"] and key else None
+        prompt = engine_state.random_prompt(params["prompt_letters"]) or engine_state.PROMPT
+        view.update(token_probe.ask(url, params["model"], key, timeout, waits, engine["run_id"], note, prompt).as_result())
+        view["routes"] = open_routes.ask(url, key, timeout) if view["completion"] and key and params["routes"] else None
     return view
 
 
@@ -576,6 +596,8 @@ def main() -> None:
             "probe_timeout": {"type": "int", "default": 5},
             "first_token_timeout": {"type": "int"},
             "sample_s": {"type": "float", "default": 0},
+            "prompt_letters": {"type": "int", "default": 0},
+            "routes": {"type": "bool", "default": True},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
             "fabric_address": {"type": "str"},

@@ -19,8 +19,10 @@ import http.client
 import json
 import math
 import os
+import random
 import re
 import signal
+import string
 import time
 import typing as t
 
@@ -113,10 +115,11 @@ class Stage(t.NamedTuple):
 
 
 class Completion(t.NamedTuple):
-    """A proven answer: generated tokens, seconds to the first of them."""
+    """A proven answer: generated tokens, seconds to the first of them, tokens of the prompt as the engine counts them (0 when it does not say)."""
 
     tokens: int
     seconds: float
+    prompt_tokens: int = 0
 
 
 # -- process ---------------------------------------------------------------------------------------------------------
@@ -493,8 +496,8 @@ def metric(text: str, name: str) -> float | None:
     return sum(values) if values else None
 
 
-def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[int]:
-    """Yield the number of generated tokens so far from the lines of a streamed completion.
+def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
+    """Yield (generated tokens so far, tokens of the prompt) from the lines of a streamed completion.
 
     Raises :class:`UnknownState` when a line is no event of a completion.
     """
@@ -509,12 +512,18 @@ def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[int]:
             event = json.loads(data)
             if "error" in event:
                 return
-            yield int((event.get("usage") or {}).get("completion_tokens") or 0)
+            usage = event.get("usage") or {}
+            yield int(usage.get("completion_tokens") or 0), int(usage.get("prompt_tokens") or 0)
         except (ValueError, AttributeError, TypeError):
             raise UnknownState("the API streams something that is no completion", raw=line[:LINE_LENGTH]) from None
 
 
-def first_token(url: str, model: str | None, key: str, timeout: float) -> Completion | None:
+def random_prompt(letters: int) -> str:
+    """Return a prompt of so many letters and blanks that no cache knows. It has no more tokens than that, whatever the tokenizer."""
+    return "".join(random.choice(f"{string.ascii_lowercase} ") for _letter in range(letters))
+
+
+def first_token(url: str, model: str | None, key: str, timeout: float, prompt: str = PROMPT) -> Completion | None:
     """Ask for a short completion; return it once at least one token was generated, None when none came within ``timeout``.
 
     Without a ``model`` vLLM takes the first that it serves.
@@ -524,7 +533,7 @@ def first_token(url: str, model: str | None, key: str, timeout: float) -> Comple
     """
     body = {
         **({"model": model} if model else {}),
-        "prompt": PROMPT,
+        "prompt": prompt,
         "max_tokens": MAX_TOKENS,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -536,9 +545,9 @@ def first_token(url: str, model: str | None, key: str, timeout: float) -> Comple
             connection.request("POST", "/v1/completions", json.dumps(body).encode(), headers)
             with connection.getresponse() as answer:
                 if answer.status == 200:
-                    for tokens in completion_events(answer):
+                    for tokens, prompt_tokens in completion_events(answer):
                         if tokens >= 1:
-                            return Completion(tokens, round(time.monotonic() - began, 3))
+                            return Completion(tokens, round(time.monotonic() - began, 3), prompt_tokens)
                     return None
                 refusal = answer.read(LINE_LENGTH).decode(errors="replace")
     except (OSError, http.client.HTTPException):

@@ -39,13 +39,15 @@ def progress_of(url: str, key: str, timeout: float) -> api_probe.Progress | None
         return None
 
 
-def ask(url: str, model: str | None, key: str, timeout: float, token_timeout: float, run_id: str = "", note: str = "") -> Asked:
+def ask(
+    url: str, model: str | None, key: str, timeout: float, token_timeout: float, run_id: str = "", note: str = "", prompt: str = engine_state.PROMPT
+) -> Asked:
     """Ask an API that answers for a token, which gets ``token_timeout`` seconds. Raises :class:`ClusterError` when it refuses the question.
 
     ``note`` is a file that remembers between looks since when run ``run_id`` makes no progress; without one this look alone counts.
     """
     began, before = engine_state.boot_seconds(), progress_of(url, key, timeout)
-    completion = engine_state.first_token(url, model, key, token_timeout)
+    completion = engine_state.first_token(url, model, key, token_timeout, prompt)
     earlier = health.Still.of_note(engine_state.read_side(note)) if note else None
     if completion:
         if earlier:

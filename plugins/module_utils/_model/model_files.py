@@ -42,8 +42,12 @@ CONFIG = "config.json"
 #: Any one of these makes a tokenizer; a name of two parts needs both.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json+merges.txt")
 
-#: Facts of config.json that a plan needs. Models with several parts keep them under text_config.
-FACTS = ("architectures", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")
+#: Facts of config.json that a plan or a proof needs, each with the names that it goes by. Models with several parts keep them under text_config.
+FACTS = {
+    **{name: (name,) for name in ("architectures", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")},
+    **{name: (name,) for name in ("hidden_size", "num_hidden_layers")},
+    "dtype": ("dtype", "torch_dtype"),
+}
 
 #: The safetensors format allows no longer header.
 HEADER_LIMIT = 100_000_000
@@ -275,7 +279,7 @@ def facts(config: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the :data:`FACTS` of a config.json, None for what it does not say."""
     inner = config.get("text_config")
     sources = [config, inner] if isinstance(inner, dict) else [config]
-    return {name: next((source[name] for source in sources if source.get(name) is not None), None) for name in FACTS}
+    return {fact: next((source[name] for source in sources for name in names if source.get(name) is not None), None) for fact, names in FACTS.items()}
 
 
 def examine(root: str, side_files: t.Sequence[str]) -> tuple[list[Problem], list[str], dict[str, t.Any]]:

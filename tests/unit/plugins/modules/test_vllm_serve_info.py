@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, token_probe
@@ -53,7 +55,8 @@ def test_without_a_run_there_is_no_log():
 
 
 PARAMS = {
-    "state_dir": "/s", "cluster_name": "gb10", "probe": True, "probe_timeout": 5, "first_token_timeout": None, "model": "m", "api_key_file": None,
+    "state_dir": "/s", "cluster_name": "gb10", "probe": True, "probe_timeout": 5, "first_token_timeout": None, "prompt_letters": 0, "routes": True,
+    "model": "m", "api_key_file": None,
 }  # fmt: skip
 
 
@@ -80,7 +83,7 @@ def test_a_port_that_refuses_means_what_the_log_says(engine, monkeypatch, answer
 
 @pytest.mark.parametrize(
     ("probe", "answer", "completion"),
-    [(True, engine_state.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4}), (True, None, None), (False, None, None)],
+    [(True, engine_state.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4, "prompt_tokens": 0}), (True, None, None), (False, None, None)],
 )
 def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
     asked = token_probe.Asked("answers", answer, None if answer else {"grew": True})
@@ -103,3 +106,18 @@ def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeyp
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
     vllm_serve_info.api_view(engine, {**PARAMS, "first_token_timeout": first_token_timeout}, "API is up")
     assert asked == [5, 5, (5, waits)]
+
+
+@pytest.mark.parametrize(("letters", "fits"), [(0, r"Hello"), (300, r"[a-z ]{300}")])
+def test_a_long_prompt_is_another_one_each_time(engine, monkeypatch, letters, fits):
+    prompts = []
+    for name, answer in (("asked_health", "answers"), ("engine_version", ""), ("read_key", "k")):
+        monkeypatch.setattr(engine_state, name, lambda *_args, answer=answer: answer)
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
+    monkeypatch.setattr(token_probe, "progress_of", lambda *_args: None)
+    monkeypatch.setattr(vllm_serve_info.open_routes, "ask", lambda *_args: pytest.fail("asked"))
+    monkeypatch.setattr(engine_state, "first_token", lambda *args: prompts.append(args[-1]) or engine_state.Completion(1, 0.4, 280))
+    for _time in range(2):
+        view = vllm_serve_info.api_view(engine, {**PARAMS, "prompt_letters": letters, "routes": False}, "API is up")
+        assert view["completion"]["prompt_tokens"] == 280 and view["routes"] is None
+    assert all(re.fullmatch(fits, prompt) for prompt in prompts) and len(set(prompts)) == (2 if letters else 1)

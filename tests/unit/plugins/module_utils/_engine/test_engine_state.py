@@ -488,13 +488,13 @@ def api():
 
 
 def event(tokens):
-    return b"data: " + json.dumps({"choices": [{"text": ""}], "usage": {"completion_tokens": tokens}}).encode() + b"\n\n"
+    return b"data: " + json.dumps({"choices": [{"text": ""}], "usage": {"completion_tokens": tokens, "prompt_tokens": 5}}).encode() + b"\n\n"
 
 
 def test_a_token_is_a_token(api):
     api.plan = (200, event(0) + event(1) + event(2) + b"data: [DONE]\n\n")
     answer = engine_state.first_token(api.url, "tiny", "k", 5)
-    assert answer.tokens == 1
+    assert (answer.tokens, answer.prompt_tokens) == (1, 5)
     assert 0 <= answer.seconds < 5
     path, asked, authorization = api.asked[0]
     assert (path, asked["model"], asked["max_tokens"], authorization) == ("/v1/completions", "tiny", 8, "Bearer k")

@@ -18,7 +18,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-CONFIG = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "dtype": "bfloat16",
+}
 
 
 def safetensors(size: int = 64) -> bytes:
@@ -114,6 +122,12 @@ def test_a_complete_model(snapshot):
     assert shards == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     assert facts == CONFIG
     assert model_files.size_bytes(str(snapshot)) == sum(path.stat().st_size for path in snapshot.iterdir())
+
+
+def test_the_type_of_values_has_two_names_and_may_lie_deeper():
+    """Transformers 4 wrote torch_dtype, 5 writes dtype; models with several parts keep the text's under text_config."""
+    facts = model_files.facts({"architectures": ["A"], "text_config": {"torch_dtype": "bfloat16", "hidden_size": 8}})
+    assert (facts["architectures"], facts["dtype"], facts["hidden_size"], facts["num_hidden_layers"]) == (["A"], "bfloat16", 8, None)
 
 
 def test_a_model_of_one_file(snapshot):
