@@ -36,7 +36,7 @@ _FILES_OPTIONS = ("secret_files",)
 #: The text that replaces a secret.
 HIDDEN = "<secret>"
 #: How every such text begins; the ones of known secrets have a name.
-_HIDDEN_START = "<secret"
+HIDDEN_START = "<secret"
 
 #: How the name of a variable, an option or a key ends that holds a secret.
 _SECRET_END = (
@@ -148,7 +148,7 @@ def redacted(text: str, secrets: t.Mapping[str, str]) -> str:
     """Return ``text`` without the values of ``secrets`` and without anything else that looks like a secret."""
     known = [(spelling, name) for name, value in secrets.items() for spelling in _spellings(value)]
     for spelling, name in sorted(known, key=lambda one: (-len(one[0]), one)):
-        text = text.replace(spelling, f"{_HIDDEN_START} {name}>")
+        text = text.replace(spelling, f"{HIDDEN_START} {name}>")
     for pattern in _SHAPES:
         text = pattern.sub(rf"\g<kept>{HIDDEN}", text)
     return _without_named(text)
@@ -161,7 +161,7 @@ def _without_named(text: str) -> str:
     for match in _NAMED.finditer(text):
         if match.start() >= done and not _HARMLESS_NAME.search(match["name"]):
             for start, end in _values(text, match):
-                if not text.startswith((_HIDDEN_START, _MOUNTED), start):
+                if not text.startswith((HIDDEN_START, _MOUNTED), start):
                     parts += [text[done:start], HIDDEN]
                     done = end
     return "".join([*parts, text[done:]])
@@ -214,7 +214,7 @@ def shown_argv(argv: t.Iterable[str], secrets: t.Mapping[str, str] | None = None
 
 def shown_value(name: str, value: str, secrets: t.Mapping[str, str] | None = None) -> str:
     """Return the value of a variable as it may leave a node: :data:`HIDDEN` for the name of a secret, else without what looks like one."""
-    secret = _SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name) and not value.startswith(_MOUNTED)
+    secret = _SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name) and not value.startswith((HIDDEN_START, _MOUNTED))
     return HIDDEN if value and secret else redacted(value, secrets or {})
 
 

@@ -15,7 +15,8 @@ description:
   - The environment comes out of the process's memory, where the C library keeps it. C(/proc/PID/environ) would only tell how the process
     was started, while Ray and the engine set most variables of a rank later.
   - Besides it reads the effective capability C(IPC_LOCK), the limit of locked memory, and the device nodes that the container sees.
-  - Returns values of the asked variables alone. For secrets it tells whether they are there, never their value.
+  - Of secrets it tells whether they are there, and with O(env_compare_key) whether two ranks have the same, never their value.
+  - It also counts what this node has sent, over which device and interface, so that two calls show where an engine's traffic went.
   - Reading another process's memory takes root. Nothing is stopped and nothing is changed.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -46,12 +47,30 @@ options:
     type: list
     elements: str
     default: []
+  env_compare_key:
+    description:
+      - Return the whole environment of each rank, as RV(ranks[].environ). What is a secret is replaced by a digest made with this key,
+        so that ranks on several nodes can be compared when all nodes were given the same random key.
+    type: str
+    version_added: 0.2.0
   devices:
     description:
       - Device nodes, or directories of them, to look for inside the container.
     type: list
     elements: str
     default: [/dev/infiniband]
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters.
+    type: path
+    default: /var/lib/gb10
+    version_added: 0.2.0
+  log_dir:
+    description:
+      - Directory on the node that holds the logs of the collection's clusters.
+    type: path
+    default: /var/log/gb10
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -118,6 +137,12 @@ ranks:
       description: The values of O(env_names), null for a variable that is not set.
       type: dict
       sample: {"NCCL_NET": IB, "VLLM_HOST_IP": 192.168.100.10}
+    environ:
+      description:
+        - Its whole environment, null without O(env_compare_key). A value that is a secret, or holds one, is C(<secret DIGEST>).
+      type: dict
+      version_added: 0.2.0
+      sample: {"HOME": /root, "NCCL_NET": IB, "WANDB_API_KEY": <secret 5f0c9a31b2e47d68>}
     present:
       description: Those of O(env_absent_names) that are there.
       type: list
@@ -147,8 +172,40 @@ ranks:
       type: list
       elements: str
       sample: [/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04]
+traffic:
+  description:
+    - What this node had sent when the module began, and when it ended. What was sent in between is not the engine's doing.
+  returned: success
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  contains:
+    at:
+      description: When it was read, in seconds of a clock that nobody can set.
+      type: float
+      sample: 5310.25
+    devices:
+      description:
+        - The RDMA devices by name, each with the interfaces on top of it (C(netdevs)) and the bytes that it has C(sent) by RDMA, which the kernel counts
+          four at a time. Null where the device does not count them.
+      type: dict
+      sample: {"rocep1s0f0": {"netdevs": [enp1s0f0np0], "sent": 1536870912}}
+    interfaces:
+      description: The interfaces by name, each with its C(addresses) and the bytes that it has C(sent). What RDMA sends is not among them.
+      type: dict
+      sample: {"enp1s0f0np0": {"addresses": [192.168.100.10], "sent": 40218}}
+nccl_nets:
+  description:
+    - The networks that NCCL says in this node's log of the engine that it uses, each with the line. Empty where it says nothing, as without C(NCCL_DEBUG=INFO).
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"IB": "spark-a:72112:72112 [0] NCCL INFO NET/IB : Using [0]rocep1s0f1:1/RoCE [1]roceP2p1s0f1:1/RoCE [RO]; OOB enp1s0f1np1:169.254.207.1<0>"}
 """
 
+import functools
+import hashlib
+import hmac
 import os
 import re
 import typing as t
@@ -157,16 +214,19 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN_START, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: The kernel's capabilities by their bit.
@@ -191,6 +251,14 @@ NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": 
 
 #: Most bytes of a process's memory map that are read; one of an engine with a thousand libraries has about one million.
 MAPS_LIMIT = 16 * 1024 * 1024
+
+#: Characters of the digest of a secret.
+DIGEST_LENGTH = 16
+
+#: Bytes of an engine's log that are searched for what NCCL says; it says it when the ranks meet.
+NCCL_LIMIT = 1024 * 1024
+#: ``Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0``, and what NCCL says before any channel: ``NET/IB : Using [0]rocep1s0f1:1/RoCE ...``.
+_NCCL_NETS = (re.compile(r"NCCL INFO .*\bvia NET/(?P<net>\w+)"), re.compile(r"NCCL INFO NET/(?P<net>\w+) : Using\b"))
 
 _LIBCUDA = re.compile(rb"^\S+ r\S+ \S+ \S+ [1-9]\d* +(?P<path>/.*/libcuda\.so[.0-9]*)$", re.MULTILINE)
 
@@ -255,6 +323,42 @@ def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t
     }
 
 
+def comparable(environ: t.Mapping[str, str], key: str) -> dict[str, str]:
+    """Return a whole environment without its secrets: equal ones have the same digest under the same ``key``, and nobody can guess them from it."""
+    found = {}
+    for name, value in sorted(environ.items()):
+        shown = shown_value(name, value)
+        digest = hmac.new(key.encode(), value.encode(errors="replace"), hashlib.sha256).hexdigest()[:DIGEST_LENGTH]
+        found[name] = shown if shown == value else f"{HIDDEN_START} {digest}>"
+    return found
+
+
+def nccl_nets(lines: t.Sequence[str]) -> dict[str, str]:
+    """Return the networks that NCCL says it uses, each with the first line that says so: those of its channels, or else those that it found."""
+    for pattern in _NCCL_NETS:
+        found: dict[str, str] = {}
+        for line in lines:
+            match = pattern.search(line)
+            if match:
+                found.setdefault(match["net"], line[match.start():][:TITLE_LIMIT])
+        if found:
+            return found
+    return {}
+
+
+def logged_nets(params: dict[str, t.Any]) -> dict[str, str]:
+    """Return the networks that NCCL says it uses in the log of the last engine on this node. A log that cannot be read says nothing."""
+    paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+    run = engine_state.read_side(os.path.join(paths.run, "run.json"))
+    if not run.get("run_id"):
+        return {}
+    try:
+        with engine_state.open_log(paths.log_of(run["run_id"])) as log:
+            return nccl_nets(engine_state.plain_lines(log.read(NCCL_LIMIT).decode(errors="replace")))
+    except (OSError, ClusterError):
+        return {}
+
+
 def ranks_among(processes: t.Mapping[int, process_table.Process]) -> dict[int, process_table.Process]:
     """Return the processes that are a rank, whatever places it, sorted by pid."""
     found = classify.parts(processes)
@@ -284,12 +388,14 @@ def verdict_of(ranks: t.Sequence[dict[str, t.Any]], where: str) -> dict[str, str
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     proc_root = params["roots"]["proc_root"]
+    read_traffic = functools.partial(traffic.sample, params["roots"]["sysfs_root"], proc_root)
+    began, key = read_traffic(), params["env_compare_key"]
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
         nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, **NOTHING}
         verdict = verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node")
-        return {**verdict, "exists": False, "container": nowhere, "ranks": []}
+        return {**verdict, "exists": False, "container": nowhere, "ranks": [], "traffic": [began, read_traffic()], "nccl_nets": {}}
 
     running = container["State"]["Running"]
     about = {
@@ -313,12 +419,20 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
                 "title": process.shown_command[:TITLE_LIMIT],
                 "source": source,
                 **select(environ, params["env_names"], params["env_absent_names"]),
+                "environ": comparable(environ, key) if key else None,
                 **effective(pid, params["devices"], proc_root),
                 "halted": process.halted,
                 "libcuda": libcuda(pid, proc_root),
             }
         )
-    return {**verdict_of(ranks, f"container {about['name']}"), "exists": True, "container": about, "ranks": ranks}
+    return {
+        **verdict_of(ranks, f"container {about['name']}"),
+        "exists": True,
+        "container": about,
+        "ranks": ranks,
+        "nccl_nets": logged_nets(params),
+        "traffic": [began, read_traffic()],
+    }
 
 
 def main() -> None:
@@ -328,7 +442,10 @@ def main() -> None:
             "node_role": {"type": "str", "choices": ["head", "worker"]},
             "env_names": {"type": "list", "elements": "str", "default": []},
             "env_absent_names": {"type": "list", "elements": "str", "default": []},
+            "env_compare_key": {"type": "str", "no_log": True},
             "devices": {"type": "list", "elements": "str", "default": ["/dev/infiniband"]},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "roots": ROOTS,
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -16,6 +18,7 @@ from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.modules import rank_info
 
 STATUS = "Name:\tray\nCapEff:\t{}\nSeccomp:\t2\n"
@@ -79,6 +82,9 @@ def call(monkeypatch):
             "node_role": None,
             "env_names": [],
             "env_absent_names": [],
+            "env_compare_key": None,
+            "state_dir": "/nonexistent",
+            "log_dir": "/nonexistent",
             "devices": ["/dev/null", "/dev/nonexistent"],
             "proc_root": "/proc",
             "docker_socket": "",
@@ -127,6 +133,59 @@ def test_a_live_rank_is_read_and_no_secret_leaves_it(call, rank):
     assert found["devices"] == result["container"]["devices"] == ["/dev/null"]
     assert isinstance(found["memlock_bytes"], int)
     assert "hf_secret" not in str({**found, "title": ""})
+
+
+def test_a_whole_environment_shows_no_secret_and_whether_two_are_equal(call, rank):
+    (found,) = call(Engine({"head": container(rank)}, [rank]))["ranks"]
+    assert found["environ"] is None
+    (found,) = call(Engine({"head": container(rank)}, [rank]), env_compare_key="k")["ranks"]
+    assert (found["environ"]["EARLY"], found["environ"]["LATER"]) == ("1", "1") and "hf_secret" not in str(found["environ"])
+    keys = ("k", "k", "other")
+    first, same, other_key = (rank_info.comparable({"WANDB_API_KEY": "4f1c9a", "URL": "https://u:4f1c9a@host", "EMPTY_TOKEN": ""}, key) for key in keys)
+    assert first == same != other_key and re.fullmatch(r"<secret [0-9a-f]{16}>", first["WANDB_API_KEY"]) and first["EMPTY_TOKEN"] == ""
+    assert rank_info.comparable({"WANDB_API_KEY": "4f1c9b"}, "k")["WANDB_API_KEY"] != first["WANDB_API_KEY"]
+    # What the frame of every module takes out of results leaves the digests.
+    assert cleaned({"environ": first}, {}) == {"environ": first}
+
+
+def test_what_the_node_sent_is_counted_before_and_after_the_look(call, rank):
+    for engine in (Engine({"head": container(rank)}, [rank]), Engine()):
+        before, after = call(engine)["traffic"]
+        assert before["at"] <= after["at"] and before["interfaces"]["lo"]["sent"] <= after["interfaces"]["lo"]["sent"]
+
+
+#: As recorded on two Sparks (guardkit/dgx-spark, 2026-08-06); the others have the form of NCCL's source (init.cc, transport/net.cc, net_socket.cc).
+NCCL_FOUND = "spark-a:72112:72112 [0] NCCL INFO NET/IB : Using [0]rocep1s0f1:1/RoCE [1]roceP2p1s0f1:1/RoCE [RO]; OOB enp1s0f1np1:169.254.207.1<0>"
+NCCL_SOCKET = "spark-a:72112:72112 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>"
+NCCL_CHANNEL = "(RayWorkerProc pid=918) spark-a:72112:72190 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "nets"),
+    [
+        (["INFO 11-21 vLLM API server version 0.32.0"], []),
+        ([NCCL_FOUND], ["IB"]),
+        # Found is not used: the channels say what is.
+        ([NCCL_FOUND, NCCL_CHANNEL], ["Socket"]),
+        ([NCCL_SOCKET, NCCL_FOUND], ["Socket", "IB"]),
+        (["spark-a:1:1 [0] NCCL INFO NET/IB : No device found."], []),
+    ],
+)
+def test_the_network_that_nccl_says_it_uses(lines, nets):
+    assert list(rank_info.nccl_nets(lines)) == nets
+
+
+def test_the_log_of_the_last_engine_is_searched(tmp_path):
+    params = {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log"), "cluster_name": "gb10"}
+    assert rank_info.logged_nets(params) == {}
+    paths = rank_info.engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], "gb10")
+    log = pathlib.Path(paths.log_of("20261121T015300Z-3f9a"))
+    for path in (pathlib.Path(paths.run), log.parent):
+        path.mkdir(parents=True)
+    (pathlib.Path(paths.run) / "run.json").write_text('{"run_id": "20261121T015300Z-3f9a"}')
+    assert rank_info.logged_nets(params) == {}
+    log.write_text(f"{NCCL_FOUND}\n")
+    assert rank_info.logged_nets(params) == {"IB": NCCL_FOUND[NCCL_FOUND.index("NCCL INFO"):]}
 
 
 def test_an_environment_of_the_start_is_no_proof(call, rank, monkeypatch):
