@@ -28,7 +28,7 @@ STAGES = {
 ASKS_ALONE = {
     "ray": {"Ask which engine serves before this play"},
     "serve": {"Ask which engine serves before this play"},
-    "proof": {"Ask the engine for a completion"},
+    "proof": {"Ask for the sizes of the model"},
     "report": {"Ask about the engine", "Ask about the node container", "Ask about the image"},
 }
 
@@ -81,7 +81,8 @@ def test_report_is_complete(converged):
     assert report["engine"]["live"] is True
     assert list(report["stages"]) == ["image", "model", "memory", "ray", "serve", "proof"]
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
-    proven = {"completion", "rank_hosts", "env", "secrets", "device", "capability", "memlock", "hub_token"}
+    of_ranks = {"completion", "rank_hosts", "halted", "env", "env_same", "fabric", "secrets"}
+    proven = {*of_ranks, "device", "capability", "entrypoint", "memlock", "hub_token", "auth"}
     assert {proof["id"] for proof in report["proofs"]} == {f"proof.{name}" for name in proven}
 
 

@@ -38,8 +38,8 @@ CONTAINER_HF_HOME = "/root/.cache/huggingface"
 #: before there is a command line.
 EXECUTOR_BACKENDS = {"ray": "ray", "native": "mp"}
 
-#: What the proof may look at: a completion, where the ranks are, what their environments hold, what their containers may do.
-PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights")
+#: What the proof may look at: a completion, where the ranks are, what their environments hold, what their containers may do, where their traffic goes.
+PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights", "fabric")
 
 #: Facts of a node that a per-host variable may take its value from (a profile's env.per_host and :data:`PER_HOST_ENV`).
 HOST_FACTS = ("fabric_address", "fabric_interfaces", "control_interface", "rdma_devices", "ucx_devices")

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
 #: What the rules ask of a node, by the variable of the node that says it.
 SETTINGS = {
@@ -158,6 +158,9 @@ PROOF_READS = {
     "devices": "gb10_container_devices",
     "memlock": "gb10_memlock",
     "started": "__vllm_server_result",
+    "own_names": "__gb10_own_names",
+    "arguments": "__gb10_serve_arguments",
+    **{word: SETTINGS[word] for word in ("address", "fabric_fallback", "fabric_interfaces", "rdma_devices", "rules")},
 }
 
 
@@ -184,8 +187,11 @@ def proof(answers: Answers, run: Run) -> Outcome:
     if run.check_mode and (restarted or not info["engine"]["live"]):
         return Outcome("Proof (would be checked)", [], stats={"gb10_verdict": "unknown"})
     parallel = first["profile"]["parallel"]
+    # The doctor's rule has the table of names that belong to a host or to a process; the inventory may name more.
+    differing = judging.limits_of("stack.env_same", (first["profile"]["rules"], first["rules"] or {}))
     needs = {
         "checks": first["profile"]["checks"],
+        "own_names": [*differing["per_host"], *differing["per_process"], *(name for answer in answers.values() for name in answer["own_names"])],
         "stage": first["executor"],
         # Without Ray the head's ranks are children of the process that serves the API, and have what it has.
         "api_secrets": ["VLLM_API_KEY"] if first["executor"] == "native" else [],
@@ -205,7 +211,23 @@ def proof(answers: Answers, run: Run) -> Outcome:
     # An engine that gives no token has a finding already, and one without a key has none to ask for.
     if info["completion"] and "VLLM_API_KEY" in info["engine"]["secret_env"]:
         found += stage_findings.auth(first["head"], info["routes"], info["engine"]["guarded"])
+    if "fabric" in needs["checks"] and len(answers) > 1 and info["completion"]:
+        found += _fabric_of(answers)
     return Outcome("Proof", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
+
+
+def _fabric_of(answers: Answers) -> list[table.Finding]:
+    """Judge where the traffic of the proof's long completion went."""
+    first = next(iter(answers.values()))
+    asked = {
+        "facts": (first["model"] or {}).get("facts") or {},
+        "dtype": first["arguments"].get("dtype", "auto"),
+        "parallel": first["profile"]["parallel"],
+        "completion": (first["asked"] or {}).get("completion") or {"error": "it was not asked for"},
+    }
+    traffic = {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()}
+    nets = {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()}
+    return fabric_traffic.judge(traffic, asked, answers, nets)
 
 
 def teardown(answers: Answers, run: Run) -> Outcome:

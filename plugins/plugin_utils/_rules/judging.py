@@ -240,6 +240,11 @@ def tuned(rule: Rule, tunings: t.Iterable[tuple[str, Tuning]]) -> dict[str, t.An
     return {"limits": limits, "verdict": verdict, "by": by}
 
 
+def limits_of(id: str, tunings: t.Iterable[Tuning]) -> dict[str, t.Any]:
+    """Return the limits of the rule ``id``, the last of ``tunings`` winning: for a stage that judges by the same table."""
+    return tuned(next(rule for rule in every() if rule.id == id), (("", tuning) for tuning in tunings))["limits"]
+
+
 def lowered(found: Finding, verdict: str | None) -> Finding:
     """Return a finding as a tuned rule lets it count; ``was`` is the verdict it would have had, null when that did not change."""
     if verdict is None or table.ORDER.index(found["verdict"]) <= table.ORDER.index(verdict):

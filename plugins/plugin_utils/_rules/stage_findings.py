@@ -10,6 +10,7 @@ What preflight judges is data, and stands in rules.yml.
 from __future__ import annotations
 
 import functools
+import os
 import typing as t
 
 try:
@@ -21,10 +22,13 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import GUARD_DIRECTORY, LAUNCH_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder, listed, named_like
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.stack_checks import NOT_SET
 
 Finding = dict[str, t.Any]
 
@@ -39,6 +43,10 @@ IDS = (
     "proof.device",
     "proof.entrypoint",
     "proof.env",
+    "proof.env_same",
+    "proof.fabric",
+    "proof.fabric_devices",
+    "proof.fabric_nccl",
     "proof.halted",
     "proof.hub_token",
     "proof.memlock",
@@ -58,6 +66,12 @@ SPREAD_REMEDIES = {
     "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
 }
 
+
+#: Where the API's guard lies in a container.
+GUARD_PATH = f"{LAUNCH_TARGET}/{GUARD_DIRECTORY}"
+
+#: Characters of a variable's value that a finding shows.
+VALUE_SHOWN = 300
 
 #: What is said of versions of Ray.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
@@ -220,6 +234,7 @@ PROOF_OF = {
     "proof.rank_hosts": "rank_hosts",
     "proof.halted": "rank_hosts",
     "proof.env": "env_parity",
+    "proof.env_same": "env_parity",
     "proof.device": "container_rights",
     "proof.capability": "container_rights",
     "proof.memlock": "container_rights",
@@ -238,7 +253,8 @@ def proof(
     ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
     or ``error``, why there is none, with its ``verdict``;
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
-    other node's ranks may carry), ``head``, ``devices``, ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
+    other node's ranks may carry), ``own_names`` (patterns of variables that may differ from rank to rank), ``head``, ``devices``,
+    ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
     that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
     the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; secrets and tokens are looked for in any case).
     """
@@ -285,6 +301,7 @@ def proof(
         found += _rank_env(node, answer["ranks"], expected_env[node], needs)
         found += _rights(node, answer["container"], needs)
         found.append(_hub_token(node, answer["container"], needs))
+    found += _env_same(ranks, needs)
     return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
 
 
@@ -358,6 +375,34 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
             )
         )
     return found
+
+
+def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> list[Finding]:
+    """Every variable of every live rank, on all nodes, is the same, but for those that are expected to differ. Secrets are compared and not shown."""
+    several = {node for node, answer in ranks.items() if len(answer["ranks"]) > 1}
+    every = {f"{node} (pid {rank['pid']})" if node in several else node: rank for node, answer in ranks.items() for rank in answer["ranks"]}
+    blind = [label for label, rank in every.items() if rank["source"] != "live" or rank["environ"] is None]
+    if blind:
+        remedy = "see what keeps root from reading the memory of that process (ptrace_scope, seccomp)"
+        return [finding("proof.env_same", CLUSTER, "unknown", f"the whole live environment of the rank on {', '.join(blind)} is unknown.", remedy=remedy)]
+    found = []
+    names = sorted({name for rank in every.values() for name in rank["environ"]})
+    for name in names:
+        values = {label: _comparable(name, rank["environ"].get(name)) for label, rank in every.items()}
+        if len(set(values.values())) > 1 and not named_like(name, needs["own_names"]):
+            shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
+            message = f"{name} differs between the live ranks: {listed(shown)}."
+            remedy = f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then --tags {needs['stage']},serve -e gb10_allow_restart=true"
+            found.append(finding("proof.env_same", CLUSTER, "block", message, measured=shown, needed="one value", remedy=remedy))
+    same = f"{len(every)} live rank(s) agree in all of {len(names)} variables but those that are expected to differ."
+    return found or [finding("proof.env_same", CLUSTER, "pass", same)]
+
+
+def _comparable(name: str, value: str | None) -> str:
+    """Return a variable's value as ranks are compared by it. Where the API is a rank's parent, the launcher added the guard's directory to Python's path."""
+    if name == "PYTHONPATH" and value:
+        value = os.pathsep.join(entry for entry in value.split(os.pathsep) if entry != GUARD_PATH) or None
+    return NOT_SET if value is None else value
 
 
 def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:

@@ -218,7 +218,9 @@ def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
 
 
 TOKEN = {"tokens": 1, "seconds": 1}
-NO_RANKS = {"ranks": [], "container": {"devices": [], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": [], "hub_tokens": []}}
+#: What a proof reads of the settings beside what a test is about.
+SETTINGS = {"own_names": [], "rules": {}, "arguments": {}, "address": "", "fabric_fallback": "none", "fabric_interfaces": [], "rdma_devices": []}
+NO_RANKS = {"ranks": [], "nccl_nets": {}, "container": {"devices": [], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": [], "hub_tokens": []}}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,7 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
     info = {"engine": {"live": live}, "api": "answers", "last_end": "ended", "completion": None, "progress": WAITED}
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": {"changed": changed},
-        "engine": info, "ranks": NO_RANKS,
+        "engine": info, "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run(check_mode))
     assert (outcome.title == "Proof (would be checked)") is predicted
@@ -251,11 +253,11 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
 def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halted: bool, verdict: str, words: str) -> None:
     """An engine that is busy has proven nothing, and is not at fault."""
     info = {"engine": {"live": True}, "api": "answers", "last_end": "", "completion": None, "progress": progress}
-    rank = {"pid": 7, "title": "r", "env": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1, "devices": [],
+    rank = {"pid": 7, "title": "r", "env": {}, "environ": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1, "devices": [],
             "libcuda": []}  # fmt: skip
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None,
-        "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]},
+        "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]}, **SETTINGS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run())
     found = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
@@ -270,7 +272,7 @@ def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], c
     info = {"engine": engine, "api": "answers", "last_end": "", "completion": completion, "progress": None, "routes": None}
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None, "engine": info,
-        "ranks": NO_RANKS,
+        "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run(False))
     assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts

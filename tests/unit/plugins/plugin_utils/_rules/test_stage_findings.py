@@ -134,8 +134,9 @@ def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
     assert (found["id"], found["verdict"]) == ("ray.node", "unknown") and "no answer within 10 s" in found["message"]
 
 
-def a_rank(env=None, present=(), source="live", halted=False):
-    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "present": list(present), "source": source, "halted": halted}
+def a_rank(env=None, present=(), source="live", halted=False, **environ):
+    every = {"A": "1", "B": "x", "HOSTNAME": "spark-9", **environ}
+    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "environ": every, "present": list(present), "source": source, "halted": halted}
 
 
 AS_IT_SHOULD = {"hub_tokens": [], "hub_alone": True, "entrypoint_bypassed": False}
@@ -151,7 +152,7 @@ def rank_answer(**changes):
 
 PROOF_NEEDS = {
     "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
-    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS),
+    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS), "own_names": ["HOSTNAME", "RAY_*", "OWN"],
 }  # fmt: skip
 EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
 
@@ -208,7 +209,50 @@ def test_the_environment_of_a_start_proves_nothing_but_a_leak(present, secrets):
     ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[a_rank(present=present, source="exec")])}
     found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
     bad = [(one["id"], one["node"], one["verdict"]) for one in found if one["verdict"] != "pass"]
-    assert bad == [("proof.env", "spark-2", "unknown"), ("proof.secrets", "spark-2", secrets)]
+    assert bad == [("proof.env", "spark-2", "unknown"), ("proof.secrets", "spark-2", secrets), ("proof.env_same", "cluster", "unknown")]
+
+
+def env_same(head, worker):
+    """What is found when the two live ranks have these variables beside those that they share; forwarded ones are as they should be."""
+    ranks = {"spark-1": rank_answer(ranks=[a_rank(**head)]), "spark-2": rank_answer(ranks=[a_rank(**worker)])}
+    found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
+    assert stopping(found) <= {"proof.env_same"}
+    return [(one["verdict"], one["message"]) for one in found if one["id"] == "proof.env_same"]
+
+
+@pytest.mark.parametrize(
+    ("head", "worker", "said"),
+    [
+        ({}, {"LMCACHE_STALE": "22"}, "LMCACHE_STALE differs between the live ranks: spark-1 (not set), spark-2 22."),
+        ({"UCX_LOG_LEVEL": "warn"}, {}, "UCX_LOG_LEVEL differs between the live ranks: spark-1 warn, spark-2 (not set)."),
+        ({"PYTHONPATH": "/x"}, {}, "PYTHONPATH differs between the live ranks: spark-1 /x, spark-2 (not set)."),
+        ({"HOME": "/root"}, {"HOME": ""}, "HOME differs between the live ranks: spark-1 /root, spark-2 ."),
+        (
+            {"WANDB_API_KEY": "<secret 0123456789abcdef>"},
+            {"WANDB_API_KEY": "<secret fedcba9876543210>"},
+            "WANDB_API_KEY differs between the live ranks: spark-1 <secret>, spark-2 <secret>.",
+        ),
+    ],
+    ids=["stale on the worker", "missing on the worker", "Python's path", "another value", "another secret"],
+)
+def test_a_variable_that_no_inventory_names_must_be_the_same_on_both(head, worker, said):
+    assert env_same(head, worker) == [("block", said)]
+
+
+@pytest.mark.parametrize(
+    ("head", "worker"),
+    [
+        ({"HOSTNAME": "spark-1"}, {"HOSTNAME": "spark-2"}),
+        ({"RAY_RAYLET_PID": "100"}, {}),
+        ({"OWN": "eth1"}, {"OWN": "=eth1"}),
+        ({"PYTHONPATH": "/x:/opt/gb10/launch/guard"}, {"PYTHONPATH": "/x"}),
+        ({"PYTHONPATH": "/opt/gb10/launch/guard"}, {}),
+        ({"WANDB_API_KEY": "<secret 0123456789abcdef>"}, {"WANDB_API_KEY": "<secret 0123456789abcdef>"}),
+    ],
+    ids=["a host's name", "one of a pattern", "the inventory's own", "the API's guard beside another", "the API's guard alone", "the same secret"],
+)
+def test_what_belongs_to_a_host_or_a_process_may_differ(head, worker):
+    assert env_same(head, worker) == [("pass", env_same(head, worker)[0][1])]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +274,8 @@ def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case
     assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.halted", "proof.secrets", "proof.hub_token"}
     every = stage_findings.proof({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
     assert {one["id"] for one in every} == {"proof.secrets", "proof.hub_token", *stage_findings.PROOF_OF}
-    assert set(stage_findings.PROOF_OF.values()) == set(profiles.PROOFS)
+    # Where the traffic goes is judged of two looks: see test_fabric_traffic.py.
+    assert {*stage_findings.PROOF_OF.values(), "fabric"} == set(profiles.PROOFS)
 
 
 @pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the proof sees of live ranks: every variable that differs between them, and where their traffic goes. With Ray and without."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from .fault import BOTH, Fault
+from .lab import HEAD, WORKER, Lab
+
+EXECUTORS = {"ray": {}, "native": {"gb10_profile": "lab_tiny_native_tp2"}}
+#: The name of the interface in the form of NCCL's exact match: another value with the same meaning.
+OWN = {"NCCL_SOCKET_IFNAME": "=eth1"}
+#: Known to nobody but these libraries, and without an effect here.
+MISSING, STALE = {"UCX_LOG_LEVEL": "warn"}, {"LMCACHE_STALE": "22", "WANDB_API_KEY": "4f1c9a77d02b"}
+
+
+@pytest.fixture(scope="module", params=EXECUTORS)
+def profile(lab: Lab, request: pytest.FixtureRequest) -> t.Iterator[dict[str, str]]:
+    """A cluster whose containers have variables of their own, of which the inventory knows the interface's name alone by now."""
+    chosen = EXECUTORS[request.param]
+    lab.clear()
+    lab.write_host_vars(HEAD, {"gb10_host_env": MISSING})
+    lab.write_host_vars(WORKER, {"gb10_host_env": {**OWN, **STALE}})
+    try:
+        # What an inventory gives to a host may differ.
+        played = lab.play(**chosen)
+        assert played.rc == 0, played.failures
+        lab.remove_host_vars(HEAD)
+        lab.write_host_vars(WORKER, {"gb10_host_env": OWN})
+        yield chosen
+    finally:
+        lab.remove_host_vars(WORKER)
+        lab.clear()
+
+
+def test_every_variable_that_differs_is_named_with_both_values(lab: Lab, profile: dict[str, str]) -> None:
+    """A stale one in the worker's container, one that it lacks, a secret; and no other, such as interfaces and what Ray gives to a process."""
+    played = lab.play(tags="proof", **profile)
+    assert played.rc != 0
+    said = " ".join(played.failures.split())
+    assert f"LMCACHE_STALE differs between the live ranks: {HEAD} (not set), {WORKER} 22." in said
+    assert f"UCX_LOG_LEVEL differs between the live ranks: {HEAD} warn, {WORKER} (not set)." in said
+    assert f"WANDB_API_KEY differs between the live ranks: {HEAD} (not set), {WORKER} <secret>." in said
+    assert said.count("differs between the live ranks") == 3
+    assert STALE["WANDB_API_KEY"] not in str(played.events)
+    # Each is a finding that can be silenced, and none changes anything.
+    silenced = lab.play(tags="proof", gb10_silenced=["proof.env_same"], **profile)
+    assert (silenced.rc, silenced.changed) == (0, {}), silenced.failures
+
+
+def test_traffic_over_the_management_network_is_caught(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """The engine serves and gives tokens; only the counters show which way its sums go."""
+    played = lab.play(gb10_host_env={"GLOO_SOCKET_IFNAME": "eth0"})
+    fault.answered(played, "outside the fabric over eth0", "GLOO_SOCKET_IFNAME", where="both")
+    fault.left(stopped=BOTH)
+    fault.completes()
+    assert not lab.play().changed
