@@ -71,6 +71,10 @@ play-next: ## the whole play on the newer ansible-core
 engine-next: ## every scenario on nodes with the next Debian and its Docker engine
 two-clusters: ## two clusters in one inventory
 
+.PHONY: field-check
+field-check: venv ## FILE=an archive of calibrate: what is judged otherwise now than on the machine that it is of
+	PYTHONPATH=collections $(PYTHON) tests/tools/field_check.py "$(FILE)"
+
 lint sanity units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab: venv
 	$(PARTS) $@
 

@@ -16,7 +16,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run, variables_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.stages import STAGES
 
 display = Display()
@@ -74,17 +74,7 @@ class ActionModule(ActionBase):
             check_mode=self._task.check_mode,
         )
         names = {**stage.reads, **arguments["answers"]}
-        return stage.judge({node: self._answers(node, names, task_vars["hostvars"]) for node in arguments["nodes"]}, run)
-
-    def _answers(self, node, names, hostvars):
-        """Return the variables of a node as a task there would see them, None for those that are not defined.
-
-        ``hostvars`` alone lacks what roles define.
-        """
-        play = self._task.get_play()
-        variables = self._task.get_variable_manager().get_vars(play=play, host=hostvars._inventory.get_host(node), task=self._task)
-        templar = self._templar.copy_with_new_env(available_variables=variables)
-        return {word: templar.template(variables[name]) if name in variables else None for word, name in names.items()}
+        return stage.judge({node: variables_of(self, node, names, task_vars["hostvars"]) for node in arguments["nodes"]}, run)
 
 
 def show(outcome, arguments, written):

@@ -49,6 +49,7 @@ LAUNCHES = {
     "GB10 teardown": ({"gb10_confirmed": "true"}, "unreachable"),
     "GB10 teardown after a failure": ({}, "refused"),
     "GB10 baseline": ({}, "unreachable"),
+    "GB10 calibrate": ({"gb10_calibrate_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
     "GB10 fabric probe": ({"gb10_confirmed": "true"}, "unreachable"),
     "GB10 prune": ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
     "GB10 profiles": ({}, "successful"),

@@ -282,13 +282,9 @@ def from_file(path: str, boot_time: int | None) -> dict[str, t.Any]:
     return _section(path, collector, since_boot=collector.since_boot, truncated=size > FILE_LIMIT and not collector.since_boot)
 
 
-def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
-    """Return the section from the kernel's own buffer, without waiting for new messages. Raises OSError.
-
-    ``since_boot`` is False when the buffer has begun to overwrite what the boot began with: it then starts at a later sequence number.
-    """
-    collector = Collector(boot_time)
-    first: str | None = None
+def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
+    """Return the records of the kernel's own buffer, without waiting for new ones, and whether some are missing. Raises OSError."""
+    records: list[str] = []
     deadline = time.monotonic() + timeout
     cut = False
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -303,11 +299,7 @@ def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.A
                 continue
             if not record:
                 break
-            text = record.decode("utf-8", errors="replace").split("\n", 1)[0]
-            if first is None:
-                match = _KMSG.match(text)
-                first = match["sequence"] if match else ""
-            collector.add(parse_line(text))
+            records.append(record.decode("utf-8", errors="replace").split("\n", 1)[0])
             if time.monotonic() > deadline:
                 cut = True
                 break
@@ -315,9 +307,33 @@ def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.A
             cut = True
     finally:
         os.close(descriptor)
-    if first is None:
+    if not records:
         raise UnknownState(f"{path} holds no message", remedy=BY_HAND, reason="no kernel log")
-    return _section(path, collector, since_boot=first == "0" and not cut, truncated=cut)
+    return records, cut
+
+
+def _reaches_boot(records: t.Sequence[str]) -> bool:
+    """Return whether a buffer still has what the boot began with: one that was overwritten starts at a later sequence number."""
+    first = _KMSG.match(records[0])
+    return bool(first) and first["sequence"] == "0"
+
+
+def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
+    """Return the section from the kernel's own buffer. Raises OSError or :class:`UnknownState`."""
+    records, cut = read_kmsg(path, timeout)
+    collector = Collector(boot_time)
+    for record in records:
+        collector.add(parse_line(record))
+    return _section(path, collector, since_boot=_reaches_boot(records) and not cut, truncated=cut)
+
+
+def read_journal(tool: str, timeout: float) -> str:
+    """Return the kernel's messages of this boot as the journal has them. Raises :class:`UnknownState` when it does not answer."""
+    fields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_FACILITY,_TRANSPORT,_SOURCE_MONOTONIC_TIMESTAMP"
+    result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(JOURNAL_LIMIT)], timeout)
+    if result.rc != 0:
+        raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
+    return result.stdout
 
 
 def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
@@ -325,15 +341,10 @@ def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, 
 
     A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
     """
-    fields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_FACILITY,_TRANSPORT,_SOURCE_MONOTONIC_TIMESTAMP"
-    result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(JOURNAL_LIMIT)], timeout)
-    if result.rc != 0:
-        raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
-    collector = parse_log(result.stdout, boot_time)
+    text = read_journal(tool, timeout)
+    collector = parse_log(text, boot_time)
     if not collector.lines:
-        raise UnknownState(
-            "the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.raw[:4000]
-        )
+        raise UnknownState("the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=text[:4000])
     return _section("journalctl", collector, since_boot=collector.since_boot, truncated=not collector.since_boot)
 
 
@@ -371,3 +382,21 @@ def kernel_log(
             return buffer
         raise UnknownState(f"{failure}; {error}", remedy="Run the task with become: true.", reason="no kernel log", **error.details) from error
     return journal if journal["since_boot"] or buffer is None else buffer
+
+
+def whole_text(source: str = "auto", timeout: float = 20.0, kmsg: str = "/dev/kmsg", journalctl: str = "journalctl") -> str:
+    """Return the log itself, chosen as :func:`kernel_log` does, in a form that :func:`parse_log` reads. Raises OSError or :class:`UnknownState`."""
+    if source != "auto":
+        with open(source, "rb") as stream:
+            stream.seek(max(stream.seek(0, os.SEEK_END) - FILE_LIMIT, 0))
+            return stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
+    try:
+        records, cut = read_kmsg(kmsg, timeout)
+    except (OSError, UnknownState):
+        return read_journal(journalctl, timeout)
+    if _reaches_boot(records) and not cut:
+        return "\n".join(records) + "\n"
+    try:
+        return read_journal(journalctl, timeout)
+    except UnknownState:
+        return "\n".join(records) + "\n"

@@ -10,6 +10,8 @@ import dataclasses
 import datetime
 import typing as t
 
+from ansible.plugins.action import ActionBase
+
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
 #: By node, what it answered under the words that a stage knows; None where nobody asked.
@@ -51,3 +53,14 @@ class Run:
 def answered(answer: dict[str, t.Any] | None) -> bool:
     """Return whether a node gave this answer: it was asked, was reached, and its task did not fail."""
     return bool(answer) and not any(answer.get(word) for word in ("skipped", "failed", "unreachable"))
+
+
+def variables_of(action: ActionBase, node: str, names: t.Mapping[str, str], hostvars: t.Any) -> dict[str, t.Any]:
+    """Return the variables of a node as a task there would see them, None for those that are not defined.
+
+    ``names`` maps a word to the variable that is returned under it. ``hostvars`` alone lacks what roles define.
+    """
+    task = action._task
+    variables = task.get_variable_manager().get_vars(play=task.get_play(), host=hostvars._inventory.get_host(node), task=task)
+    templar = action._templar.copy_with_new_env(available_variables=variables)
+    return {word: templar.template(variables[name]) if name in variables else None for word, name in names.items()}

@@ -60,7 +60,8 @@ def node_settings(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
     return found
 
 
-def _of_run(answers: Answers, run: Run) -> dict[str, t.Any]:
+def of_run(answers: Answers, run: Run) -> dict[str, t.Any]:
+    """Return what a record says of the run that it is from."""
     cluster = next(iter(answers.values()))["cluster"] or ""
     return {"cluster": cluster, "tags": run.tags, "skip_tags": run.skip_tags, "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
@@ -74,44 +75,55 @@ def _recorded(title: str, stat: str, record: dict[str, t.Any], run: Run) -> Outc
 # --- records over all nodes -------------------------------------------------------------------------------------------------
 
 
-def preflight(answers: Answers, run: Run) -> Outcome:
-    """Judge by the rules of the preflight. ``settings`` has ``profile`` and ``executor``, empty while only the image can tell it."""
+def preflight_evidence(answers: Answers, executor: str) -> dict[str, dict[str, t.Any]]:
+    """Return by node what the rules of the preflight judge. ``executor`` is empty while only the image can tell it."""
     # Where the ranks meet. While only the image can tell what spreads them, it is left to the stage that makes the containers.
-    meeting = {"ray": ["ray_port"], "native": ["master_port"]}.get(run.settings["executor"], [])
+    meeting = {"ray": ["ray_port"], "native": ["master_port"]}.get(executor, [])
     settings = node_settings(answers, ["api_port", *meeting])
-    asked = {
+    return {
         node: {"info": answer["info"], "zombies": answer["waited"] if answered(answer["waited"]) else answer["info"]["zombies"], "settings": settings[node]}
         for node, answer in answers.items()
     }
-    return _recorded("Preflight", "gb10_preflight", judging.judge(asked, run.settings["profile"], _of_run(answers, run)), run)
 
 
-def doctor(answers: Answers, run: Run) -> Outcome:
-    """Judge what runs on the nodes, whoever started it. No setting needs to be defined."""
+def preflight(answers: Answers, run: Run) -> Outcome:
+    """Judge by the rules of the preflight. ``settings`` has ``profile`` and ``executor``, empty while only the image can tell it."""
+    asked = preflight_evidence(answers, run.settings["executor"])
+    return _recorded("Preflight", "gb10_preflight", judging.judge(asked, run.settings["profile"], of_run(answers, run)), run)
+
+
+def doctor_evidence(answers: Answers) -> dict[str, dict[str, t.Any]]:
+    """Return by node what the rules of the doctor judge."""
     asked = {}
     for node, answer in answers.items():
         settings = {"rules": answer["rules"] or {}, "silenced": answer["silenced"] or [], "disk_gib": int(answer["disk_gib"] or 20)}
         info = answer["info"] or {}
         zombies = info.get("zombies") or {}
         asked[node] = {"info": info, "stack": answer["stack"] or {}, "zombies": zombies, "failure": answer["failure"] or "", "settings": settings}
-    record = judging.judge_stacks(asked, _of_run(answers, run))
+    return asked
+
+
+def doctor(answers: Answers, run: Run) -> Outcome:
+    """Judge what runs on the nodes, whoever started it. No setting needs to be defined."""
+    record = judging.judge_stacks(doctor_evidence(answers), of_run(answers, run))
     return dataclasses.replace(_recorded("Doctor", "gb10_doctor", record, run), lines=record["found"])
 
 
-def _probed(answers: Answers) -> Answers:
+def fabric_evidence(answers: Answers) -> Answers:
+    """Return by node what the rules of the fabric probe judge beside the measurements."""
     settings = node_settings(answers)
     return {node: {"info": answer["info"], "settings": settings[node], "rdma": answer["ready"]["rdma"]} for node, answer in answers.items()}
 
 
 def fabric_plan(answers: Answers, run: Run) -> Outcome:
     """Plan who probes whom; nothing is shown."""
-    return Outcome(returns={"rounds": probe_evidence.plan(_probed(answers))})
+    return Outcome(returns={"rounds": probe_evidence.plan(fabric_evidence(answers))})
 
 
 def fabric(answers: Answers, run: Run) -> Outcome:
     """Judge what the links carried. ``settings`` has ``profile``."""
     results = [result for answer in answers.values() for result in answer["measured"] or []]
-    record = judging.judge_probe(_probed(answers), results, run.settings["profile"], _of_run(answers, run))
+    record = judging.judge_probe(fabric_evidence(answers), results, run.settings["profile"], of_run(answers, run))
     return dataclasses.replace(_recorded("Fabric", "gb10_fabric", record, run), lines=probe_evidence.lines(record["probe"]))
 
 

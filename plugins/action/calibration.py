@@ -1,0 +1,148 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Says what a calibration takes, and writes what was taken as one archive that names nobody; runs on the controller alone."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import os
+import pathlib
+import platform
+import socket
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.yaml import yaml_load
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, read_secret
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive, content
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.cluster import PASSWORDS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run, variables_of
+
+display = Display()
+
+#: How Ansible reaches and names a node.
+LOGIN = {"reached": "ansible_host", "user": "ansible_user", "remote_user": "ansible_ssh_user"}
+#: The most that a run may be asked for: half an hour of samples, ten starts.
+LIMITS = {"cycles": 10, "seconds": 1800}
+#: Variables whose values are secrets, and files on the controller that hold one.
+SECRETS = (*PASSWORDS, "gb10_hf_token")
+SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
+
+
+def collection_version():
+    """Return the version of this collection: of its manifest, or of a clone's description."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
+    if manifest.is_file():
+        return yaml_load(manifest.read_text(encoding="utf-8"))["collection_info"]["version"]
+    return f"{yaml_load(galaxy.read_text(encoding='utf-8'))['version']} (a clone)"
+
+
+class ActionModule(ActionBase):
+    """With ``state: planned`` prints what would be taken; with ``state: written`` writes what the nodes answered."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        dummy, arguments = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": ["planned", "written"], "required": True},
+                "path": {"type": "path", "default": ""},
+                "cycles": {"type": "int", "default": 0},
+                "seconds": {"type": "int", "default": 60},
+                "profile": {"type": "raw", "default": ""},
+                "executor": {"type": "str", "default": ""},
+                "logs": {"type": "path", "default": ""},
+                "nodes": {"type": "list", "elements": "str", "default": []},
+            },
+        )
+        try:
+            result = self._plan(arguments, task_vars) if arguments["state"] == "planned" else self._write(arguments, task_vars)
+        except ClusterError as error:
+            return {"failed": True, "msg": error.with_remedy(), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, "actions": []}
+        return {"changed": False, "verdict": "pass", "remedy": "", "reason": "", "actions": [], **result}
+
+    def _plan(self, arguments, task_vars):
+        for name, most in LIMITS.items():
+            least, value = int(name == "seconds"), arguments[name]
+            if not least <= value <= most:
+                raise ClusterError(f"gb10_calibrate_{name} is {value}; expected {least} to {most}", remedy=f"Correct gb10_calibrate_{name}.", reason="input")
+        if arguments["path"]:
+            archive.require_new(arguments["path"])
+        lines = content.plan(task_vars["ansible_run_tags"], arguments["cycles"], arguments["seconds"], arguments["profile"], arguments["path"])
+        display.display("\n".join(["Calibration", *(f"  {line}" for line in lines)]))
+        return {"msg": "; ".join(lines)}
+
+    def _write(self, arguments, task_vars):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        answers = {node: variables_of(self, node, {**content.READS, **LOGIN}, task_vars["hostvars"]) for node in arguments["nodes"]}
+        run = Run({}, [], "", task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"], now, self._task.check_mode)
+        asked = content.evidence(answers, arguments["profile"], arguments["executor"], run)
+        facts = {
+            "taken": now.strftime("%Y-%m-%d"),
+            "collection": collection_version(),
+            "ansible": task_vars["ansible_version"]["full"],
+            "python": platform.python_version(),
+            "parts": list(task_vars["ansible_run_tags"]),
+            "cycles": arguments["cycles"],
+        }
+        texts, links = content.collected(answers, asked, facts, logs_in(arguments["logs"]))
+        made = content.content(texts, links, self._names(answers, task_vars))
+        if self._task.check_mode:
+            return {"msg": f"{len(made.texts)} files would be written to {arguments['path']}", "files": sorted(made.texts)}
+        size = archive.written(arguments["path"], made)
+        gaps = content.missing(answers)
+        lines = [f"{len(made.texts)} files, {size} bytes: {arguments['path']}", *(f"missing: {gap['what']} of {gap['node']}: {gap['why']}" for gap in gaps if gap["why"] != content.NOT_ASKED)]
+        display.display("\n".join(["Calibration", *(f"  {line}" for line in lines)]))
+        summary = {"path": arguments["path"], "bytes": size, "files": len(made.texts), "nodes": len(answers), "missing": len(gaps)}
+        return {"msg": lines[0], **summary}
+
+    def _names(self, answers, task_vars):
+        """Return what names somebody here: the nodes' names, the controller's, the users', and the values of secrets."""
+        nodes, users, secrets = [], [getpass.getuser()], {}
+        for node, answer in answers.items():
+            own = [node, str(answer["reached"] or ""), str((answer["recorded"] or {}).get("hostname") or "")]
+            own = [name for name in own if name and not content.is_address(name)]
+            nodes.append(tuple(dict.fromkeys([*own, *(name.partition(".")[0] for name in own)])))
+            users += [str(answer[word]) for word in ("user", "remote_user") if answer[word]]
+            secrets.update(self._secrets(node, task_vars["hostvars"]))
+        here = socket.gethostname()
+        known = {name for names in nodes for name in names}
+        hosts = [name for name in (here, here.partition(".")[0]) if name not in known]
+        domains = {name.partition(".")[2] for name in [*known, *hosts] if "." in name}
+        return Names(tuple(nodes), tuple(hosts), tuple(dict.fromkeys(users)), tuple(sorted(domains)), content.addresses_of(answers), secrets)
+
+    def _secrets(self, node, hostvars):
+        found = {}
+        for name in (*SECRETS, *SECRET_FILES):
+            try:
+                value = str(variables_of(self, node, {name: name}, hostvars)[name] or "")
+                value = read_secret(os.path.expanduser(value)) if name in SECRET_FILES and value else value
+            except (AnsibleError, OSError) as error:
+                # A secret that can't be had here was not sent to a node by this run either.
+                display.vvv(f"{node}: {name} is not known here: {error}")
+                continue
+            if len(value) >= SHORTEST_SECRET:
+                found[name] = value
+        return found
+
+
+def logs_in(directory):
+    """Return the texts that node_logs wrote below a directory, by their names in the archive."""
+    if not directory:
+        return {}
+    paths = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
+    found = {}
+    for path in paths:
+        node, *rest = path.relative_to(directory).parts
+        found["/".join((node, "logs", *rest))] = path.read_text(encoding="utf-8", errors="replace")
+    return found

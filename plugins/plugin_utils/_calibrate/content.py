@@ -1,0 +1,153 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what the nodes answered to the members of an archive. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import posixpath
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import replay
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names, anonymized
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import stages
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
+
+#: Version of what an archive holds.
+SCHEMA = 1
+
+#: By the word under which the action reads it: the variable of a node. Every one may be missing.
+READS = {
+    **stages.SETTINGS,
+    "recorded": "__calibrate_recorded",
+    "sampled": "__calibrate_sampled",
+    "info": "__doctor_node",
+    "stack": "__doctor_stack",
+    "failure": "__doctor_failure",
+    "preflight": "__preflight_node",
+    "waited": "__preflight_waited",
+    "image": "__calibrate_image",
+    "engine": "__calibrate_engine",
+    "ranks": "__calibrate_ranks",
+    "logs": "__calibrate_logs",
+    "cycles": "__calibrate_cycles",
+}
+#: Answers of modules that are kept as they are.
+KEPT = ("info", "stack", "preflight", "image", "engine", "ranks")
+#: What a registered result has beside a module's answer.
+OF_ANSIBLE = ("ansible_facts", "changed", "failed", "invocation", "warnings", "deprecations", "exception", "stderr", "stdout", "stderr_lines", "stdout_lines")
+
+#: Why something is missing that the tags of the run left out.
+NOT_ASKED = "was not asked"
+#: What is taken, and from where, as the play announces it.
+PARTS = {
+    "driver": "versions, the NVIDIA driver's answers, the kernel's log and figures, what Docker says of itself, the ConnectX functions in sysfs,"
+    " {seconds} s of memory at 1 Hz, the doctor's verdicts",
+    "cluster": "the preflight's verdicts, the image's contract and packages, logs of engine, containers and Ray, the libcuda that live ranks hold,"
+    " the time of one token",
+    "cycles": "{cycles} starts of the engine of {profile}: stage seconds, seconds to healthy and to the first token cold and warm, memory at 1 Hz,"
+    " the longest silence of a node, memory that has not come back after each stop",
+}
+
+
+def plan(tags: t.Sequence[str], cycles: int, seconds: int, profile: str, path: str) -> list[str]:
+    """Return in lines what a run with these tags takes."""
+    chosen = [part for part in PARTS if "all" in tags or part in tags]
+    lines = [f"{part}: {PARTS[part].format(seconds=seconds, cycles=cycles, profile=profile)}" for part in chosen if part != "cycles" or cycles]
+    if cycles and "cycles" in chosen:
+        lines.append("an engine that serves is stopped for that; one with requests only with gb10_interrupt_requests")
+    left_out = "left out or replaced: secrets, names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs"
+    where = f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE"
+    return [*lines, left_out, "kept: names of images, containers, models and processes. Look through the archive before you pass it on", where]
+
+
+def as_json(value: t.Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+def plain(answer: t.Any) -> dict[str, t.Any]:
+    """Return a module's answer without what Ansible adds, empty where there is none."""
+    return {name: value for name, value in (answer or {}).items() if name not in OF_ANSIBLE} if answered(answer) else {}
+
+
+def missing(answers: Answers) -> list[dict[str, str]]:
+    """Return what the archive lacks and why, by node."""
+    found = []
+    for node, answer in answers.items():
+        for word in ("recorded", "info", "stack", "preflight", "image", "engine", "ranks", "logs"):
+            one = answer[word]
+            if not answered(one):
+                found.append({"node": node, "what": word, "why": str((one or {}).get("msg") or answer["failure"] or NOT_ASKED)})
+        for error in plain(answer["recorded"]).get("errors", []):
+            found.append({"node": node, "what": error["section"], "why": error["error"]})
+    return found
+
+
+def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.Any) -> dict[str, t.Any]:
+    """Return what the rules judge, as :func:`replay.records` takes it."""
+    asked: dict[str, t.Any] = {"nodes": list(answers), "profile": profile, "run": stages.of_run(answers, run)}
+    if any(answered(answer["info"]) for answer in answers.values()):
+        clean = {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
+        asked["doctor"] = stages.doctor_evidence(clean)
+    if all(answered(answer["preflight"]) for answer in answers.values()):
+        seen = {node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}
+        asked["preflight"] = stages.preflight_evidence(seen, executor)
+    return asked
+
+
+def addresses_of(answers: Answers) -> tuple[str, ...]:
+    """Return the addresses of the nodes that name one of them."""
+    found = []
+    for answer in answers.values():
+        for interface in plain(answer["info"]).get("interfaces") or []:
+            found += [network["address"] for network in interface["networks"] if network["scope"] != "host"]
+        found += [str(answer[word]) for word in ("address", "api_address", "reached") if is_address(answer.get(word))]
+    return tuple(dict.fromkeys(found))
+
+
+def is_address(text: t.Any) -> bool:
+    try:
+        ipaddress.ip_address(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return texts and links as the nodes gave them; ``logs`` are texts by name, the node's first."""
+    texts = {
+        replay.ASKED: as_json(asked),
+        replay.RECORDS: as_json(replay.records(asked)),
+        "calibration.json": as_json({"schema": SCHEMA, **facts, "nodes": list(answers), "missing": missing(answers)}),
+        **logs,
+    }
+    links = {}
+    for node, answer in answers.items():
+        texts.update({f"{node}/answers/{word}.json": as_json(plain(answer[word])) for word in KEPT if answered(answer[word])})
+        if answer["cycles"]:
+            texts[f"{node}/cycles.json"] = as_json(answer["cycles"])
+        for file in [file for word in ("recorded", "sampled") for file in plain(answer[word]).get("files", [])]:
+            name = posixpath.normpath(posixpath.join(node, file["name"]))
+            if "link" in file:
+                links[name] = file["link"]
+            else:
+                texts[name] = file["text"]
+    return texts, links
+
+
+def content(texts: dict[str, str], links: dict[str, str], names: Names) -> Content:
+    """Return the members of an archive: nothing leaves by another way, so nothing leaves that names anybody.
+
+    The verdicts are those on the nodes' own answers; what parsers and signatures say is of the anonymous texts.
+    """
+    # Names and links are texts like the others.
+    whole = anonymized({**texts, "links.json": as_json(links)}, names)
+    clean_links = json.loads(whole.pop("links.json"))
+    made = Content(whole, clean_links)
+    found = replay.judged(made)
+    found["rules"] = {kind: replay.verdicts_of(record) for kind, record in json.loads(whole[replay.RECORDS]).items()}
+    return Content({**whole, replay.VERDICTS: as_json(found)}, clean_links)
