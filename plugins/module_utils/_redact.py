@@ -134,7 +134,7 @@ def secrets_of(params: t.Mapping[str, t.Any]) -> dict[str, str]:
     return found
 
 
-def _spellings(value: str) -> set[str]:
+def spellings(value: str) -> set[str]:
     """Return a known secret as it may stand in a text: plain, in JSON (once and twice), in Python, in an address."""
     escaped = json.dumps(value)[1:-1]
     in_address = {urllib.parse.quote(value), urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
@@ -146,7 +146,7 @@ def _spellings(value: str) -> set[str]:
 
 def redacted(text: str, secrets: t.Mapping[str, str]) -> str:
     """Return ``text`` without the values of ``secrets`` and without anything else that looks like a secret."""
-    known = [(spelling, name) for name, value in secrets.items() for spelling in _spellings(value)]
+    known = [(spelling, name) for name, value in secrets.items() for spelling in spellings(value)]
     for spelling, name in sorted(known, key=lambda one: (-len(one[0]), one)):
         text = text.replace(spelling, f"{HIDDEN_START} {name}>")
     for pattern in _SHAPES:

@@ -18,7 +18,7 @@ import re
 import typing as t
 import urllib.parse
 
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import spellings
 
 #: Names that many machines share and that everything is full of: they identify nobody.
 PUBLIC = frozenset(
@@ -130,15 +130,15 @@ class _Anonymizer:
         self._words: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._chips: dict[str, str] = {}
-        for number, spellings in enumerate(names.nodes, 1):
-            self._word(spellings, f"node-{number}")
+        for number, called in enumerate(names.nodes, 1):
+            self._word(called, f"node-{number}")
         self._word(names.hosts, "controller")
         for user in names.users:
             self._word([user], self.made.user(user))
         self._word(names.domains, _DOMAIN)
         for address in names.addresses:
             self._address(address)
-        self._secrets = {value.lower(): name for name, value in names.secrets.items()}
+        self._secrets = {spelling.lower() for value in names.secrets.values() for spelling in spellings(value)}
 
     def _word(self, names: t.Iterable[str], pseudonym: str) -> None:
         for name in names:
@@ -204,10 +204,9 @@ class _Anonymizer:
 
 
 def anonymized(texts: t.Mapping[str, str], names: Names) -> dict[str, str]:
-    """Return texts by name without secrets and without what names a person, a machine or a network; the names are treated alike."""
-    clean = {name: redacted(text, names.secrets) for name, text in texts.items()}
+    """Return texts by name without known secrets and without what names a person, a machine or a network; the names are treated alike."""
     anonymizer = _Anonymizer(names)
-    for name, text in clean.items():
+    for name, text in texts.items():
         anonymizer.learn(name, text)
     pattern = anonymizer.pattern()
-    return {pattern.sub(anonymizer.replacement, name): pattern.sub(anonymizer.replacement, text) for name, text in clean.items()}
+    return {pattern.sub(anonymizer.replacement, name): pattern.sub(anonymizer.replacement, text) for name, text in texts.items()}

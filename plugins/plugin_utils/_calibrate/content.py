@@ -11,6 +11,7 @@ import json
 import posixpath
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, redacted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import replay
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names, anonymized
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content
@@ -117,35 +118,40 @@ def is_address(text: t.Any) -> bool:
     return True
 
 
-def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return texts and links as the nodes gave them; ``logs`` are texts by name, the node's first."""
-    texts = {
-        replay.ASKED: as_json(asked),
-        replay.RECORDS: as_json(replay.records(asked)),
-        "calibration.json": as_json({"schema": SCHEMA, **facts, "nodes": list(answers), "missing": missing(answers)}),
+def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str]]:
+    """Return texts, or what becomes JSON, and links as the nodes gave them; ``logs`` are texts by name, the node's first."""
+    texts: dict[str, t.Any] = {
+        replay.ASKED: asked,
+        replay.RECORDS: replay.records(asked),
+        "calibration.json": {"schema": SCHEMA, **facts, "nodes": list(answers), "missing": missing(answers)},
         **logs,
     }
     links = {}
     for node, answer in answers.items():
-        texts.update({f"{node}/answers/{word}.json": as_json(plain(answer[word])) for word in KEPT if answered(answer[word])})
+        texts.update({f"{node}/answers/{word}.json": plain(answer[word]) for word in KEPT if answered(answer[word])})
         if answer["cycles"]:
-            texts[f"{node}/cycles.json"] = as_json(answer["cycles"])
+            texts[f"{node}/cycles.json"] = answer["cycles"]
         for file in [file for word in ("recorded", "sampled") for file in plain(answer[word]).get("files", [])]:
             name = posixpath.normpath(posixpath.join(node, file["name"]))
             if "link" in file:
                 links[name] = file["link"]
             else:
-                texts[name] = file["text"]
+                texts[name] = json.loads(file["text"]) if name.endswith(".json") else file["text"]
     return texts, links
 
 
-def content(texts: dict[str, str], links: dict[str, str], names: Names) -> Content:
+def without_secrets(value: t.Any, secrets: t.Mapping[str, str]) -> str:
+    """Return a text without secrets. Of what becomes JSON each value is looked at by itself: the number after ``first_token`` is none."""
+    return redacted(value, secrets) if isinstance(value, str) else as_json(cleaned(value, secrets))
+
+
+def content(texts: dict[str, t.Any], links: dict[str, str], names: Names) -> Content:
     """Return the members of an archive: nothing leaves by another way, so nothing leaves that names anybody.
 
     The verdicts are those on the nodes' own answers; what parsers and signatures say is of the anonymous texts.
     """
     # Names and links are texts like the others.
-    whole = anonymized({**texts, "links.json": as_json(links)}, names)
+    whole = anonymized({name: without_secrets(value, names.secrets) for name, value in {**texts, "links.json": links}.items()}, names)
     clean_links = json.loads(whole.pop("links.json"))
     made = Content(whole, clean_links)
     found = replay.judged(made)
