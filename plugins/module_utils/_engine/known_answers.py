@@ -1,0 +1,298 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Questions whose answers are known, and what is wrong with an answer. This module util is PRIVATE to the collection.
+
+An engine with the wrong kernels, a damaged shard or the wrong parser is healthy and fast, and what it says is wrong: field reports have answers of
+``!!!!!!``, of one word again and again, of U+FFFD, and tool calls that stay text. A question asks for no more than every model can do that a profile
+may name, so that a wrong answer is the engine's fault and not the model's.
+
+What is random in a question comes from the engine's run: another run is asked with other numbers, the same run with the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import key_header
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+
+CHAT_PATH = "/v1/chat/completions"
+
+#: Characters of a question or an answer that a message and the kept result show, and those in which garbage is looked for.
+SHOWN = 600
+SEARCHED = 40_000
+
+#: Characters of text that one token of the needle's haystack stands for at least: English has about four, digits fewer.
+CHARACTERS_A_TOKEN = 3
+#: How deep in the haystack the needle lies, 0 at its beginning. Long context fails in the middle first.
+NEEDLE_DEPTH = 0.4
+
+#: Thinking that the reasoning parser should have taken out of the answer, by the models' own markers.
+REASONING_MARKERS = ("<think>", "</think>", "◁think▷", "◁/think▷", "<|channel|>", "<|channel>thought")
+
+#: A piece of text that comes ten times in a row. One without a letter or a digit may be a ruler or a table's border.
+_AGAIN = re.compile(r"(.{1,80}?)\1{9,}", re.DOTALL)
+#: The shortest such run that counts: "ha ha ha" is no failure.
+_AGAIN_LENGTH = 60
+#: A run of one sign that is no ruler.
+_SIGNS = re.compile(r"([^\w\s\-=_*.#~|+])\1{19,}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+_WORDS = ("amber", "birch", "cobalt", "delta", "ember", "fjord", "granite", "harbor", "indigo", "juniper", "kelp", "lantern", "maple", "nickel", "onyx", "pebble")
+
+
+class Message(t.NamedTuple):
+    """What an engine answered: the text, the thinking beside it, its tool calls, why it ended and the tokens it took."""
+
+    content: str
+    reasoning: str
+    tool_calls: list[dict[str, t.Any]]
+    finish_reason: str
+    prompt_tokens: int
+    tokens: int
+
+
+class Question(t.NamedTuple):
+    """A question: ``text`` is what a user would have typed, ``expected`` says in words what is right, ``wrong`` says what is not, or nothing."""
+
+    text: str
+    expected: str
+    wrong: t.Callable[[Message], str]
+    options: dict[str, t.Any] = {}
+
+
+def damage(text: str) -> str:
+    """Return in words why a text is garbage, empty when it is none."""
+    text = text[:SEARCHED]
+    if "\ufffd" in text:
+        return "it has U+FFFD, tokens that are no text"
+    control = _CONTROL.search(text)
+    if control:
+        return f"it has the control character {control[0]!r}"
+    for again in _AGAIN.finditer(text):
+        if len(again[0]) >= _AGAIN_LENGTH and any(sign.isalnum() for sign in again[1]):
+            return f"it repeats {again[1]!r} {len(again[0]) // len(again[1])} times"
+    signs = _SIGNS.search(text)
+    return f"it repeats {signs[1]!r} {len(signs[0])} times" if signs else ""
+
+
+def arithmetic(chance: random.Random, _context: int, _fraction: float) -> Question:
+    first, second = chance.randint(200, 799), chance.randint(101, 199)
+    expected = str(first + second)
+
+    def wrong(message: Message) -> str:
+        numbers = re.findall(r"\d+", message.content.replace(",", ""))
+        return "" if expected in numbers else f"{expected} is not in it"
+
+    return Question(f"What is {first} + {second}? Answer with the number alone.", expected, wrong)
+
+
+def echo(chance: random.Random, _context: int, _fraction: float) -> Question:
+    line = " ".join(f"{word}-{chance.randint(100, 999)}" for word in chance.sample(_WORDS, 6))
+
+    def wrong(message: Message) -> str:
+        said = message.content.strip().strip("`\"'").strip()
+        return "" if said == line else "it is another text"
+
+    return Question(f"Repeat the following line exactly, and write nothing else:\n{line}", line, wrong)
+
+
+def needle(chance: random.Random, context: int, fraction: float) -> Question:
+    code = f"{chance.choice(_WORDS)}-{chance.randint(1000, 9999)}"
+    length = int(context * fraction) * CHARACTERS_A_TOKEN
+    lines: list[str] = []
+    size = 0
+    while size < length:
+        lines.append(f"Entry {len(lines) + 1}: the {chance.choice(_WORDS)} crate stands in row {chance.randint(1, 99)}.")
+        size += len(lines[-1]) + 1
+    lines.insert(int(len(lines) * NEEDLE_DEPTH), f"Note: the code of the safe is {code}.")
+    text = "This is the log of a store.\n" + "\n".join(lines) + "\nWhat is the code of the safe? Answer with the code alone."
+    return Question(text, code, lambda message: "" if code in message.content else f"{code} is not in it")
+
+
+def coherence(_chance: random.Random, _context: int, _fraction: float) -> Question:
+    def wrong(message: Message) -> str:
+        words = re.findall(r"[a-z]+", message.content.lower())
+        letters = [letter for letter in message.content if letter.isalpha()]
+        if len(words) < 20:
+            return f"it has {len(words)} words"
+        if sum(letter.isascii() for letter in letters) < 0.7 * len(letters):
+            return "it is not English"
+        return "" if {"light", "sunlight"} & set(words) and "blue" in words else "it is about something else"
+
+    return Question("Explain in English, in about 80 words, why the sky is blue.", "some sentences about light", wrong)
+
+
+def reasoning_split(chance: random.Random, _context: int, _fraction: float) -> Question:
+    weeks = chance.randint(3, 9)
+
+    def wrong(message: Message) -> str:
+        marker = next((one for one in REASONING_MARKERS if one in message.content), "")
+        if marker:
+            return f"the thinking stands in the answer: {marker}"
+        return "" if message.reasoning.strip() else "no thinking came beside the answer"
+
+    return Question(f"How many days are {weeks} weeks? Think first, then answer with the number.", "thinking beside the answer, none in it", wrong)
+
+
+def tool_call(_chance: random.Random, _context: int, _fraction: float) -> Question:
+    tool = {
+        "name": "get_weather",
+        "description": "Return the weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    }
+
+    def wrong(message: Message) -> str:
+        if not message.tool_calls:
+            return "the call stayed text: the tool call parser did not take it" if "get_weather" in message.content else "no tool was called"
+        function = message.tool_calls[0].get("function") or {}
+        if function.get("name") != "get_weather":
+            return f"the tool {function.get('name')!r} was called"
+        try:
+            city = json.loads(function.get("arguments") or "")["city"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return f"the arguments of the call are {str(function.get('arguments'))[:80]!r}"
+        return "" if "paris" in str(city).lower() else f"the city is {str(city)[:80]!r}"
+
+    options = {"tools": [{"type": "function", "function": tool}], "tool_choice": "auto"}
+    return Question("What is the weather in Paris now? Use the tool.", 'the call get_weather({"city": "Paris"})', wrong, options)
+
+
+def structured_output(_chance: random.Random, _context: int, _fraction: float) -> Question:
+    cities = ["Paris", "Rome", "Berlin"]
+    schema = {
+        "type": "object",
+        "properties": {"capital": {"type": "string", "enum": cities}, "in_europe": {"type": "boolean"}},
+        "required": ["capital", "in_europe"],
+        "additionalProperties": False,
+    }
+
+    def wrong(message: Message) -> str:
+        try:
+            said = json.loads(message.content)
+        except (ValueError, RecursionError):
+            return "it is not JSON"
+        fits = isinstance(said, dict) and set(said) == set(schema["required"])
+        return "" if fits and said["capital"] in cities and isinstance(said["in_europe"], bool) else "it does not fit the schema"
+
+    options = {"response_format": {"type": "json_schema", "json_schema": {"name": "capital", "schema": schema, "strict": True}}}
+    return Question("What is the capital of France, and is it in Europe? Answer in JSON.", "JSON with capital and in_europe alone", wrong, options)
+
+
+#: The checks by name, in the order in which they are asked. Each is called with a source of chance, the context length and the needle's share of it.
+CHECKS: dict[str, t.Callable[[random.Random, int, float], Question]] = {
+    "arithmetic": arithmetic,
+    "echo": echo,
+    "coherence": coherence,
+    "reasoning_split": reasoning_split,
+    "tool_call": tool_call,
+    "structured_output": structured_output,
+    "needle": needle,
+}
+#: What a check needs among the engine's arguments: without it the engine does not do that.
+NEEDS = {"reasoning_split": "reasoning_parser", "tool_call": "enable_auto_tool_choice"}
+IDS = tuple(f"answers.{name}" for name in CHECKS)
+
+#: Where to look when a check fails, by its name.
+REMEDIES = {
+    "reasoning_split": "compare reasoning_parser with what the model's card names for this engine",
+    "tool_call": "compare tool_call_parser and the chat template with what the model's card names for this engine",
+    "structured_output": "look in the engine's log for the structured output backend, and try another (structured_outputs_config)",
+    "needle": "a shorter max_model_len, another kv_cache_dtype or attention_backend shows which of them it is",
+}
+REMEDY = "verify the weights (--tags model), then try another moe_backend, attention_backend or kv_cache_dtype, or the image of the profile's evidence"
+
+
+def parse_message(body: bytes) -> Message | None:
+    """Return the message of a chat completion, None when it is none."""
+    try:
+        answer = json.loads(body)
+        choice, usage = answer["choices"][0], answer.get("usage") or {}
+        message = choice["message"]
+        return Message(
+            content=str(message.get("content") or ""),
+            # vLLM says `reasoning` since 0.12, `reasoning_content` before.
+            reasoning=str(message.get("reasoning") or message.get("reasoning_content") or ""),
+            tool_calls=[dict(call) for call in message.get("tool_calls") or []],
+            finish_reason=str(choice.get("finish_reason") or ""),
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            tokens=int(usage.get("completion_tokens") or 0),
+        )
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+
+
+def judge(question: Question, message: Message) -> tuple[str, str]:
+    """Return the verdict about an answer, and in words what is wrong with it. An answer that was cut off may have become right: it warns."""
+    for text, what in ((message.content, ""), (message.reasoning, "in the thinking, ")):
+        broken = damage(text)
+        if broken:
+            return "block", what + broken
+    wrong = question.wrong(message)
+    if wrong and message.finish_reason == "length":
+        return "warn", f"it was cut off after {message.tokens} tokens: {wrong}"
+    return ("block", wrong) if wrong else ("pass", "")
+
+
+def shortened(text: str) -> str:
+    """Return a text of at most :data:`SHOWN` characters: its beginning and its end."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
+
+
+class Engine(t.NamedTuple):
+    """The engine that is asked: its API's URL, the name it serves the model under, its key, and its bounds."""
+
+    url: str
+    model: str
+    key: str
+    context: int
+    fraction: float
+    max_tokens: int
+    timeout: float
+
+
+def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
+    """Ask one question and return its result: ``check, verdict, message, question, expected, answer, prompt_tokens, tokens``. Never raises.
+
+    The verdict is ``unknown`` when no answer came, or none that could be understood.
+    """
+    question = CHECKS[name](random.Random(f"{run_id} {name}"), engine.context, engine.fraction)
+    body = {
+        "model": engine.model,
+        "messages": [{"role": "user", "content": question.text}],
+        "max_tokens": engine.max_tokens,
+        "temperature": 0,
+        **question.options,
+    }
+    headers = {"Content-Type": "application/json", **key_header(engine.key)}
+    came = _http.ask(f"{engine.url}{CHAT_PATH}", engine.timeout, method="POST", body=json.dumps(body).encode(), headers=headers)
+    message = parse_message(came.body) if came.status == 200 and not came.error else None
+    result = {"check": name, "question": shortened(question.text), "expected": question.expected, "answer": "", "prompt_tokens": 0, "tokens": 0}
+    if message is None:
+        said = shortened(came.body.decode(errors="replace").strip())
+        # What the engine refuses it will refuse again; what it does not answer it may answer next time.
+        verdict = "block" if came.status in (400, 404, 422) else "unknown"
+        return {**result, "verdict": verdict, "message": came.error or f"HTTP {came.status}", "answer": said}
+    verdict, wrong = judge(question, message)
+    said = message.content or json.dumps(message.tool_calls) if message.tool_calls else message.content
+    return {**result, "verdict": verdict, "message": wrong, "answer": shortened(said), "prompt_tokens": message.prompt_tokens, "tokens": message.tokens}
+
+
+def as_finding(result: dict[str, t.Any], node: str) -> dict[str, t.Any]:
+    """Return a result as a finding; both texts stand in it."""
+    name, verdict = result["check"], result["verdict"]
+    if verdict == "pass":
+        message, remedy = f"{result['expected']!r} came back.", ""
+    elif verdict == "unknown":
+        message, remedy = f"no answer to a question: {result['message']}.", "see the engine's log, then run with --tags proof"
+    else:
+        message = f"a wrong answer, {result['message']}: {result['answer']!r} instead of {result['expected']!r}."
+        remedy = REMEDIES.get(name, REMEDY)
+        remedy = f"the engine was left running; {remedy}" if verdict == "block" else f"raise gb10_answer_tokens; {remedy}"
+    return finding(f"answers.{name}", node, verdict, message, measured=result["answer"], needed=result["expected"], remedy=remedy)
