@@ -59,11 +59,11 @@ options:
     description:
       - File on the node with the API's key.
     type: path
-  needle_fraction:
+  needle_percent:
     description:
-      - How long the text of V(needle) is, as a share of the context length that the engine serves, above 0 and at most 0.9.
-    type: float
-    default: 0.02
+      - How long the text of V(needle) is, in percent of the context length that the engine serves, 1 to 90.
+    type: int
+    default: 2
   max_tokens:
     description:
       - Tokens that an answer may take, thinking included, 1 or more; never more than half of the context length. An answer that is cut off warns.
@@ -166,8 +166,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_pr
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
 
-MINIMUM = {"max_tokens": 1, "timeout": 1}
-MOST_FRACTION = 0.9
+MINIMUM = {"max_tokens": 1, "needle_percent": 1, "timeout": 1}
+MOST_PERCENT = 90
 #: Seconds for the question which models are served.
 MODELS_SECONDS = 10.0
 
@@ -177,9 +177,9 @@ def check_numbers(params: dict[str, t.Any]) -> None:
     for name, least in MINIMUM.items():
         if params[name] < least:
             raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
-    if not 0 < params["needle_fraction"] <= MOST_FRACTION:
-        what = f"needle_fraction is {params['needle_fraction']}, expected more than 0 and at most {MOST_FRACTION}"
-        raise ClusterError(what, remedy="Correct needle_fraction.", reason="input")
+    if params["needle_percent"] > MOST_PERCENT:
+        what = f"needle_percent is {params['needle_percent']}, expected at most {MOST_PERCENT}"
+        raise ClusterError(what, remedy="Correct needle_percent.", reason="input")
 
 
 def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
@@ -208,7 +208,7 @@ def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> known_answer
     model = served(url, key, params["model"])
     context = model["max_model_len"]
     most = max(1, min(params["max_tokens"], context // 2))
-    return known_answers.Engine(url, model["id"], key, context, params["needle_fraction"], most, params["timeout"])
+    return known_answers.Engine(url, model["id"], key, context, params["needle_percent"], most, params["timeout"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -254,7 +254,7 @@ def main() -> None:
             "checks": {"type": "list", "elements": "str", "choices": list(known_answers.CHECKS), "required": True},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
-            "needle_fraction": {"type": "float", "default": 0.02},
+            "needle_percent": {"type": "int", "default": 2},
             "max_tokens": {"type": "int", "default": 4096},
             "timeout": {"type": "int", "default": 600},
             "again": {"type": "bool", "default": False},

@@ -44,7 +44,10 @@ _AGAIN_LENGTH = 60
 _SIGNS = re.compile(r"([^\w\s\-=_*.#~|+])\1{19,}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
-_WORDS = ("amber", "birch", "cobalt", "delta", "ember", "fjord", "granite", "harbor", "indigo", "juniper", "kelp", "lantern", "maple", "nickel", "onyx", "pebble")
+_WORDS = (
+    *("amber", "birch", "cobalt", "delta", "ember", "fjord", "granite", "harbor"),
+    *("indigo", "juniper", "kelp", "lantern", "maple", "nickel", "onyx", "pebble"),
+)
 
 
 class Message(t.NamedTuple):
@@ -67,6 +70,11 @@ class Question(t.NamedTuple):
     options: dict[str, t.Any] = {}
 
 
+def after_thinking(content: str) -> str:
+    """Return what follows the thinking of a model whose thinking stands in its answer: no reasoning parser takes it out, or one leaves it there."""
+    return content.rpartition("</think>")[2]
+
+
 def damage(text: str) -> str:
     """Return in words why a text is garbage, empty when it is none."""
     text = text[:SEARCHED]
@@ -82,30 +90,30 @@ def damage(text: str) -> str:
     return f"it repeats {signs[1]!r} {len(signs[0])} times" if signs else ""
 
 
-def arithmetic(chance: random.Random, _context: int, _fraction: float) -> Question:
+def arithmetic(chance: random.Random, _context: int, _percent: int) -> Question:
     first, second = chance.randint(200, 799), chance.randint(101, 199)
     expected = str(first + second)
 
     def wrong(message: Message) -> str:
-        numbers = re.findall(r"\d+", message.content.replace(",", ""))
+        numbers = re.findall(r"\d+", after_thinking(message.content).replace(",", ""))
         return "" if expected in numbers else f"{expected} is not in it"
 
     return Question(f"What is {first} + {second}? Answer with the number alone.", expected, wrong)
 
 
-def echo(chance: random.Random, _context: int, _fraction: float) -> Question:
+def echo(chance: random.Random, _context: int, _percent: int) -> Question:
     line = " ".join(f"{word}-{chance.randint(100, 999)}" for word in chance.sample(_WORDS, 6))
 
     def wrong(message: Message) -> str:
-        said = message.content.strip().strip("`\"'").strip()
+        said = after_thinking(message.content).strip().strip("`\"'").strip()
         return "" if said == line else "it is another text"
 
     return Question(f"Repeat the following line exactly, and write nothing else:\n{line}", line, wrong)
 
 
-def needle(chance: random.Random, context: int, fraction: float) -> Question:
+def needle(chance: random.Random, context: int, percent: int) -> Question:
     code = f"{chance.choice(_WORDS)}-{chance.randint(1000, 9999)}"
-    length = int(context * fraction) * CHARACTERS_A_TOKEN
+    length = context * percent // 100 * CHARACTERS_A_TOKEN
     lines: list[str] = []
     size = 0
     while size < length:
@@ -113,13 +121,14 @@ def needle(chance: random.Random, context: int, fraction: float) -> Question:
         size += len(lines[-1]) + 1
     lines.insert(int(len(lines) * NEEDLE_DEPTH), f"Note: the code of the safe is {code}.")
     text = "This is the log of a store.\n" + "\n".join(lines) + "\nWhat is the code of the safe? Answer with the code alone."
-    return Question(text, code, lambda message: "" if code in message.content else f"{code} is not in it")
+    return Question(text, code, lambda message: "" if code in after_thinking(message.content) else f"{code} is not in it")
 
 
-def coherence(_chance: random.Random, _context: int, _fraction: float) -> Question:
+def coherence(_chance: random.Random, _context: int, _percent: int) -> Question:
     def wrong(message: Message) -> str:
-        words = re.findall(r"[a-z]+", message.content.lower())
-        letters = [letter for letter in message.content if letter.isalpha()]
+        said = after_thinking(message.content)
+        words = re.findall(r"[a-z]+", said.lower())
+        letters = [letter for letter in said if letter.isalpha()]
         if len(words) < 20:
             return f"it has {len(words)} words"
         if sum(letter.isascii() for letter in letters) < 0.7 * len(letters):
@@ -129,7 +138,7 @@ def coherence(_chance: random.Random, _context: int, _fraction: float) -> Questi
     return Question("Explain in English, in about 80 words, why the sky is blue.", "some sentences about light", wrong)
 
 
-def reasoning_split(chance: random.Random, _context: int, _fraction: float) -> Question:
+def reasoning_split(chance: random.Random, _context: int, _percent: int) -> Question:
     weeks = chance.randint(3, 9)
 
     def wrong(message: Message) -> str:
@@ -141,7 +150,7 @@ def reasoning_split(chance: random.Random, _context: int, _fraction: float) -> Q
     return Question(f"How many days are {weeks} weeks? Think first, then answer with the number.", "thinking beside the answer, none in it", wrong)
 
 
-def tool_call(_chance: random.Random, _context: int, _fraction: float) -> Question:
+def tool_call(_chance: random.Random, _context: int, _percent: int) -> Question:
     tool = {
         "name": "get_weather",
         "description": "Return the weather of a city.",
@@ -164,7 +173,7 @@ def tool_call(_chance: random.Random, _context: int, _fraction: float) -> Questi
     return Question("What is the weather in Paris now? Use the tool.", 'the call get_weather({"city": "Paris"})', wrong, options)
 
 
-def structured_output(_chance: random.Random, _context: int, _fraction: float) -> Question:
+def structured_output(_chance: random.Random, _context: int, _percent: int) -> Question:
     cities = ["Paris", "Rome", "Berlin"]
     schema = {
         "type": "object",
@@ -175,7 +184,7 @@ def structured_output(_chance: random.Random, _context: int, _fraction: float) -
 
     def wrong(message: Message) -> str:
         try:
-            said = json.loads(message.content)
+            said = json.loads(after_thinking(message.content))
         except (ValueError, RecursionError):
             return "it is not JSON"
         fits = isinstance(said, dict) and set(said) == set(schema["required"])
@@ -185,8 +194,8 @@ def structured_output(_chance: random.Random, _context: int, _fraction: float) -
     return Question("What is the capital of France, and is it in Europe? Answer in JSON.", "JSON with capital and in_europe alone", wrong, options)
 
 
-#: The checks by name, in the order in which they are asked. Each is called with a source of chance, the context length and the needle's share of it.
-CHECKS: dict[str, t.Callable[[random.Random, int, float], Question]] = {
+#: The checks by name, in the order in which they are asked. Each is called with a source of chance, the context length and the needle's share of it in percent.
+CHECKS: dict[str, t.Callable[[random.Random, int, int], Question]] = {
     "arithmetic": arithmetic,
     "echo": echo,
     "coherence": coherence,
@@ -252,7 +261,7 @@ class Engine(t.NamedTuple):
     model: str
     key: str
     context: int
-    fraction: float
+    percent: int
     max_tokens: int
     timeout: float
 
@@ -262,12 +271,13 @@ def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
 
     The verdict is ``unknown`` when no answer came, or none that could be understood.
     """
-    question = CHECKS[name](random.Random(f"{run_id} {name}"), engine.context, engine.fraction)
+    # Without a temperature the engine samples as the model's own generation_config.json says: some thinking models repeat themselves forever at 0 (model
+    # card of Qwen3).
+    question = CHECKS[name](random.Random(f"{run_id} {name}"), engine.context, engine.percent)
     body = {
         "model": engine.model,
         "messages": [{"role": "user", "content": question.text}],
         "max_tokens": engine.max_tokens,
-        "temperature": 0,
         **question.options,
     }
     headers = {"Content-Type": "application/json", **key_header(engine.key)}

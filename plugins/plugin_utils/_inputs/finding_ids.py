@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
@@ -19,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
-OWNERS = (cluster, model_code, model_files, node_memory, page_cache, schema, settings, stage_findings, values)
+OWNERS = (cluster, known_answers, model_code, model_files, node_memory, page_cache, schema, settings, stage_findings, values)
 
 
 @functools.cache

@@ -21,6 +21,7 @@ import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
@@ -151,6 +152,7 @@ _SCHEMA: dict[str, t.Any] = {
         "rules": {"type": "dict", "default": {}, "values": {"type": "dict"}},
         "ladder": {"type": "list", "elements": "int", "default": []},
         "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
+        "answers": {"type": "list", "elements": "str", "choices": list(known_answers.CHECKS), "default": []},
         "requires": {"type": "dict", "default": {}},
         "switches": {
             "type": "dict",
@@ -296,6 +298,11 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         *judging.tuning_problems(profile["rules"], "rules", ID),
         *_evidence_problems(profile["evidence"], ""),
         *_overlay_problems(profile, profile, ""),
+        *(
+            problem("answers", f"'{name}' is asked for without serve.{known_answers.NEEDS[name]}", remedy="set it, or leave the check out")
+            for name in profile["answers"]
+            if name in known_answers.NEEDS and not profile["serve"].get(known_answers.NEEDS[name])
+        ),
     ]
     if model["revision"] is not None and not _COMMIT.match(model["revision"]):
         problems.append(problem("model.revision", f"'{model['revision']}' is not a commit", "40 hexadecimal digits"))

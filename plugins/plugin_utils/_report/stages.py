@@ -242,6 +242,15 @@ def _fabric_of(answers: Answers) -> list[table.Finding]:
     return fabric_traffic.judge(traffic, asked, answers, nets)
 
 
+def known_answers(answers: Answers, run: Run) -> Outcome:
+    """Judge what the engine answered to questions whose answers are known. Check mode asks nothing, and shows what is kept."""
+    first = next(iter(answers.values()))
+    found = stage_findings.on_node(first["asked"]["findings"], first["head"])
+    if not found:
+        return Outcome("Known answers (would be asked)", [])
+    return Outcome("Known answers", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
+
+
 def teardown(answers: Answers, run: Run) -> Outcome:
     """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left."""
     if run.check_mode:
@@ -287,6 +296,7 @@ STAGES = {
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),
     "image": Stage(image),
+    "known_answers": Stage(known_answers, {"head": "gb10_head_host"}),
     "memory": Stage(memory),
     "model": Stage(model, {"offline": "gb10_offline"}),
     "preflight": Stage(preflight, SETTINGS),

@@ -31,7 +31,7 @@ def node(tmp_path, monkeypatch):
     def ask(reply, *, check_mode=False, context=32768, **params):
         options = {
             "cluster_name": "gb10", "state_dir": str(tmp_path), "log_dir": str(tmp_path), "checks": ALL, "model": None, "api_key_file": None,
-            "needle_fraction": 0.02, "max_tokens": 4096, "timeout": 10, "again": False,
+            "needle_percent": 2, "max_tokens": 4096, "timeout": 10, "again": False,
         }  # fmt: skip
         with scripted_engine.serving(reply, context) as (state["api_port"], asked):
             result = module.work(types.SimpleNamespace(params={**options, **params}, check_mode=check_mode))
@@ -117,6 +117,14 @@ def test_a_question_without_an_answer_is_unknown_and_asked_again(node):
     assert node.ask(scripted_engine.sound, checks=["arithmetic"])["verdicts"] == {"arithmetic": "pass"}
 
 
+def test_thinking_before_the_answer_is_not_the_answer(node):
+    def reply(body):
+        sound = scripted_engine.sound(body)
+        return sound._replace(content=f"<think>1000 or 2000?</think>\n{sound.content}") if sound.content else sound
+
+    assert {one: verdict for one, verdict in node.ask(reply)["verdicts"].items() if verdict != "pass"} == {"reasoning_split": "block"}
+
+
 def test_rubbish_is_unknown():
     assert known_answers.parse_message(b'{"choices": []}') is None
     assert known_answers.parse_message(b"\xff") is None
@@ -139,7 +147,7 @@ def test_a_rubbish_record_counts_as_none(node):
 
 
 def test_the_needle_fills_its_share_of_the_context(node):
-    text = node.ask(scripted_engine.sound, checks=["needle"], context=100_000, needle_fraction=0.5)["questions"][0]["messages"][0]["content"]
+    text = node.ask(scripted_engine.sound, checks=["needle"], context=100_000, needle_percent=50)["questions"][0]["messages"][0]["content"]
     assert 150_000 <= len(text) < 160_000
     assert 0.35 < text.index("the code of the safe is") / len(text) < 0.45
 
@@ -155,7 +163,7 @@ def test_the_same_run_is_asked_the_same_and_another_run_something_else(node):
     assert node.ask(scripted_engine.sound, checks=["arithmetic"])["questions"] != first["questions"]
 
 
-@pytest.mark.parametrize(("option", "value"), [("needle_fraction", 0.0), ("needle_fraction", 1.0), ("max_tokens", 0), ("timeout", 0)])
+@pytest.mark.parametrize(("option", "value"), [("needle_percent", 0), ("needle_percent", 91), ("max_tokens", 0), ("timeout", 0)])
 def test_a_number_out_of_range_is_refused(node, option, value):
     with pytest.raises(ClusterError, match=option):
         node.ask(scripted_engine.sound, **{option: value})
