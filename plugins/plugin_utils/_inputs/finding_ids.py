@@ -15,12 +15,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import model_c
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
 #: Ids of findings that are made here.
 IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
-OWNERS = (cluster, known_answers, model_code, model_files, node_memory, page_cache, schema, settings, stage_findings, values)
+OWNERS = (cluster, known_answers, model_code, model_files, node_memory, page_cache, schema, settings, signature, stage_findings, values)
 
 
 @functools.cache
