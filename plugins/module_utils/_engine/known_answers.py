@@ -194,28 +194,34 @@ def structured_output(_chance: random.Random, _context: int, _percent: int) -> Q
     return Question("What is the capital of France, and is it in Europe? Answer in JSON.", "JSON with capital and in_europe alone", wrong, options)
 
 
-#: The checks by name, in the order in which they are asked. Each is called with a source of chance, the context length and the needle's share of it in percent.
-CHECKS: dict[str, t.Callable[[random.Random, int, int], Question]] = {
-    "arithmetic": arithmetic,
-    "echo": echo,
-    "coherence": coherence,
-    "reasoning_split": reasoning_split,
-    "tool_call": tool_call,
-    "structured_output": structured_output,
-    "needle": needle,
-}
-#: What a check needs among the engine's arguments: without it the engine does not do that.
-NEEDS = {"reasoning_split": "reasoning_parser", "tool_call": "enable_auto_tool_choice"}
-IDS = tuple(f"answers.{name}" for name in CHECKS)
+class Check(t.NamedTuple):
+    """A question by the id of its finding, what it needs among the engine's arguments, and where to look when its answer is wrong.
 
-#: Where to look when a check fails, by its name.
-REMEDIES = {
-    "reasoning_split": "compare reasoning_parser with what the model's card names for this engine",
-    "tool_call": "compare tool_call_parser and the chat template with what the model's card names for this engine",
-    "structured_output": "look in the engine's log for the structured output backend, and try another (structured_outputs_config)",
-    "needle": "a shorter max_model_len, another kv_cache_dtype or attention_backend shows which of them it is",
-}
+    ``make`` is called with a source of chance, the context length and the needle's share of it in percent.
+    """
+
+    id: str
+    make: t.Callable[[random.Random, int, int], Question]
+    remedy: str
+    needs: str = ""
+
+
 REMEDY = "verify the weights (--tags model), then try another moe_backend, attention_backend or kv_cache_dtype, or the image of the profile's evidence"
+PARSER_REMEDY = "compare {} with what the model's card names for this engine"
+
+#: The checks by name, in the order in which they are asked.
+CHECKS = {
+    "arithmetic": Check("answers.arithmetic", arithmetic, REMEDY),
+    "echo": Check("answers.echo", echo, REMEDY),
+    "coherence": Check("answers.coherence", coherence, REMEDY),
+    "reasoning_split": Check("answers.reasoning_split", reasoning_split, PARSER_REMEDY.format("reasoning_parser"), "reasoning_parser"),
+    "tool_call": Check("answers.tool_call", tool_call, PARSER_REMEDY.format("tool_call_parser and the chat template"), "enable_auto_tool_choice"),
+    "structured_output": Check(
+        "answers.structured_output", structured_output, "look in the engine's log for the structured output backend, and try another"
+    ),
+    "needle": Check("answers.needle", needle, "try a shorter max_model_len, another kv_cache_dtype and another attention_backend, one at a time"),
+}
+IDS = tuple(check.id for check in CHECKS.values())
 
 
 def parse_message(body: bytes) -> Message | None:
@@ -273,7 +279,7 @@ def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
     """
     # Without a temperature the engine samples as the model's own generation_config.json says: some thinking models repeat themselves forever at 0 (model
     # card of Qwen3).
-    question = CHECKS[name](random.Random(f"{run_id} {name}"), engine.context, engine.percent)
+    question = CHECKS[name].make(random.Random(f"{run_id} {name}"), engine.context, engine.percent)
     body = {
         "model": engine.model,
         "messages": [{"role": "user", "content": question.text}],
@@ -296,13 +302,12 @@ def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
 
 def as_finding(result: dict[str, t.Any], node: str) -> dict[str, t.Any]:
     """Return a result as a finding; both texts stand in it."""
-    name, verdict = result["check"], result["verdict"]
+    check, verdict = CHECKS[result["check"]], result["verdict"]
     if verdict == "pass":
         message, remedy = f"{result['expected']!r} came back.", ""
     elif verdict == "unknown":
         message, remedy = f"no answer to a question: {result['message']}.", "see the engine's log, then run with --tags proof"
     else:
         message = f"a wrong answer, {result['message']}: {result['answer']!r} instead of {result['expected']!r}."
-        remedy = REMEDIES.get(name, REMEDY)
-        remedy = f"the engine was left running; {remedy}" if verdict == "block" else f"raise gb10_answer_tokens; {remedy}"
-    return finding(f"answers.{name}", node, verdict, message, measured=result["answer"], needed=result["expected"], remedy=remedy)
+        remedy = f"the engine was left running; {check.remedy}" if verdict == "block" else f"raise gb10_answer_tokens; {check.remedy}"
+    return finding(check.id, node, verdict, message, measured=result["answer"], needed=result["expected"], remedy=remedy)

@@ -299,9 +299,9 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         *_evidence_problems(profile["evidence"], ""),
         *_overlay_problems(profile, profile, ""),
         *(
-            problem("answers", f"'{name}' is asked for without serve.{known_answers.NEEDS[name]}", remedy="set it, or leave the check out")
-            for name in profile["answers"]
-            if name in known_answers.NEEDS and not profile["serve"].get(known_answers.NEEDS[name])
+            problem("answers", f"'{name}' is asked for without serve.{needed}", remedy="set it, or leave the check out")
+            for name, needed in ((name, known_answers.CHECKS[name].needs) for name in profile["answers"])
+            if needed and not profile["serve"].get(needed)
         ),
     ]
     if model["revision"] is not None and not _COMMIT.match(model["revision"]):

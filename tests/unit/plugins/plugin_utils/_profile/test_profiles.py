@@ -157,6 +157,8 @@ def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
         (changed(env__shared={"A": ["1"]}), "env.shared.A: is a list; expected a string, a number or a boolean"),
         (changed(env__shared={1: "x"}), "env.shared: the key 1 is a whole number"),
         (changed(env__per_host={"NCCL_X": "fabric_adress"}), "env.per_host.NCCL_X: 'fabric_adress' is not a fact"),
+        (changed(answers=["echo", "tool_call"]), "answers: 'tool_call' is asked for without serve.enable_auto_tool_choice"),
+        (changed(answers=["speed"]), "answers[0]: "),
         (changed(serve={"served_model_name": ["x"]}), "serve.served_model_name: is set by the collection from model.served_names"),
         (changed(serve__port=1), "serve.port: is set by the collection from gb10_api_port"),
         (changed(serve={"tensor-parallel-size": 2}), "serve.tensor_parallel_size: is set by the collection"),
