@@ -190,11 +190,11 @@ def test_awx_would_refuse_the_whole_survey(spec: t.Any) -> None:
 def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: Objects) -> None:
     """A multiselect default is dropped without a word, and a password would become a variable of the play."""
     for name, question in questions(objects):
-        # The id of a lock, that only a refused job names, and the file of an archive are texts, and mostly there is none.
-        named = question["variable"] in ("gb10_break_lock", "gb10_calibrate_to")
-        assert question["type"] in (("text",) if named else ("multiplechoice", "integer")), name
+        # The id of a lock, that only a refused job names, the file of an archive and the place of logs are texts, and mostly there is none.
+        text = question["variable"] in ("gb10_break_lock", "gb10_calibrate_to", "gb10_explain")
+        assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
-        assert question["required"] is not named and question["question_description"], name
+        assert question["required"] is not text and question["question_description"], name
 
 
 def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
@@ -255,6 +255,7 @@ CALLED = {
     "gb10_offline": "never download",
     "gb10_serve_timeout": "seconds until the first token",
     "gb10_break_lock": "take over the lock",
+    "gb10_explain": "where the logs are",
     "gb10_confirmed": "is it meant",
     "gb10_baseline_force": "record although something speaks against it",
     "gb10_calibrate_to": "where the archive goes",

@@ -50,7 +50,6 @@ MADE = (
     (re.compile(r"roles/(\w+)/README\.md"), r"reference/\1_role.rst"),
     (re.compile(r"playbooks/(\w+)\.yml"), r"playbooks.md#\1"),
     (re.compile(r"playbooks/profiles/(\w+)\.yml"), r"shipped_profiles.md#\1"),
-    (re.compile(r"plugins/plugin_utils/_serve/failures\.yml"), "failures.md"),
     (re.compile(r"LICENSE"), "https://www.gnu.org/licenses/gpl-3.0.html"),
 )
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
@@ -170,21 +169,6 @@ def profiles_page(tree: Path = ROOT) -> str:
     return "\n".join(parts)
 
 
-def failures_page(tree: Path = ROOT) -> str:
-    """Return the page about the lines of an engine's log that are known."""
-    tables = sorted((tree / "plugins" / "plugin_utils" / "_serve" / "signatures").glob("*.yml"))
-    rows = [row for table in tables for row in yaml.safe_load(table.read_text(encoding="utf-8"))]
-    said = "What a bring-up looks for in the logs of all ranks. The first line that says why ends the wait on all nodes."
-    parts = ["# Known failures of an engine", "", said, ""]
-    for row in rows:
-        parts += [
-            f"## {row['id']}", "",
-            f"{cell(row['cause']).capitalize()}; {cell(row['consequence'])}. **{row.get('verdict', 'block')}**", "",
-            f"- Remedy: {cell(row['remedy'])}", f"- Source: {cell(row['source'])}", "", "```", " ".join(row["examples"][0].split()), "```", "",
-        ]
-    return "\n".join(parts)
-
-
 def groups(index: str) -> dict[str, list[str]]:
     """Return the pages that the front page links to, without their suffix, under the heading that each stands below. Links above the first are left out."""
     _intro, *sections = re.split(r"^## (.+)$", index, flags=re.MULTILINE)
@@ -209,7 +193,6 @@ MADE_SECTION = """
 - [Modules, roles, filters and lookups](reference/index.rst)
 - [Playbooks](playbooks.md)
 - [Shipped profiles](shipped_profiles.md)
-- [Known failures of an engine](failures.md)
 """
 
 
@@ -232,7 +215,6 @@ def write_sources(directory: Path) -> None:
         sys.exit("\n".join(bad))
     (directory / "playbooks.md").write_text(playbooks_page(), encoding="utf-8")
     (directory / "shipped_profiles.md").write_text(profiles_page(), encoding="utf-8")
-    (directory / "failures.md").write_text(failures_page(), encoding="utf-8")
 
 
 def run(argv: t.Sequence[str | Path]) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/rules.md and docs/doctor.md from the tables in plugins/plugin_utils. A unit test fails while they disagree.
+"""Write docs/rules.md, docs/doctor.md and docs/signatures.md from the tables in plugins/plugin_utils. A unit test fails while they disagree.
 
     .venv/bin/python tests/tools/rules_doc.py
 """
@@ -22,6 +22,8 @@ PAGE = ROOT / "docs" / "rules.md"
 DOCTOR_TABLE = ROOT / "plugins" / "plugin_utils" / "_rules" / "doctor.yml"
 DOCTOR_PAGE = ROOT / "docs" / "doctor.md"
 DOCTOR_TAG = "doctor"
+SIGNATURES = ROOT / "plugins" / "plugin_utils" / "_serve" / "signatures"
+SIGNATURES_PAGE = ROOT / "docs" / "signatures.md"
 
 COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
 
@@ -160,6 +162,16 @@ Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 6 unknown, 8 warn, 6 silen
   ..."""
 
 
+SIGNATURES_HEAD = """<!-- Made from plugins/plugin_utils/_serve/signatures by tests/tools/rules_doc.py; change the tables there. -->
+# Lines of a log that are known
+
+{number} signatures say what a line of a log means: of vLLM, Ray, NCCL, torch, Docker or the kernel. The bring-up ends at the first of them on any node,
+and [explain](explain.md) looks for them in logs of anyone's cluster. Which words they look for, with example lines, is data:
+`plugins/plugin_utils/_serve/signatures`; [explain](explain.md#signatures-of-your-own) says how to add your own. Sources say who reported the line.
+
+"""
+
+
 def text(value: str) -> str:
     """One line of a table: words of the check in italics, no bar that would end the cell."""
     return re.sub(r"\{(\w+)\}", r"*\1*", " ".join(value.split())).replace("|", "\\|").replace("<", "&lt;")
@@ -215,9 +227,23 @@ def doctor_page() -> str:
     return "\n".join([head + overview(rows), "## Each rule", "", *(section(row) for row in rows)]).rstrip() + "\n"
 
 
+def signatures_page() -> str:
+    """The page about the lines of logs that are known, a section a table."""
+    tables = {path: path.read_text(encoding="utf-8") for path in sorted(SIGNATURES.glob("*.yml"))}
+    rows = {path: yaml.safe_load(content) for path, content in tables.items()}
+    lines = [SIGNATURES_HEAD.format(number=sum(map(len, rows.values()))).rstrip(), ""]
+    for path, content in tables.items():
+        title = content.splitlines()[1].removeprefix("# ")
+        lines += [f"## {path.stem}", "", title, "", "| Id | Cause | Consequence | Remedy | Source |", "|---|---|---|---|---|"]
+        cells = ((f"`{row['id']}`", *(text(row[field]) for field in ("cause", "consequence", "remedy", "source"))) for row in rows[path])
+        lines += [*(f"| {' | '.join(row)} |" for row in cells), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
     DOCTOR_PAGE.write_text(doctor_page(), encoding="utf-8")
+    SIGNATURES_PAGE.write_text(signatures_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -115,15 +115,9 @@ def test_what_a_row_names_is_used_by_its_playbook() -> None:
     assert [name for name in sorted(named) if f"gb10.cluster.{name}:" not in source] == []
 
 
-def test_every_known_failure_has_a_row_or_a_reason() -> None:
-    """A line of an engine's log that the collection knows is on the page, unless nobody would look it up as a symptom."""
-    not_symptoms = {
-        "cuda-kernel-failed": "any other error of CUDA; the line itself names it",
-        "engine-bad-argument": "the engine's own message lists what is accepted",
-        "engine-interrupted": "somebody stopped it",
-        "rank-aborted": "a crash in compiled code; the line before it is the symptom",
-        "rank-signal": "a crash in compiled code; the line before it is the symptom",
-        "ray-gpu-on-driver": "the same symptom as ray-no-gpus",
-    }
+def test_every_known_failure_is_on_a_page() -> None:
+    """A line of a log that the collection knows can be looked up. Those that owners met as a symptom are on the page of symptoms, too."""
+    page = (ROOT / "docs" / "signatures.md").read_text(encoding="utf-8")
+    assert {id for id in FAILURES if f"| `{id}` |" not in page} == set()
     named = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[3])}
-    assert FAILURES - named == set(not_symptoms)
+    assert len(FAILURES & named) > 50

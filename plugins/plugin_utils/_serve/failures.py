@@ -14,7 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, address_of, rank_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, address_of, is_about_engine, is_quiet, rank_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import TAIL_LINES, Signature, shipped
 
 #: A line that a traceback ends with: the first one in a log names the cause, later ones are wrappers.
@@ -25,22 +25,6 @@ EXCEPTION = re.compile(
 #: Any other line that calls itself an error.
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
 
-#: Lines of these levels are no failures, whatever they quote. One alternative for each way to write a level.
-HARMLESS = re.compile(
-    r"(?:^|[\s)|])(?:DEBUG|INFO|WARNING) +(?:\d\d-\d\d |\[\w+\.\w+:\d+\])"  # vLLM
-    r"|^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:DEBUG|INFO|WARNING): "  # uvicorn, the banner of an image
-    r"| - (?:DEBUG|INFO|WARNING) - |\[(?:INFO|WARNING)\]"  # FlashInfer, TensorRT-LLM
-    r"|\d\d:\d\d:\d\d[,.]\d+Z?\s+(?:DEBUG|INFO|WARN(?:ING)?)\s|\[[\d-]+ [\d:,]+ [DIW] \d+ \d+\]"  # Ray in Python and in C++
-    r"|(?:^|[\s:\])\[])[DIVW]\d{3,4} \d\d:\d\d:\d\d\."  # torch
-    r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
-)
-#: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
-#: what pip says of packages that nobody loads, a library that is left out.
-NO_ERROR = re.compile(
-    r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
-)
-#: What vLLM says about one client's request, by the source file that says it.
-OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|\w*exception_handlers?|\w*_parser)\.py:\d+\]")
 #: Reports of several lines that are not about the engine: a request that failed, what is left out while Python
 #: or the engine starts, a kernel that is not taken, what went wrong while something was thrown away.
 REPORT = re.compile(
@@ -123,6 +107,7 @@ class Diagnosis:
 
     def __init__(self, signatures: t.Iterable[Signature] | None = None) -> None:
         self._signatures = tuple(shipped() if signatures is None else signatures)
+        self._at_any_level = tuple(row for row in self._signatures if row.counts_when(quiet=True))
         self._matches: dict[str, Match] = {}
         self._exception: Line | None = None
         self._error: Line | None = None
@@ -134,19 +119,22 @@ class Diagnosis:
         for entry in lines:
             line = Line(entry) if isinstance(entry, str) else entry
             text = line.text
-            if not self._report.holds(text) and not NO_ERROR.search(text) and not (OF_A_CLIENT.search(text) and "EngineDeadError" not in text):
+            if not self._report.holds(text) and is_about_engine(text):
                 self._take(line)
             self.tail.append(text)
 
     def _take(self, line: Line) -> None:
-        quiet = bool(HARMLESS.search(line.text))
+        quiet = is_quiet(line.text)
         if not self._exception and not quiet and EXCEPTION.search(line.text):
             self._exception = line
         if not self._error and not quiet and ERROR.search(line.text):
             self._error = line
-        for row in self._signatures:
-            if row.id not in self._matches and row.counts_when(quiet) and row.is_in(line.text, self.tail):
-                self._matches[row.id] = Match(row, line, tuple(self.tail)[-SHOWN_BEFORE:])
+        explained = False
+        for row in self._at_any_level if quiet else self._signatures:
+            if (row.general and explained) or not row.is_in(line.text, self.tail):
+                continue
+            explained = True
+            self._matches.setdefault(row.id, Match(row, line, tuple(self.tail)[-SHOWN_BEFORE:]))
 
     @property
     def fatal(self) -> Match | None:
@@ -229,8 +217,9 @@ def diagnose(
     for line in lines:
         node = (addresses or {}).get(address_of(line.text), line.node)
         # A report of several lines is followed within one log of one node.
-        log = logs.setdefault((node, line.source), Diagnosis(rows))
-        log.feed([line])
+        if (node, line.source) not in logs:
+            logs[node, line.source] = Diagnosis(rows)
+        logs[node, line.source].feed([line])
     found = [one for (node, _source), log in logs.items() for one in log.findings(node)]
     return sorted(found, key=lambda one: (_urgency(one), math.inf if one["time"] is None else one["time"]))
 

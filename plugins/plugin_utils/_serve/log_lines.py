@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What one line of a log says about itself: when, on which node, by which rank. This plugin util is PRIVATE to the collection.
+"""What one line of a log says about itself: when, where, by which rank, and whether it can be a failure. This plugin util is PRIVATE to the collection.
 
 Engines, Ray, NCCL, torch, Docker and the kernel each write the time in their own way, and the lines of a traceback carry none.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import re
 import typing as t
 
@@ -32,6 +33,23 @@ _STAMPS = (
 
 _RANK = re.compile(r"\[rank(?P<bracket>\d{1,4})\]|\brank=\[?(?P<option>\d{1,4})\b|\b(?:Vllm)?Worker[_ ]TP(?P<tensor>\d{1,4})(?!\d|_(?!EP))")
 _ADDRESS = re.compile(r"\([\w:.]{1,64} pid=\d{1,10}, ip=(?P<address>[\da-fA-F.:]{2,45})\)")
+
+#: Lines of these levels are no failures, whatever they quote. One alternative for each way to write a level.
+_QUIET = re.compile(
+    r"(?:^|[\s)|])(?:DEBUG|INFO|WARNING) +(?:\d\d-\d\d |\[\w+\.\w+:\d+\])"  # vLLM
+    r"|^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:DEBUG|INFO|WARNING): "  # uvicorn, the banner of an image
+    r"| - (?:DEBUG|INFO|WARNING) - |\[(?:INFO|WARNING)\]"  # FlashInfer, TensorRT-LLM
+    r"|\d\d:\d\d:\d\d[,.]\d+Z?\s+(?:DEBUG|INFO|WARN(?:ING)?)\s|\[[\d-]+ [\d:,]+ [DIW] \d+ \d+\]"  # Ray in Python and in C++
+    r"|(?:^|[\s:\])\[])[DIVW]\d{3,4} \d\d:\d\d:\d\d\."  # torch
+    r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
+)
+#: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
+#: what pip says of packages that nobody loads, a library that is left out.
+_NO_ERROR = re.compile(
+    r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
+)
+#: What vLLM says about one client's request, by the source file that says it.
+_OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|\w*exception_handlers?|\w*_parser)\.py:\d+\]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +94,30 @@ def _seconds(year: int, month: int, parts: t.Mapping[str, str | None]) -> float 
     return whole + float(f"0.{parts['fraction'] or 0}")
 
 
+def unwrapped(text: str) -> tuple[str, float | None]:
+    """Return what a line says, and when where its wrapping says so: Docker's files and ``journalctl -o json`` write each line as JSON."""
+    if not text.startswith('{"'):
+        return text, None
+    try:
+        entry = json.loads(text)
+        if isinstance(entry.get("log"), str):
+            return entry["log"].rstrip("\r\n"), moment(str(entry.get("time", "")), 0.0)
+        if isinstance(entry.get("MESSAGE"), str):
+            return entry["MESSAGE"], int(entry["__REALTIME_TIMESTAMP"]) / 1_000_000
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return text, None
+    return text, None
+
+
 def timed(texts: t.Iterable[str], node: str, reference: float, *, source: str = "", ahead: float = 0.0) -> t.Iterator[Line]:
     """Yield the lines of one log with their times. A line that does not say when has the time of the one before it.
 
     ``reference`` is the present, or the log's last change. ``ahead`` is by how many seconds the node's clock is before the common one.
     """
     last: float | None = None
-    for text in texts:
-        own = moment(text, reference)
+    for wrapped in texts:
+        text, own = unwrapped(wrapped)
+        own = moment(text, reference) if own is None else own
         last = last if own is None else own - ahead
         yield Line(text, node, last, source)
 
@@ -98,3 +132,13 @@ def address_of(text: str) -> str:
     """Return the address of the node whose process wrote a line that Ray forwarded, empty when it does not say."""
     found = _ADDRESS.search(text[:_HEAD])
     return found["address"] if found else ""
+
+
+def is_quiet(text: str) -> bool:
+    """Return whether a line is of a level that is no failure."""
+    return bool(_QUIET.search(text))
+
+
+def is_about_engine(text: str) -> bool:
+    """Return whether a line can say why the engine fails: errors in name only cannot, nor those of one client's request."""
+    return not _NO_ERROR.search(text) and not (_OF_A_CLIENT.search(text) and "EngineDeadError" not in text)

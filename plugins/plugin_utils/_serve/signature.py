@@ -22,6 +22,7 @@ from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import is_about_engine, is_quiet
 
 #: Where the shipped tables lie.
 SHIPPED = pathlib.Path(__file__).with_name("signatures")
@@ -45,7 +46,7 @@ _SPEC: dict[str, t.Any] = {
     "options": {
         "id": {"type": "str", "required": True},
         "where": {"type": "str", "choices": list(WRITERS), "default": "user"},
-        "pattern": {"type": "str", "required": True},
+        "patterns": {"type": "list", "elements": "str", "required": True},
         "after": {"type": "str", "default": ""},
         "rank_scope": {"type": "str", "choices": ["cause", "echo"], "default": "cause"},
         "any_level": {"type": "bool", "default": False},
@@ -66,11 +67,12 @@ _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*\Z")
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One row of a table; docs/explain.md says what each field means."""
+    """One row of a table; docs/explain.md says what each field means. A line without any of ``words`` cannot match; none where that is unknown."""
 
     id: str
     where: str
     pattern: re.Pattern[str]
+    words: tuple[str, ...]
     after: re.Pattern[str] | None
     rank_scope: str
     any_level: bool
@@ -94,8 +96,15 @@ class Signature:
         """Return whether a line can bear this failure; ``quiet`` is one of a level that is no failure."""
         return not quiet or self.verdict != "block" or self.any_level
 
+    def answers(self, text: str) -> bool:
+        """Return whether the last line of an example bears this failure, the ones before it standing before it in the log."""
+        *earlier, line = text.splitlines() or [""]
+        return is_about_engine(line) and self.counts_when(is_quiet(line)) and self.is_in(line, earlier)
+
     def is_in(self, line: str, earlier: t.Iterable[str] = ()) -> bool:
         """Return whether a line bears this failure; ``earlier`` are those just before it."""
+        if self.words and not any(map(line.__contains__, self.words)):
+            return False
         return bool(self.pattern.search(line, 0, SEARCHED)) and (self.after is None or any(self.after.search(one, 0, SEARCHED) for one in earlier))
 
 
@@ -155,13 +164,24 @@ def _is_wide(parsed: t.Any) -> bool:
 def pattern_trouble(pattern: str) -> str:
     """Return why a pattern cannot be used, empty when it can: what it costs must stay bearable, whatever a line holds."""
     try:
-        re.compile(pattern)
+        re.compile(f"(?:{pattern})")
         count = _open_repeats(regex_parser.parse(pattern))
     except re.error as error:
         return f"is not a regular expression: {error}"
     except ValueError as error:
         return f"may take forever: it has {error}"
     return f"may take too long: one alternative has {count} open repetitions, and at most {_MOST_OPEN} are bearable" if count > _MOST_OPEN else ""
+
+
+def _word_of(pattern: str) -> str:
+    """Return the longest text that each match of a pattern holds, as far as its outermost level shows: looking for it costs much less."""
+    runs = [""]
+    for kind, argument in regex_parser.parse(pattern):
+        if str(kind) == "LITERAL":
+            runs[-1] += chr(argument)
+        else:
+            runs.append("")
+    return max(runs, key=len)
 
 
 # -- tables --------------------------------------------------------------------------------------------------------------
@@ -188,22 +208,21 @@ def _row(row: t.Any, where: str) -> tuple[Signature | None, list[Problem]]:
         return None, [dataclasses.replace(one, id=ID) for one in problems]
     if not _NAME.match(filled["id"]):
         problems.append(_problem(f"{where}.id", f"found {schema.found(filled['id'])}", "lowercase letters and digits, with dashes between them"))
-    if not filled["examples"]:
-        problems.append(_problem(f"{where}.examples", "is empty", "at least one line, as it was written"))
-    for field in ("pattern", "after"):
-        trouble = pattern_trouble(filled[field])
-        if trouble:
-            problems.append(_problem(f"{where}.{field}", trouble))
+    problems += [_problem(f"{where}.{field}", "is empty", "at least one") for field in ("patterns", "examples") if not filled[field]]
+    written = [(f"{where}.patterns[{number}]", pattern) for number, pattern in enumerate(filled["patterns"])] + [(f"{where}.after", filled["after"])]
+    problems += [_problem(place, trouble) for place, pattern in written if (trouble := pattern_trouble(pattern))]
     if problems:
         return None, problems
+    patterns = filled.pop("patterns")
+    pattern, words = re.compile("|".join(f"(?:{one})" for one in patterns)), tuple(map(_word_of, patterns))
     after = re.compile(filled["after"]) if filled["after"] else None
     lists = {field: tuple(filled[field]) for field in ("examples", "harmless")}
-    made = Signature(**{**filled, **lists, "pattern": re.compile(filled["pattern"]), "after": after})
+    made = Signature(**{**filled, **lists, "pattern": pattern, "words": words if all(words) else (), "after": after})
     return made, [
-        _problem(f"{where}.{field}[{number}]", f"found a line that the pattern {'does not match' if wanted else 'matches'}")
+        _problem(f"{where}.{field}[{number}]", f"found a line that the signature {'does not answer' if wanted else 'answers'}")
         for field, wanted in (("examples", True), ("harmless", False))
         for number, text in enumerate(lists[field])
-        if made.is_in(text.splitlines()[-1] if text else "", text.splitlines()) != wanted
+        if made.answers(text) != wanted
     ]
 
 

@@ -19,5 +19,9 @@ def test_the_page_about_the_doctor_is_current():
     assert rules_doc.DOCTOR_PAGE.read_text(encoding="utf-8") == rules_doc.doctor_page(), "run tests/tools/rules_doc.py"
 
 
+def test_the_page_about_signatures_is_current():
+    assert rules_doc.SIGNATURES_PAGE.read_text(encoding="utf-8") == rules_doc.signatures_page(), "run tests/tools/rules_doc.py"
+
+
 def test_the_page_is_current():
     assert rules_doc.PAGE.read_text(encoding="utf-8") == rules_doc.page(), "run tests/tools/rules_doc.py"

@@ -32,7 +32,7 @@ def diagnosis(*lines):
         ("reasoning_parser", "engine-bad-reasoning-parser", "Reasoning parser 'super_v3' not found"),
         ("port_taken", "port-taken", "Address already in use"),
         ("no_gpus", "ray-no-gpus", "for 30 seconds"),
-        ("node_died", "rank-died", "ActorDiedError"),
+        ("node_died", "ray-node-dead", "ActorDiedError"),
         ("no_compiler", "compiler-missing", "RuntimeError: Worker failed with error 'InvalidCxxCompiler"),
     ],
 )

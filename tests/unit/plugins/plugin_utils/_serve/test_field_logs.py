@@ -19,6 +19,10 @@ LOGS = Path(__file__).resolve().parents[3] / "fixtures" / "field" / "logs"
 HEALTHY = yaml.safe_load((LOGS / "healthy.yml").read_text())
 HARMLESS = yaml.safe_load((LOGS / "harmless.yml").read_text())
 FATAL = yaml.safe_load((LOGS / "fatal.yml").read_text())
+KERNEL = yaml.safe_load((LOGS.parent / "kernel_log.yml").read_text())
+
+#: Lines of the kernel that only arithmetic judges, which the rule log.reserved does.
+COUNTED_BY_A_RULE = ("kho-reserved-memory",)
 
 #: Records without a cause to find, and what is said instead.
 UNANSWERED = {
@@ -98,6 +102,14 @@ def test_the_corpus_is_whole_and_the_goals_are_met():
     assert {item["id"] for item in FATAL} - set(answered) == set(UNANSWERED)
 
 
+@pytest.mark.parametrize("item", [item for item in KERNEL if item["id"] not in COUNTED_BY_A_RULE], ids=lambda item: item["id"])
+def test_what_a_kernel_wrote_is_explained_as_its_owners_met_it(item):
+    found = failures.diagnose(failures.Line(line) for line in engine_state.plain_lines(item["lines"]))
+    verdicts = {one["verdict"] for one in found}
+    assert verdicts <= {"harmless": set(), "trouble": {"warn"}, "fatal": {"block", "warn"}}[item["judge"]], found
+    assert item["judge"] == "harmless" or {"trouble": "warn", "fatal": "block"}[item["judge"]] in verdicts
+
+
 def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
     lines = engine_state.plain_lines((LOGS / "fatal/nightly-0.22-rust-frontend-died.log").read_text())
     known_at = next(number for number, _line in enumerate(lines) if diagnosis(lines[:number]).fatal)
@@ -115,7 +127,8 @@ def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
         ("torch.AcceleratorError: CUDA error: operation not permitted", "cuda-not-permitted"),
         ("Search for `cudaErrorNotPermitted' in https://docs.nvidia.com/cuda/cuda-runtime-api for more information.", "cuda-not-permitted"),
         ("RuntimeError: CUDA error: operation not permitted when stream is capturing", "cuda-graph-broken"),
-        ("torch.AcceleratorError: CUDA error: device-side assert triggered", "cuda-kernel-failed"),
+        ("torch.AcceleratorError: CUDA error: device-side assert triggered", "cuda-device-assert"),
+        ("torch.AcceleratorError: CUDA error: unspecified launch failure", "cuda-kernel-failed"),
         ("RuntimeError: CUDA error: out of memory", "memory-out"),
         ("RuntimeError: Triton Error [CUDA]: out of memory", "memory-out"),
         ("error: unexpected argument '--guided-decoding-backend' found", "engine-unknown-argument"),
@@ -145,7 +158,8 @@ def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
         ("nvcc fatal   : Unsupported gpu architecture 'compute_121a'", "ptxas-too-old"),
         ("OSError: You are trying to access a gated repo. huggingface_hub.errors.GatedRepoError: 403 Client Error.", "hub-refused"),
         ("ModuleNotFoundError: No module named 'ray'", "ray-missing"),
-        ("ImportError: libcudart.so.13: cannot open shared object file: No such file or directory", "module-missing"),
+        ("ImportError: libcudart.so.13: cannot open shared object file: No such file or directory", "cuda-library-missing"),
+        ("ImportError: libopenblas.so.0: cannot open shared object file: No such file or directory", "module-missing"),
         ("AssertionError: In Mamba cache align mode, block_size (4176) must be <= max_num_batched_tokens (2048).", "batched-tokens-too-few"),
     ],
 )

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Says what logs on the controller say. Reads, and writes one record where it is asked to; no node is contacted."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import time
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import complete, finding
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures, log_files, signature
+
+KIND = "gb10.cluster.explain"
+#: Stands where a finding names its node: what it is about lies on the controller.
+CONTROLLER = "controller"
+#: Names that a message shows of a long list.
+SHOWN = 5
+
+
+def refuse_existing(path: str) -> None:
+    """Raise :class:`ClusterError` when a record cannot be written to ``path`` without losing something."""
+    place = pathlib.Path(path)
+    if os.path.lexists(place):
+        raise ClusterError("exists already", where=path, expected="the name of a new file", remedy="Give gb10_explain_to another name, or remove the file.")
+    if not place.parent.is_dir():
+        raise ClusterError(f"there is no directory {place.parent}", where=path, expected="a file in an existing directory", remedy="Make the directory.")
+
+
+def write_new(path: str, record: dict[str, t.Any]) -> None:
+    """Write a record, readable by the user alone, and never over another file. Raises :class:`ClusterError`."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(f"{json.dumps(record, indent=2, ensure_ascii=False)}\n")
+    except OSError as error:
+        raise ClusterError(f"cannot be written: {error.strerror}", where=path, remedy="Give gb10_explain_to the name of a new file.") from error
+
+
+def explain(given: str, signatures: t.Iterable[signature.Signature]) -> dict[str, t.Any]:
+    """Return the record of a log, or of all logs of a directory. Raises :class:`ClusterError` when none can be read."""
+    logs, unread = log_files.find(given)
+    files: list[dict[str, t.Any]] = []
+
+    def lines() -> t.Iterator[failures.Line]:
+        left = log_files.MOST_BYTES
+        for log in logs:
+            try:
+                if not left:
+                    raise log_files.NotText(f"beyond the first {log_files.MOST_BYTES // 1024**2} MiB of all logs")
+                content = log_files.read(log, min(left, log_files.MOST_OF_A_FILE))
+            except (OSError, log_files.NotText) as error:
+                unread.append({"name": log.name, "why": (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)})
+                continue
+            left -= min(left, log_files.MOST_OF_A_FILE, content.size)
+            files.append({"name": log.name, "node": log.node, "bytes": content.size, "lines": len(content.lines), "cut": content.cut})
+            yield from content.lines
+
+    found = failures.diagnose(lines(), signatures)
+    if not files:
+        names = "; ".join(f"{one['name']}: {one['why']}" for one in unread[:SHOWN])
+        raise ClusterError(f"no log could be read ({names or 'it is empty'})", where=given, expected="text", remedy="Give a log, or a directory with logs.")
+    findings = [{**one, "time": _clock(one["time"])} for one in found] + [*_notes(files, unread)]
+    return {"schema": 1, "kind": KIND, "path": given, "verdict": table.worst(findings), "files": files, "unread": unread, "findings": findings}
+
+
+def _clock(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _notes(files: list[dict[str, t.Any]], unread: list[dict[str, str]]) -> t.Iterator[dict[str, t.Any]]:
+    """Yield findings on what was not looked at: it may hold the cause."""
+    cut = [one["name"] for one in files if one["cut"]]
+    if cut:
+        remedy = "Give the part around the failure as a file of its own."
+        yield finding("explain.cut", CONTROLLER, "warn", f"only a part was read of: {_listed(cut)}", measured=len(cut), remedy=remedy)
+    if unread:
+        names = [f"{one['name']} ({one['why']})" for one in unread]
+        remedy = "Unpack archives; the rest is mostly not worth reading."
+        yield finding("explain.unread", CONTROLLER, "warn", f"not read: {_listed(names)}", measured=len(unread), remedy=remedy)
+
+
+def _listed(names: t.Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+class ActionModule(ActionBase):
+    """Reads logs on the controller, and returns what they say."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        started = time.monotonic()
+        _result, options = self.validate_argument_spec(
+            argument_spec={
+                "path": {"type": "path", "required": True},
+                "dest": {"type": "path"},
+                "signature_dirs": {"type": "list", "elements": "str", "default": []},
+            }
+        )
+        try:
+            if options["dest"]:
+                refuse_existing(options["dest"])
+            signatures = signature.load(options["signature_dirs"], profiles.roots(task_vars or {}))
+            # What a log holds leaves this plugin without secrets, whether to the screen or to a file.
+            record = cleaned(explain(options["path"], signatures), {})
+            if options["dest"] and not self._task.check_mode:
+                write_new(options["dest"], record)
+        except signature.SignatureError as error:
+            first = error.problems[0]
+            return self._failed(ClusterError(str(error), remedy=first.remedy), started)
+        except ClusterError as error:
+            return self._failed(error, started)
+        return complete({**record, "msg": self._summary(record), "dest": options["dest"] or ""}, started)
+
+    @staticmethod
+    def _failed(error: ClusterError, started: float) -> dict[str, t.Any]:
+        failure = {"failed": True, "msg": error.with_remedy(), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason}
+        return cleaned(complete(failure, started), {})
+
+    @staticmethod
+    def _summary(record: dict[str, t.Any]) -> str:
+        number = len(record["files"])
+        read = f"{number} log{'s' if number != 1 else ''} read."
+        first = next((one for one in record["findings"] if one["verdict"] != "warn"), None)
+        if first is None:
+            return f"{read} No line says why an engine would fail."
+        rank = "" if first["rank"] is None else f", rank {first['rank']}"
+        when = f" at {first['time']}" if first["time"] else ""
+        certain = {failures.KNOWN: "The first cause is", failures.SUSPECTED: "The cause is not known; suspected is"}
+        words = certain.get(first["certainty"], "The cause is unknown:")
+        why = f": {first['cause']}. Consequence: {first['consequence']}" if first["cause"] else ""
+        return f"{read} {words} {first['id']} on {first['node']}{rank}{when}{why}.\n" + "\n".join(f"  {line}" for line in first["lines"])

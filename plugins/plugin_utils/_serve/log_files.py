@@ -1,0 +1,131 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Logs that lie on the controller, from anyone's cluster. This plugin util is PRIVATE to the collection.
+
+Nothing of them is trusted: sizes are bounded, links are not followed, and what is no text is named and left alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import os
+import pathlib
+import re
+import stat
+import typing as t
+import zlib
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import plain_lines
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, timed
+
+#: Bytes of one log that are read: of a longer one its beginning and its end, half of it each.
+MOST_OF_A_FILE = 16 * 1024 * 1024
+#: Bytes that are read of all logs together.
+MOST_BYTES = 128 * 1024 * 1024
+#: Files that are looked at.
+MOST_FILES = 2000
+#: Bytes from which a file is taken for text or not.
+_HEAD = 4096
+_GZIP = b"\x1f\x8b"
+#: Bytes that no text has.
+_CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+
+
+@dataclasses.dataclass(frozen=True)
+class LogFile:
+    """One log. ``name`` is its path as seen from what was given, ``node`` the directory below that, else the file itself."""
+
+    path: pathlib.Path
+    name: str
+    node: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """What was read of a log. ``size`` is what lies on the disk, ``cut`` whether a part was left out."""
+
+    lines: list[Line]
+    size: int
+    cut: bool
+
+
+class NotText(Exception):
+    """A file is no log that can be read; the message says why."""
+
+
+def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
+    """Return the logs of a file or directory, and what lies there that is none: ``name`` and ``why``.
+
+    Raises :class:`ClusterError` when there is nothing at this path. Links below it are not followed.
+    """
+    try:
+        root = pathlib.Path(given).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ClusterError(f"cannot be read: {reason}", where=given, expected="a log or a directory with logs", remedy="Correct gb10_explain.") from error
+    if not root.is_dir():
+        return [LogFile(root, root.name, root.name.split(".")[0])], []
+    found: list[LogFile] = []
+    unread: list[dict[str, str]] = []
+
+    def refused(error: OSError) -> None:
+        unread.append({"name": str(pathlib.Path(error.filename).relative_to(root)), "why": error.strerror or "cannot be read"})
+
+    for directory, directories, names in os.walk(root, onerror=refused):
+        directories.sort()
+        links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
+        for name in sorted([*names, *links]):
+            path = pathlib.Path(directory, name)
+            relative = path.relative_to(root)
+            why = "a link" if path.is_symlink() else f"beyond the first {MOST_FILES} files" if len(found) >= MOST_FILES else ""
+            if why:
+                unread.append({"name": str(relative), "why": why})
+            else:
+                found.append(LogFile(path, str(relative), relative.parts[0] if len(relative.parts) > 1 else relative.name.split(".")[0]))
+    return found, unread
+
+
+def read(log: LogFile, most: int = MOST_OF_A_FILE) -> Content:
+    """Return a log's lines. Raises :class:`NotText` when it has none, OSError when it cannot be read."""
+    with open(os.open(log.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise NotText("not a regular file")
+        packed = stream.read(len(_GZIP)) == _GZIP
+        stream.seek(0)
+        raw, cut = _unpacked(stream, most) if packed else _ends(stream, status.st_size, most)
+    if _CONTROL.search(raw[:_HEAD]):
+        raise NotText("not text" + (", once unpacked" if packed else ""))
+    # A log that ends in the middle of a crash may go on with zeros.
+    texts = plain_lines(raw.replace(b"\0", b"").decode("utf-8", errors="replace"))
+    return Content(list(timed(texts, log.node, status.st_mtime, source=log.name)), status.st_size, cut)
+
+
+def _ends(stream: t.BinaryIO, size: int, most: int) -> tuple[bytes, bool]:
+    """Return a file's content, of a long one the whole lines of its beginning and its end, and whether a part is left out."""
+    if size <= most:
+        return stream.read(most), False
+    beginning = stream.read(most // 2)
+    stream.seek(size - most // 2)
+    end = stream.read(most // 2)
+    return beginning[: beginning.rfind(b"\n") + 1] + end[end.find(b"\n") + 1 :], True
+
+
+def _unpacked(stream: t.BinaryIO, most: int) -> tuple[bytes, bool]:
+    """Return the beginning of what a packed file holds, and whether a part is left out. One that was cut short counts as far as it goes."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=stream) as unpacked:
+            while size <= most and (part := unpacked.read1(1024 * 1024)):
+                parts.append(part)
+                size += len(part)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if not parts:
+            raise NotText(f"a broken gzip file: {error}") from error
+        return b"".join(parts)[:most], True
+    return b"".join(parts)[:most], size > most
