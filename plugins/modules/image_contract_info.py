@@ -12,8 +12,10 @@ version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Asks an image's own Python for its version, its packages and the programs that a cluster needs. A tag says nothing reliable about them.
-  - For that, it starts a labeled throw-away container without network once for each image, and removes it. The answer is kept below
-    O(state_dir) by the image's id.
+  - For that, it starts labeled throw-away containers without network and without GPU once for each image, and removes them. The answer is kept
+    below O(state_dir) by the image's id.
+  - The engine's own parser says which arguments, choices and defaults it has, its own registry which variables. That takes a minute on a GB10
+    at most, and is not asked of an image without vLLM.
   - Images that were built on every node have different ids. They contain the same when RV(contract.packages_digest), RV(contract.python) and
     RV(base) are equal.
   - It does all this in check mode, too, since a check that does not know the image can predict nothing. It never reports a change.
@@ -26,7 +28,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Starts the throw-away container and keeps the answer in check mode, too.
+      - Starts the throw-away containers and keeps the answer in check mode, too.
 options:
   image:
     description:
@@ -45,7 +47,7 @@ options:
     default: /var/lib/gb10
   tool_timeout:
     description:
-      - Seconds that the image gets to answer. The first run of a large image is slow.
+      - Seconds that the image gets for each answer. The first run of a large image is slow.
     type: int
     default: 300
 """
@@ -130,9 +132,9 @@ contract:
       type: str
       sample: aarch64
     versions:
-      description: The versions of the engine, Ray and PyTorch, null for what it does not have.
+      description: The versions of the engine, Ray and PyTorch, and of the CUDA and NCCL that PyTorch was built with; null for what it does not have.
       type: dict
-      sample: {"vllm": 0.32.0, "ray": 2.60.0, "torch": 2.13.0}
+      sample: {"vllm": 0.32.0, "ray": 2.60.0, "torch": 2.13.0, "cuda": "13.0", "nccl": 2.28.9}
     programs:
       description: Where its C(PATH) finds the programs that a cluster starts, null for what it does not find.
       type: dict
@@ -153,6 +155,36 @@ contract:
           V(none) means that there is no entrypoint, V(unknown) that it did not run the command and is not known as a program.
       type: dict
       sample: {"argv": [/opt/nvidia/nvidia_entrypoint.sh], "kind": wrapper}
+    image_env:
+      description: Names of the variables that the image sets in its containers.
+      type: list
+      elements: str
+      sample: [CUDA_VERSION, PATH]
+    engine:
+      description: What vLLM in the image takes, null when it has none, or when that did not answer.
+      type: dict
+      contains:
+        flags:
+          description: Every long option of C(vllm serve) with its C(default), and its C(choices) where it has some.
+          type: dict
+          sample: {"--kv-cache-dtype": {"choices": [auto, fp8], "default": auto}}
+        env:
+          description: The names of all variables that it registers.
+          type: list
+          elements: str
+          sample: [VLLM_HOST_IP]
+        executor:
+          description: The C(default) of C(--distributed-executor-backend), and whether Ray is used by its second executor (C(ray_v2), null without a choice).
+          type: dict
+          sample: {"default": null, "ray_v2": true}
+        parsers:
+          description: The parsers for C(reasoning) and for C(tool) calls that it registers.
+          type: dict
+          sample: {"reasoning": [deepseek_r1, qwen3], "tool": [hermes, qwen3_coder]}
+    engine_error:
+      description: Why vLLM in the image did not answer, empty when it did or there is none.
+      type: str
+      sample: ""
 from_cache:
   description: Whether the answer was known already, so that no container was started.
   returned: success
@@ -216,6 +248,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     path = image_contract.cache_path(params["state_dir"], image)
     kept = image_contract.read_cache(path)
     contract = kept or image_contract.ask(api, image, params["image"], params["tool_timeout"])
+    if contract["engine_error"]:
+        module.warn(f"{params['image']} does not say what its engine takes, and will be asked again next time: {contract['engine_error']}")
     if kept is None:
         try:
             image_contract.write_cache(path, contract)

@@ -12,24 +12,25 @@ import pytest
 
 from .lab import HEAD, WORKER, Lab, Play
 
-#: Roles of each stage; `validate` runs always, `lock` around every stage that changes something, `abort` notes what is there before.
+#: Roles of each stage; `validate` runs always, `lock` around every stage that changes something, `abort` notes what is there before, `gb10` resolves
+#: what the engine is given.
 STAGES = {
     "preflight": {"preflight"},
     "image": {"image", "lock"},
     "model": {"model", "lock"},
     "memory": {"memory", "lock"},
-    "ray": {"abort", "ray_head", "ray_worker", "ray_gate", "secrets", "lock"},
-    "serve": {"abort", "vllm_server", "lock"},
-    "proof": {"proof"},
-    "report": {"report"},
+    "ray": {"abort", "gb10", "ray_head", "ray_worker", "ray_gate", "secrets", "lock"},
+    "serve": {"abort", "gb10", "vllm_server", "lock"},
+    "proof": {"gb10", "proof"},
+    "report": {"gb10", "report"},
 }
 
 #: What a stage asks by itself when the one that had asked before it did not run.
 ASKS_ALONE = {
-    "ray": {"Ask which engine serves before this play"},
-    "serve": {"Ask which engine serves before this play"},
-    "proof": {"Ask for the sizes of the model"},
-    "report": {"Ask about the engine", "Ask about the node container", "Ask about the image"},
+    "ray": {"Ask what the image holds", "Ask which engine serves before this play"},
+    "serve": {"Ask what the image holds", "Ask which engine serves before this play"},
+    "proof": {"Ask what the image holds", "Ask for the sizes of the model"},
+    "report": {"Ask what the image holds", "Ask about the engine", "Ask about the node container", "Ask about the image"},
 }
 
 
@@ -90,6 +91,41 @@ def ids(lab: Lab) -> dict[str, str]:
     """Ids of the node containers, and the run of the engine."""
     run = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")
     return {"head": lab.containers(HEAD)["gb10-gb10-head"], "worker": lab.containers(WORKER)["gb10-gb10-worker"], "engine": run["run_id"]}
+
+
+def created(lab: Lab, since: str) -> list[str]:
+    """Names of the containers that any node made since a time."""
+    form = ("--since", since, "--until", "0s", "--filter", "type=container", "--filter", "event=create", "--format", "{{.Actor.Attributes.name}}")
+    return [name for host in (HEAD, WORKER) for name in lab.run(host, "docker", "events", *form).split()]
+
+
+def test_a_known_image_costs_no_container(lab, converged):
+    since = lab.run(HEAD, "date", "+%s").strip()
+    played = lab.play(tags="image,ray,serve,report")
+    assert (played.rc, played.changed) == (0, {}), played.stdout
+    assert created(lab, since) == []
+    for host in (HEAD, WORKER):
+        lab.run(host, "sh", "-c", "rm /var/lib/gb10/image-contracts/*.json")
+    predicted = lab.play(tags="image", check=True)
+    assert (predicted.rc, predicted.changed) == (0, {}), predicted.stdout
+    assert len(created(lab, since)) == 4, "each node asks its image twice, in check mode too"
+    kept = lab.run(HEAD, "sh", "-c", "stat --format '%U %a' /var/lib/gb10/image-contracts/*.json").split("\n")
+    assert set(filter(None, kept)) == {"root 644"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"swap_space": 4}, "knows no --swap-space; it is gone since 0.18.0"),
+        ({"mamba_cache_mode": "all"}, "does not take --mamba-cache-mode all; it is gone since 0.32.0"),
+        ({"enable_sleep_mode": True}, "--enable-sleep-mode true is refused"),
+    ],
+)
+def test_what_the_engine_does_not_take_stops_before_any_container(lab, converged, arguments, message):
+    before, since = ids(lab), lab.run(HEAD, "date", "+%s").strip()
+    blocked = lab.play(gb10_serve_arguments=arguments, gb10_allow_restart=True)
+    assert blocked.rc != 0 and message in blocked.stdout
+    assert created(lab, since) == [] and ids(lab) == before
 
 
 def test_shared_env_blocks_while_the_engine_lives_and_recreates_all_with_consent(lab, converged):

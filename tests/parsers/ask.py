@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import io
 import json
 import os
@@ -22,6 +21,10 @@ import typing as t
 from pathlib import Path
 
 import pydantic
+
+# The collection's own program, which asks the engine in an image; nothing else of the collection is here.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_docker"))
+from engine_probe import first, serve_parser
 
 #: What an engine's own checks raise.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, AssertionError, NotImplementedError, RuntimeError, OSError, ImportError)
@@ -37,27 +40,9 @@ class Parser(ReasoningParser):
 """
 
 
-def first(name: str, *modules: str) -> t.Any:
-    """Return ``name`` from the first of ``modules`` that has it: the engine moves its things from release to release."""
-    for module in modules:
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ModuleNotFoundError, AttributeError) as error:
-            missed = error
-    raise ImportError(f"{name} is in none of {', '.join(modules)}: {missed}")
-
-
-def serve_parser() -> tuple[t.Any, t.Any]:
-    """Return the parser of `vllm` with its subcommand `serve`, and that subcommand: what the engine's own main() makes."""
-    parser = first("FlexibleArgumentParser", "vllm.utils.argparse_utils", "vllm.utils")(prog="vllm")
-    command = first("ServeSubcommand", "vllm.entrypoints.cli.serve")()
-    command.subparser_init(parser.add_subparsers(dest="subparser"))
-    return parser, command
-
-
 def parsed(argv: list[str]) -> t.Any:
     """Return the parsed arguments after all checks that come before the model is loaded. Raises one of :data:`REFUSALS`."""
-    parser, command = serve_parser()
+    parser, _own, command = serve_parser()
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

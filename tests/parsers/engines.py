@@ -138,15 +138,20 @@ def fetch(versions: t.Iterable[str]) -> dict[str, tuple[Path, Path]]:
         return {version: (python, ensure_engine(python, version)) for version in versions}
 
 
+def run_beside(version: str, program: Path, directory: str, *arguments: str) -> str:
+    """Run a program with a release on its path and return what it printed."""
+    python, engine = fetch([version])[version]
+    # Nothing of the caller's environment may decide how the engine judges. Not offline: then it would look for the model's files.
+    environment = {"PATH": os.environ["PATH"], "HOME": directory, "PYTHONPATH": str(engine), "VLLM_NO_USAGE_STATS": "1"}
+    return run([str(python), str(program), *arguments], ANSWER_TIMEOUT, env=environment, cwd=directory).stdout
+
+
 def ask(version: str, cases: list[dict[str, t.Any]]) -> dict[str, list[str]]:
     """Let a release judge ``cases`` (see ask.py); return each case's problems."""
-    python, engine = fetch([version])[version]
     with tempfile.TemporaryDirectory() as directory:
         question, answer = Path(directory, "question.json"), Path(directory, "answer.json")
         question.write_text(json.dumps(cases), encoding="utf-8")
-        # Nothing of the caller's environment may decide how the engine judges. Not offline: then it would look for the model's files.
-        environment = {"PATH": os.environ["PATH"], "HOME": directory, "PYTHONPATH": str(engine), "VLLM_NO_USAGE_STATS": "1"}
-        run([str(python), str(HERE / "ask.py"), str(question), str(answer)], ANSWER_TIMEOUT, env=environment, cwd=directory)
+        run_beside(version, HERE / "ask.py", directory, str(question), str(answer))
         return json.loads(answer.read_text(encoding="utf-8"))
 
 

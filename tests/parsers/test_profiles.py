@@ -4,8 +4,9 @@
 
 """Every shipped profile's argv is accepted by the real engine's own parser, for the engine versions that the profile claims.
 
-The first and the last release that a profile claims are asked, and the one in its image; with each of its switches, with every pair
-of them, and for each executor as head and worker start it. With GB10_ENGINES=all every claimed release is asked.
+The first and the last release that a profile claims are asked, the one in its image, and those of which the unit tests have a contract; with
+each of its switches, with every pair of them, and for each executor as head and worker start it. With GB10_ENGINES=all every claimed
+release is asked. What is asked is what the play would start there: resolved against the release's own contract.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import json
 import os
+import tempfile
 import typing as t
 from pathlib import Path
 
@@ -22,13 +25,17 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.filter import profile as filters
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_arguments
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
 
 HERE = Path(__file__).resolve().parent
 
 #: The engine in each image that a shipped profile starts from: release notes of the images, and for 26.05.post1 what a Spark's log of it says.
 IMAGES = {"nvcr.io/nvidia/vllm:26.04-py3": "0.19.0", "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.21.0"}
+
+#: Contracts that the unit tests resolve profiles against.
+CONTRACTS = HERE.parent / "unit" / "fixtures" / "vllm" / "contracts"
 
 SHIPPED = sorted(path.stem for path in profiles.SHIPPED.glob("*.yml"))
 
@@ -85,7 +92,9 @@ def claimed(profile: dict[str, t.Any]) -> list[str]:
     releases = [version for version in engines.RELEASES if version in claim]
     if os.environ.get("GB10_ENGINES") == "all":
         return releases
-    return sorted({releases[0], releases[-1], *(version for version in [IMAGES[profile["image"]["base"]]] if version in claim)}, key=Version)
+    recorded = [path.stem for path in CONTRACTS.glob("*.json")]
+    also = {version for version in [IMAGES[profile["image"]["base"]], *recorded] if version in claim and version in engines.RELEASES}
+    return sorted({releases[0], releases[-1], *also}, key=Version)
 
 
 def all_cases() -> list[Case]:
@@ -101,12 +110,27 @@ def all_cases() -> list[Case]:
 CASES = all_cases()
 
 
+@functools.cache
+def contract(version: str) -> dict[str, t.Any]:
+    """What the collection's own probe says of a release."""
+    with tempfile.TemporaryDirectory() as directory:
+        stdout = engines.run_beside(version, Path(engine_probe.__file__), directory)
+    return image_contract.parse_answer(stdout, engine_probe.MARK, image_contract.ENGINE_FORM)
+
+
+def resolved(version: str, arguments: dict[str, t.Any], env: dict[str, str], executor: str) -> resolver.Resolved:
+    """What the release is given of what is wanted."""
+    return resolver.resolve(resolver.Engine(version, contract(version)), arguments, env, executor, places=executor == "native")
+
+
 def question(case: Case) -> dict[str, t.Any]:
     """A case in the form that ask.py reads: the words that the collection would start the engine with."""
     profile = profiles.load(case.profile, switches=case.switches)
     arguments = filters.serve_arguments(profile, {}, case.executor)
     place = serve_arguments.Place(int(case.role == "worker"), 2, FACTS["fabric_address"], 29501) if case.executor == "native" else None
-    env = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
+    wanted = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
+    arguments, env, steps = resolved(case.version, arguments, wanted, case.executor)
+    assert [step for step in steps if step.verdict == "block"] == []
     argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)
     return {
         "id": str(case),
@@ -126,6 +150,11 @@ def answers(version: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_engine_accepts_the_profile(case: Case) -> None:
     assert answers(case.version)[str(case)] == []
+
+
+@pytest.mark.parametrize("version", sorted({path.stem for path in CONTRACTS.glob("*.json")} & set(engines.RELEASES) & {case.version for case in CASES}))
+def test_the_recorded_contracts_are_what_the_engines_say(version: str) -> None:
+    assert contract(version) == json.loads((CONTRACTS / f"{version}.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -25,6 +25,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "revision": {"type": "str"},
     "side_files": {"type": "list", "elements": "str", "default": []},
     "arguments": {"type": "dict", "default": {}},
+    "same_arguments": {"type": "dict"},
     "command": {"type": "list", "elements": "str", "default": ["vllm", "serve"]},
     "fabric_address": {"type": "str"},
     "api_address": {"type": "str"},

@@ -8,19 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
-try:
-    from packaging.version import InvalidVersion, Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import problem
-
-#: The first release of vLLM with --nnodes, --node-rank, --master-addr and --master-port.
-FIRST_NATIVE = "0.11.2"
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:
@@ -40,7 +30,7 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]
     if not image:
-        raise _refused(f"nobody asked image {tag}", "include the role gb10.cluster.gb10 with tasks_from: executor before the others")
+        raise _refused(f"nobody asked image {tag}", "include the role gb10.cluster.gb10 with tasks_from: engine before the others")
     if not image["exists"] and predict:
         return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
     if not image["exists"]:
@@ -54,7 +44,7 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         raise _refused(f"{without}, but parallel.data is {profile['parallel']['data']}", "add `ray` to the profile's image.layers")
     if engine and spreads_ranks(engine):
         return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
-    without = f"image {tag} holds no Ray, and {f'vLLM {engine}' if engine else 'no vLLM'}, which spreads its ranks by itself from {FIRST_NATIVE} on"
+    without = f"image {tag} holds no Ray, and {f'vLLM {engine}' if engine else 'no vLLM'}, which spreads its ranks by itself from {history()['nnodes']['added']} on"
     raise _refused(without, "add `ray` to the profile's image.layers, or choose another image.base")
 
 
@@ -64,10 +54,7 @@ def _refused(what: str, remedy: str) -> ProfileError:
 
 def spreads_ranks(version: str) -> bool:
     """Return whether this version of vLLM has --nnodes. Raises :class:`ProfileError` when the version cannot be read."""
-    if not HAS_PACKAGING:
-        raise _refused("the Python package packaging is missing on the controller", "pip install packaging")
     try:
-        # What stands behind the numbers (a build, a release candidate) takes nothing away.
-        return Version(Version(version).base_version) >= Version(FIRST_NATIVE)
-    except InvalidVersion:
-        raise _refused(f"the version of vLLM in the image cannot be read: '{version}'", "set executor in the profile") from None
+        return Engine(version).has("nnodes")
+    except ValueError as error:
+        raise _refused(str(error), "set executor in the profile") from None

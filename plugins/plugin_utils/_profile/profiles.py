@@ -138,6 +138,7 @@ _SCHEMA: dict[str, t.Any] = {
             "options": {
                 "shared": {"type": "dict", "default": {}},
                 "per_host": {"type": "dict", "default": {}},
+                "declared": {"type": "list", "elements": "str", "default": []},
             },
         },
         "serve": {"type": "dict", "default": {}},

@@ -33,6 +33,7 @@ READS = {
     "key_file": "__gb10_api_key_file",
     "profile": "__gb10_profile",
     "executor": "__gb10_executor_choice",
+    "given": "__gb10_engine",
 }
 
 
@@ -65,6 +66,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "executor": head["executor"]["executor"],
         "executor_reason": head["executor"]["reason"],
         "engine": engine,
+        "arguments_changed": (head["given"] or {}).get("steps", []),
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "stages": stage_seconds({**{stage: head[fact] for stage, fact in MARKS.items()}, "report": run.now.timestamp()}),
@@ -110,6 +112,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"executor: {report['executor']} ({report['executor_reason']})",
         f"image: {image_names(report['images'])}",
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
+        *(f"for this engine: {step}" for step in report["arguments_changed"]),
         f"stages: {seconds or 'none of this run'}",
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
         f"report: {run.path}",

@@ -138,6 +138,28 @@ def image(answers: Answers, run: Run) -> Outcome:
     return Outcome("Image", stage_findings.images(contracts, run.settings["profile"]))
 
 
+ENGINE_READS = {
+    "profile": "__gb10_profile",
+    "executor": "__gb10_executor",
+    "image": "__gb10_image",
+    "arguments": "__gb10_wanted_arguments",
+    "env": "__gb10_wanted_env",
+}
+
+
+def engine(answers: Answers, run: Run) -> Outcome:
+    """Resolve what the engine is given, and show each change; check mode on a head that has no image yet cannot know."""
+    head = next(iter(answers.values()))
+    if run.check_mode and not head["image"].get("exists"):
+        return Outcome("Engine (its arguments would be resolved)")
+    env = {name: value for answer in answers.values() for name, value in answer["env"].items()}
+    changes, found = stage_findings.resolved(head["image"], head["profile"], head["arguments"], env, head["executor"], len(answers))
+    before = {name: {**head["arguments"], **env}[name] for name in changes.get("without", ())}
+    after = {**changes.get("arguments", {}), **changes.get("env", {})}
+    returns = {"steps": [one["message"] for one in found], "diff": {"before": before, "after": after}}
+    return Outcome("Engine's arguments", found or None, returns={**returns, **({"changes": changes} if changes else {})})
+
+
 def model(answers: Answers, run: Run) -> Outcome:
     """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
     found = {node: answer["model"] for node, answer in answers.items()}
@@ -293,6 +315,7 @@ STAGES = {
     "abort_plan": Stage(abort.plan, abort.READS),
     "baseline": Stage(baseline),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
+    "engine": Stage(engine, ENGINE_READS),
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),
     "image": Stage(image),

@@ -26,6 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol impo
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.stack_checks import NOT_SET
@@ -34,6 +35,9 @@ Finding = dict[str, t.Any]
 
 #: Ids of findings that are made here. Those of rules stand in rules.yml.
 IDS = (
+    "engine.answers",
+    "engine.flags",
+    "image.contract",
     "image.entrypoint",
     "image.ray",
     "image.requires",
@@ -104,7 +108,40 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
             ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
             found.append(_ray(node, ray, contract["python"], tag, profile["executor"] == "ray"))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
+    return [*found, *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
+
+
+def _unequal(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
+    """Each node's contract against the first node's, field by field."""
+    by_node = {node: _fields(contract) for node, contract in contracts.items()}
+    first = next(iter(by_node), "")
+    reference, found = by_node.pop(first, {}), []
+    for node, fields in by_node.items():
+        differing = [name for name in sorted(reference.keys() | fields.keys()) if reference.get(name) != fields.get(name)]
+        detail = [f"{name} is {fields.get(name, 'absent')} here and {reference.get(name, 'absent')} on {first}" for name in differing]
+        found.append(
+            finding(
+                "image.contract",
+                node,
+                "block" if differing else "pass",
+                f"{len(differing)} field(s) differ: {_some(detail, '; ')}." if differing else f"the image holds and takes what that of {first} does.",
+                measured={name: fields.get(name) for name in differing},
+                needed={name: reference.get(name) for name in differing},
+                remedy="run with --tags image -e gb10_rebuild_image=true, or take the same image.base on every node" if differing else "",
+            )
+        )
     return found
+
+
+def _fields(value: t.Any, name: str = "") -> dict[str, t.Any]:
+    """Return every field of a contract by its path. A list's items are fields, so that one more or less is one difference; a package is one by its name."""
+    if name == "packages":
+        return {f"{name}.{package}": version for package, _equals, version in (item.partition("==") for item in value)}
+    if isinstance(value, dict):
+        return {path: item for key, below in value.items() for path, item in _fields(below, f"{name}.{key}" if name else key).items()}
+    if isinstance(value, list):
+        return {f"{name}.{item}": True for item in value}
+    return {} if name in ("packages_digest", "engine_error") else {name: value}
 
 
 def _ray(node: str, version: str | None, python: str, tag: str, used: bool) -> Finding:
@@ -158,6 +195,44 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
             )
         )
     return found
+
+
+# --- engine -----------------------------------------------------------------------------------------------------------------
+
+
+def resolved(
+    image: dict[str, t.Any], profile: dict[str, t.Any], arguments: dict[str, t.Any], env: dict[str, str], executor: str, nodes: int
+) -> tuple[dict[str, t.Any], list[Finding]]:
+    """Return what is changed of the wanted arguments and variables for the engine in an image, and a finding for each change and refusal.
+
+    ``image`` is what ``image_contract_info`` answered. The changes are ``without`` (names), ``arguments`` and ``env`` (new values).
+    """
+    tag = profile["image"]["tag"]
+    judged = functools.partial(finding, "engine.answers", CLUSTER)
+    if not image["exists"]:
+        return {}, [judged("unknown", f"image {tag} is not on the head, so nobody knows what its engine takes.", remedy="run with --tags image")]
+    contract = image["contract"]
+    version, takes = contract["versions"].get("vllm"), contract["engine"]
+    if not version:
+        return {}, [judged("block", f"image {tag} holds no vLLM.", remedy="choose another image.base")]
+    try:
+        engine = resolver.Engine(version, takes, [*contract["image_env"], *profile["env"]["declared"]])
+    except ValueError as error:
+        return {}, [judged("unknown", f"{error}.", remedy="choose another image.base")]
+    found = []
+    if not takes:
+        message = f"vLLM {version} does not say what it takes ({contract['engine_error']}), so the history of releases alone is asked."
+        found.append(judged("warn", message, remedy="see docs/flags.md; an argument that it does not know ends its start"))
+    result = resolver.resolve(engine, arguments, env, executor, places=executor == "native" and nodes > 1)
+    for step in result.steps:
+        found.append(finding("engine.flags", CLUSTER, step.verdict, step.message, remedy=step.remedy, source=step.source))
+    given = {**result.arguments, **result.env}
+    changes = {
+        "without": [name for name in (*arguments, *env) if name not in given],
+        "arguments": {name: value for name, value in result.arguments.items() if name not in arguments},
+        "env": {name: value for name, value in result.env.items() if name not in env},
+    }
+    return changes, found
 
 
 # --- model ------------------------------------------------------------------------------------------------------------------
@@ -333,8 +408,8 @@ def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Find
     return [finding("proof.auth", node, verdict, message, measured=routes["open"] or unknown, needed=[], remedy=remedy)]
 
 
-def _some(texts: list[str]) -> str:
-    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
+def _some(texts: list[str], between: str = ", ") -> str:
+    return between.join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
 def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str], needs: dict[str, t.Any]) -> list[Finding]:

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import json
+import os
 import types
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_probe import MARK as ENGINE_MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_probe import MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import image_contract_info
@@ -29,19 +32,37 @@ IMAGE = {"Id": "sha256:abc", "RepoTags": ["e:1"], "RepoDigests": None, "Config":
 BASE = {"base:1": {"Id": "sha256:base"}}
 
 
-class Engine:
-    """Stands for EngineApi."""
+CONTRACTS = Path(__file__).resolve().parents[2] / "fixtures" / "vllm" / "contracts"
+TAKES = json.loads((CONTRACTS / "0.32.0.json").read_text(encoding="utf-8"))
+#: What the two probes' answers become.
+KNOWN = {
+    **CONTRACT,
+    "versions": {**CONTRACT["versions"], "cuda": None, "nccl": None},
+    "image_env": [],
+    "engine": {name: value for name, value in TAKES.items() if name != "versions"},
+    "engine_error": "",
+    "entrypoint": {"argv": [], "kind": "none"},
+}
+ANSWER = f"{MARK}{json.dumps(CONTRACT)}\n"
 
-    def __init__(self, image=None, stdout="", error=None):
-        self.answer, self.stdout, self.error, self.runs = image, stdout, error, []
+
+class Engine:
+    """Stands for EngineApi. ``stdout`` is what the probe of packages prints, ``takes`` that of the engine."""
+
+    def __init__(self, image=None, stdout="", error=None, takes=f"{ENGINE_MARK}{json.dumps(TAKES)}\n"):
+        self.answer, self.stdout, self.error, self.takes, self.runs = image, stdout, error, takes, []
 
     def image(self, reference):
         return self.answer if reference == "e:1" else BASE.get(reference)
 
-    def run_throwaway(self, image, argv, *, labels, timeout):
-        self.runs.append({"image": image, "argv": argv, "labels": labels, "timeout": timeout})
+    def run_throwaway(self, image, argv, *, labels, timeout, env):
+        self.runs.append({"image": image, "argv": argv, "labels": labels, "timeout": timeout, "env": env})
         if self.error:
             raise self.error
+        if ENGINE_MARK in argv[-1]:
+            if isinstance(self.takes, ClusterError):
+                raise self.takes
+            return ExecResult(0, self.takes, "what the engine logs")
         return ExecResult(0, self.stdout, "")
 
 
@@ -57,8 +78,9 @@ def call(tmp_path, monkeypatch):
     return call
 
 
-def answering(**changes):
-    return Engine(IMAGE, f"banner of the image\n{MARK}{json.dumps({**CONTRACT, **changes})}\n")
+def answering(takes=None, **changes):
+    stdout = f"banner of the image\n{MARK}{json.dumps({**CONTRACT, **changes})}\n"
+    return Engine(IMAGE, stdout) if takes is None else Engine(IMAGE, stdout, takes=takes)
 
 
 def test_an_absent_image_is_a_result(call):
@@ -69,12 +91,76 @@ def test_an_absent_image_is_a_result(call):
 def test_the_image_is_asked_once_and_by_its_id(call, tmp_path):
     engine = answering()
     first, second = call(engine), call(engine)
-    assert first["contract"] == second["contract"] == {**CONTRACT, "entrypoint": {"argv": [], "kind": "none"}}
+    assert first["contract"] == second["contract"] == KNOWN
     assert (first["from_cache"], second["from_cache"]) == (False, True)
-    (run,) = engine.runs
-    assert run["image"] == "sha256:abc" and run["argv"][:2] == ["python3", "-c"] and run["timeout"] == 7
-    assert run["labels"] == {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "probe"}
+    assert [ENGINE_MARK in run["argv"][2] for run in engine.runs] == [False, True]
+    for run in engine.runs:
+        assert run["image"] == "sha256:abc" and run["argv"][:2] == ["python3", "-c"] and run["timeout"] == 7
+        assert run["labels"] == {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "probe"} and run["env"] == {"NVIDIA_VISIBLE_DEVICES": "void"}
     assert [path.name for path in (tmp_path / "image-contracts").iterdir()] == ["abc.json"]
+
+
+def test_an_image_without_vllm_has_no_engine_to_ask(call):
+    engine = answering(versions={"vllm": None})
+    assert call(engine)["contract"]["engine"] is None and len(engine.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("takes", "why"),
+    [
+        ("Traceback: no module named vllm", "no answer in its output: Traceback: no module named vllm"),
+        (ENGINE_MARK + "{}", "lacks required keys"),
+        (ENGINE_MARK + json.dumps({**TAKES, "env": [1]}), "lacks required keys"),
+        (ENGINE_MARK + json.dumps({**TAKES, "flags": {"--x": {"choices": "abc"}}}), "lacks required keys"),
+        (ENGINE_MARK + "[" * 100000, "nested too deep"),
+        (ENGINE_MARK + " " * image_contract.LONGEST, "an answer of"),
+        (UnknownState("no answer within 7 s"), "no answer within 7 s"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_asked_again_next_time(call, takes, why):
+    result = call(answering(takes))
+    assert result["contract"]["engine"] is None and why in result["contract"]["engine_error"] and result["contract"]["versions"]["cuda"] is None
+    assert "asked again" in result["warnings"][0] and result["contract"]["python"] == "3.12.3"
+    assert not call(answering())["from_cache"]
+
+
+def test_the_image_says_which_variables_it_sets(call):
+    image = {**IMAGE, "Config": {"Env": ["VLLM_VERSION=0.20.1+nv", "PATH=/bin"]}}
+    assert call(Engine(image, ANSWER))["contract"]["image_env"] == ["PATH", "VLLM_VERSION"]
+
+
+def spoil(path, how):
+    """Change a note as somebody else than the module would."""
+    note = json.loads(path.read_text())
+    if how == "link":
+        path.rename(path.with_name("elsewhere"))
+        path.symlink_to("elsewhere")
+    elif how == "writable":
+        path.chmod(0o666)
+    elif how == "directory":
+        path.unlink()
+        path.mkdir()
+    elif how == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif how == "endless":
+        path.write_text(json.dumps({**note, "more": "x" * image_contract.LONGEST}))
+    elif how == "deep":
+        path.write_text("[" * 100000)
+    else:
+        note["contract"].update(how)
+        path.write_text(json.dumps(note))
+
+
+@pytest.mark.parametrize(
+    "how", ["link", "writable", "directory", "pipe", "endless", "deep", {"engine": {}}, {"engine": 7}, {"versions": []}, {"entrypoint": {"argv": "x"}}], ids=str
+)
+def test_a_note_that_somebody_else_could_have_written_is_not_used(call, tmp_path, how):
+    call(answering())
+    path = tmp_path / "image-contracts" / "abc.json"
+    assert image_contract.read_cache(str(path)) == KNOWN
+    spoil(path, how)
+    assert image_contract.read_cache(str(path)) is None
 
 
 @pytest.mark.parametrize("content", ["garble", "[]", "{}", '{"probe": "old", "contract": {}}', '{"contract": null, "probe": "x"}'])
@@ -146,10 +232,10 @@ class Wrapped(Engine):
         super().__init__({**IMAGE, "Config": {"Labels": None, "Entrypoint": entrypoint}})
         self.entrypoint, self.wraps, self.failure = entrypoint, wraps, failure
 
-    def run_throwaway(self, image, argv, *, labels, timeout):
-        super().run_throwaway(image, argv, labels=labels, timeout=timeout)
+    def run_throwaway(self, image, argv, *, labels, timeout, env):
+        super().run_throwaway(image, argv, labels=labels, timeout=timeout, env=env)
         if argv[0] == "python3" or self.wraps:
-            return ExecResult(0, f"== NVIDIA vLLM ==\n{MARK}{json.dumps(CONTRACT)}\n", "")
+            return ExecResult(0, f"== NVIDIA vLLM ==\n{self.takes if ENGINE_MARK in argv[-1] else ANSWER}", "")
         if self.failure:
             raise self.failure
         return ExecResult(2, "usage: server [-h] model\n", "")
@@ -159,16 +245,16 @@ class Wrapped(Engine):
     ("engine", "kind", "tried"),
     [
         # NGC images (recorded: nvidia_entrypoint.sh of 26.08), and any other name that does the same.
-        (Wrapped(WRAPPER), "wrapper", [WRAPPER[0]]),
-        (Wrapped(["/usr/bin/tini", "--"]), "wrapper", ["/usr/bin/tini"]),
+        (Wrapped(WRAPPER), "wrapper", [WRAPPER[0], WRAPPER[0]]),
+        (Wrapped(["/usr/bin/tini", "--"]), "wrapper", ["/usr/bin/tini", "/usr/bin/tini"]),
         # Upstream images start the engine; a shell takes a command line of its own. Nothing is tried with them.
-        (Wrapped(["vllm", "serve"], wraps=False), "program", ["python3"]),
-        (Wrapped(["python3", "-m", "vllm.entrypoints.openai.api_server"], wraps=False), "program", ["python3"]),
-        (Wrapped(["/bin/bash", "-c"], wraps=False), "program", ["python3"]),
+        (Wrapped(["vllm", "serve"], wraps=False), "program", ["python3", "python3"]),
+        (Wrapped(["python3", "-m", "vllm.entrypoints.openai.api_server"], wraps=False), "program", ["python3", "python3"]),
+        (Wrapped(["/bin/bash", "-c"], wraps=False), "program", ["python3", "python3"]),
         # It printed something else, could not be started, or went on for ever.
-        (Wrapped(["/srv/server"], wraps=False), "unknown", ["/srv/server", "python3"]),
-        (Wrapped(["/srv/server"], False, NotFound("exec: no such file")), "unknown", ["/srv/server", "python3"]),
-        (Wrapped(["/srv/server"], False, UnknownState("no answer in time")), "unknown", ["/srv/server", "python3"]),
+        (Wrapped(["/srv/server"], wraps=False), "unknown", ["/srv/server", "python3", "python3"]),
+        (Wrapped(["/srv/server"], False, NotFound("exec: no such file")), "unknown", ["/srv/server", "python3", "python3"]),
+        (Wrapped(["/srv/server"], False, UnknownState("no answer in time")), "unknown", ["/srv/server", "python3", "python3"]),
     ],
 )
 def test_what_an_entrypoint_does_is_tried(call, engine, kind, tried):
@@ -190,16 +276,16 @@ def test_a_wrapper_stands_before_the_program_of_a_node_container(tmp_path):
 def test_what_the_stage_image_learned_is_not_asked_again(call, tmp_path):
     engine = Wrapped(WRAPPER)
     call(engine)
-    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER and len(engine.runs) == 1
+    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER and len(engine.runs) == 2
 
 
 def test_an_image_that_no_stage_asked_is_asked_once(tmp_path):
     engine = Wrapped(WRAPPER)
     assert [image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) for _time in range(2)] == [WRAPPER] * 2
-    assert len(engine.runs) == 1
+    assert len(engine.runs) == 2
     full = tmp_path / "full"
     full.touch()
-    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(full), 60) == WRAPPER and len(engine.runs) == 2
+    assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(full), 60) == WRAPPER and len(engine.runs) == 4
 
 
 def test_an_entrypoint_that_does_not_run_a_command_stops_before_a_container_is_created(tmp_path):

@@ -606,7 +606,8 @@ def test_an_image_has_its_own_directory_for_what_its_engine_compiles(node, sdk, 
         node(engine)
         contract = tmp_path / "state" / "image-contracts" / f"{image[7:]}.json"
         contract.parent.mkdir(parents=True, exist_ok=True)
-        holds = {**dict.fromkeys(image_contract.CONTRACT_KEYS, ""), "versions": {"vllm": "0.20.1"}}
+        texts = {**dict.fromkeys(("python", "architecture", "packages_digest", "engine_error"), ""), "packages": [], "image_env": []}
+        holds = {**texts, "programs": {}, "engine": None, "entrypoint": {"argv": [], "kind": "none"}, "versions": {"vllm": "0.20.1"}}
         contract.write_text(json.dumps({"probe": image_contract.probe_digest(), "contract": holds}))
         ray_cluster.work(Module(**places, wait=False))
         used.append(next(mount["Source"] for mount in sdk.mounts if mount["Target"] == "/opt/gb10/cache"))

@@ -117,7 +117,7 @@ STOPPED = {"run_id": "20260101T000000Z-0001", "was_live": True, "prevented": "",
     ],
 )
 def test_plan(state, live, remaining, same, stop, start):
-    plan = vllm_serve.plan(state, {**NOTHING, "live": live, "remaining": remaining, "digest": "1:a"}, "1:a" if same else "1:b")
+    plan = vllm_serve.plan(state, {**NOTHING, "live": live, "remaining": remaining, "digest": "1:a"}, {"1:a" if same else "1:b"})
     assert (plan.stop, plan.start, plan.changed) == (stop, start, stop or start)
     assert plan.reason
 

@@ -44,7 +44,7 @@ def test_needs_of_a_shipped_profile():
     assert needs["nodes"] == "2, of 128 GB or more, all alike"
     assert needs["weights"] == "40.2 GB on each node"
     assert needs["image"] == "nvcr.io/nvidia/vllm:26.05.post1-py3 with ray added, as local/vllm-ray:26.05.post1"
-    assert needs["versions"].startswith("vllm >=0.18.0,<0.24.0; python")
+    assert needs["versions"].startswith("vllm >=0.18.0,<0.33.0; python")
     assert needs["switches"]["mtp"].endswith("Needs vllm >=0.19.0. Untested.")
     assert needs["evidence"][0].startswith("reported by") and needs["evidence"][0].endswith("-dgx-spark-cluster/, 2026-06-14)")
 

@@ -48,7 +48,7 @@ def test_choice(chosen, layers, answer, executor, reason):
         (image(vllm=None), "holds no Ray, and no vLLM"),
         (image(vllm="nightly"), "cannot be read: 'nightly'. Remedy: set executor in the profile"),
         ({"exists": False, "contract": None}, "is not on the head, so it cannot be asked. Remedy: run with --tags image"),
-        (None, "nobody asked image base:1. Remedy: include the role gb10.cluster.gb10 with tasks_from: executor"),
+        (None, "nobody asked image base:1. Remedy: include the role gb10.cluster.gb10 with tasks_from: engine"),
         ({}, "nobody asked image base:1"),
     ],
 )

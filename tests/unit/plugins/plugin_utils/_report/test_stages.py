@@ -278,6 +278,35 @@ def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], c
     assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts
 
 
+# --- engine -----------------------------------------------------------------------------------------------------------------
+
+
+def asked_engine(arguments: dict[str, t.Any], image: dict[str, t.Any], check_mode: bool = False) -> t.Any:
+    contract = {"versions": {"vllm": "0.20.1"}, "engine": None, "engine_error": "no answer", "image_env": []}
+    node = {"profile": PROFILE, "executor": "ray", "image": {"contract": contract, **image}, "arguments": arguments, "env": {"NCCL_X": "1"}}
+    return stages.engine({"spark-1": node, "spark-2": {**node, "env": {"VLLM_RPC_TIMEOUT": "9"}}}, run(check_mode))
+
+
+def test_what_the_engine_is_given_is_passed_on_as_changes() -> None:
+    outcome = asked_engine({"linear_backend": "marlin", "dtype": "auto"}, {"exists": True})
+    assert outcome.returns["changes"] == {"without": ["linear_backend"], "arguments": {}, "env": {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}}
+    assert outcome.returns["diff"] == {"before": {"linear_backend": "marlin"}, "after": {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}}
+    assert [one["verdict"] for one in outcome.findings or []] == ["warn", "pass"]
+    assert outcome.returns["steps"][1] == "--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."
+
+
+def test_a_removed_argument_stops_before_any_container() -> None:
+    outcome = asked_engine({"swap_space": 4}, {"exists": True})
+    (refused,) = (one for one in outcome.findings or [] if one["verdict"] == "block")
+    assert refused["id"] == "engine.flags" and "--swap-space; it is gone since 0.18.0" in refused["message"]
+
+
+@pytest.mark.parametrize(("check_mode", "verdicts"), [(True, []), (False, ["unknown"])])
+def test_an_image_that_is_not_there_yet_is_only_predicted(check_mode: bool, verdicts: list[str]) -> None:
+    outcome = asked_engine({}, {"exists": False}, check_mode)
+    assert [one["verdict"] for one in outcome.findings or []] == verdicts and "changes" not in outcome.returns
+
+
 # --- report and abort -------------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +318,8 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}
     built = {"image_id": "sha256:b", "recipe": "r", "lock": ["ray==2.60.0 --hash=sha256:e2"]}
     image = {"exists": True, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
-    rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs}
+    given = {"steps": ["--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."]}
+    rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given}
     answers = {node: {**shared, **marks, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
     outcome = report.judge(answers, run())
     names = ", ".join(PROFILE["model"]["served_names"])
@@ -299,6 +329,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         "executor: native (r)",
         f"image: {PROFILE['image']['tag']} on r/vllm@sha256:d",
         "API key: /k on spark-1",
+        "for this engine: --linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin.",
         "stages: image 20.0 s, proof 10.0 s",
         "proven: 1 of 2",
         "report: /r.json",
@@ -306,7 +337,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
-    assert outcome.stats["gb10_report"]["ray"] is None
+    assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
     names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
     known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"]}
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}

@@ -74,6 +74,83 @@ def test_bad_images_block(change, id):
     assert id in stopping(stage_findings.images({"spark-1": contract(), "spark-2": contract(**change)}, PROFILE))
 
 
+FULL = {
+    "packages": ["torch==2.9.0", "vllm==0.32.0"],
+    "image_env": ["PATH"],
+    "engine_error": "",
+    "engine": {
+        "flags": {"--dtype": {"default": "auto", "choices": ["auto", "half"]}},
+        "env": ["VLLM_HOST_IP"],
+        "executor": {"default": None, "ray_v2": True},
+        "parsers": {"reasoning": ["qwen3"], "tool": ["hermes"]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, "the image holds and takes what that of spark-1 does."),
+        ({"engine_error": "no answer"}, "the image holds and takes what that of spark-1 does."),
+        ({"packages": ["torch==2.9.1"]}, "2 field(s) differ: packages.torch is 2.9.1 here and 2.9.0 on spark-1; packages.vllm is absent here and 0.32.0 on spark-1."),
+        ({"engine": {**FULL["engine"], "env": []}}, "1 field(s) differ: engine.env.VLLM_HOST_IP is absent here and True on spark-1."),
+        (
+            {"engine": {**FULL["engine"], "flags": {"--dtype": {"default": "half", "choices": ["auto", "half"]}}}},
+            "1 field(s) differ: engine.flags.--dtype.default is half here and auto on spark-1.",
+        ),
+        (
+            {"engine": {**FULL["engine"], "executor": {"default": "mp", "ray_v2": False}}},
+            "2 field(s) differ: engine.executor.default is mp here and None on spark-1; engine.executor.ray_v2 is False here and True on spark-1.",
+        ),
+        ({"python": "3.12.4"}, "1 field(s) differ: python is 3.12.4 here and 3.12.3 on spark-1."),
+    ],
+)
+def test_contracts_are_compared_field_by_field(change, message):
+    first, second = contract(), contract()
+    first["contract"] |= FULL
+    second["contract"] |= {**FULL, **change}
+    (found,) = (one for one in stage_findings.images({"spark-1": first, "spark-2": second}, PROFILE) if one["id"] == "image.contract")
+    assert (found["node"], found["message"], found["verdict"]) == ("spark-2", message, "block" if "differ" in message else "pass")
+
+
+def resolved(arguments, env=(), profile=PROFILE, nodes=2, **changes):
+    answer = contract(**changes)
+    answer["contract"] = {**FULL, **answer["contract"]} if answer["exists"] else None
+    changed, found = stage_findings.resolved(answer, profile, arguments, dict(env), "ray", nodes)
+    return changed, [(one["id"], one["verdict"]) for one in found]
+
+
+def test_what_the_engine_takes_is_not_changed():
+    assert resolved({"dtype": "half"}, {"VLLM_HOST_IP": "x"}) == ({"without": [], "arguments": {}, "env": {}}, [])
+
+
+def test_changes_are_names_and_new_values():
+    changed, found = resolved({"attention_backend": "A"}, {"VLLM_RPC_TIMEOUT": "9"}, contract__engine=None, contract__versions={"vllm": "0.12.0"})
+    assert changed == {"without": ["attention_backend"], "arguments": {}, "env": {"VLLM_ATTENTION_BACKEND": "A"}}
+    assert found == [("engine.answers", "warn"), ("engine.flags", "pass")]
+    changed, found = resolved({}, {"VLLM_RPC_TIMEOUT": "9"})
+    assert changed["without"] == ["VLLM_RPC_TIMEOUT"] and found == [("engine.flags", "warn")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "finding"),
+    [
+        ({"swap_space": 4}, {}, ("engine.flags", "block")),
+        ({}, {"exists": False}, ("engine.answers", "unknown")),
+        ({}, {"contract__versions": {"vllm": None}}, ("engine.answers", "block")),
+        ({}, {"contract__versions": {"vllm": "rubbish!"}}, ("engine.answers", "unknown")),
+    ],
+)
+def test_an_engine_that_cannot_be_given_what_is_wanted_stops(arguments, changes, finding):
+    assert resolved(arguments, **changes)[1] == [finding]
+
+
+def test_a_variable_that_the_profile_declares_is_known():
+    assert resolved({}, {"VLLM_MINE": "1"})[1] == [("engine.flags", "block")]
+    declaring = {**PROFILE, "env": {**PROFILE["env"], "declared": ["VLLM_MINE"]}}
+    assert resolved({}, {"VLLM_MINE": "1"}, declaring)[1] == [] == resolved({}, {"VLLM_MINE": "1"}, contract__image_env=["VLLM_MINE"])[1]
+
+
 def ray(*nodes):
     listed = [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]
     return {"ray_error": "", "ray_version": "2.60.0", "ray_without_token": "refused", "nodes": listed}
