@@ -236,7 +236,7 @@ def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: L
 #: What every planted secret begins with. Nothing else on the nodes holds it.
 PLANTED = "pl4nted"
 
-#: Eleven shapes; ``{}`` stands for the secret.
+#: A dozen shapes; ``{}`` stands for the secret.
 SHAPES = (
     "--api-key {}A {}B",
     "--hf-token=-{}",
@@ -249,6 +249,7 @@ SHAPES = (
     "Authorization: Basic {}",
     "--passphrase {}",
     "postgresql://spark:a/{}@db/app",
+    '{"password": "{}"}',
 )
 
 #: Programs of a user's own that the collection takes for an engine, for a tenant and for who holds a port.
