@@ -591,7 +591,8 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
     run that was ordered and did not begin, ``launcher`` the pid of the launcher at work, ``stopping`` whether the engine was asked
     to stop; ``last_end`` tells how an engine that is gone ended. When its note cannot be read, ``unreadable`` says so.
 
-    The engine lives when the launcher in the container says so, and also when it does not and the kernel shows its very process.
+    The engine lives when the launcher in the container says so, and also when it does not and the kernel shows its very process. One whose
+    launcher gives no answer lives for all that is known, for who may end it (``forced``); for others that is an error.
     """
     noted = {**engine_state.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False}
     state = container["State"] if container else {}
@@ -603,7 +604,6 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
         except UnknownState as error:
             if not forced:
                 raise
-            # It may live for all that is known, and is to end.
             answer = {"live": True, "unreadable": str(error)}
         unreadable = noted["unreadable"] or engine_state.one_line(answer["unreadable"])
         # Without a note that can be read, what remains may well be the whole engine.
