@@ -17,6 +17,7 @@ from pathlib import Path
 from ansible_collections.gb10.cluster.plugins.module_utils._module import problem_finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import finding_ids, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
 
 def judge_host(
@@ -52,6 +53,11 @@ def judge_host(
             problems += error.problems
         else:
             problems += values.with_profile(profile, typed)
+    if "gb10_signature_dirs" in sound:
+        try:
+            signature.load(sound["gb10_signature_dirs"], roots)
+        except signature.SignatureError as error:
+            problems += error.problems
     options = settings.settings()
     return {
         "settings": {name: value for name, value in typed.items() if not isinstance(value, dict) and not options[name].get("no_log")},

@@ -68,6 +68,7 @@ CLUSTER_WIDE = (
     "gb10_ray_port_range",
     "gb10_ray_version",
     "gb10_serve_arguments",
+    "gb10_signature_dirs",
     "gb10_worker_hosts",
 )
 

@@ -176,6 +176,7 @@ BAD = [
     # profile and arguments
     ({"gb10_profile": "nemotron"}, "input.profile", "gb10_profile: unknown profile 'nemotron'"),
     ({"gb10_profile_dirs": ["/nonexistent/profiles"]}, "input.profile", "gb10_profile_dirs: no directory /nonexistent/profiles on the controller."),
+    ({"gb10_signature_dirs": ["/nonexistent/signatures"]}, "input.signatures", "gb10_signature_dirs: no directory /nonexistent/signatures on the controller."),
     ({"gb10_serve_arguments": {"host": "x"}}, "input.serve_arguments", "gb10_serve_arguments.host: is set by the collection"),
     ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "is not the name of an argument; expected a name such as max_model_len"),
     ({"gb10_serve_arguments": {"max-num-seqs": 1, "max_num_seqs": 2}}, "input.serve_arguments", "gb10_serve_arguments.max_num_seqs: is given twice"),
@@ -548,3 +549,10 @@ def test_what_is_passed_on_is_never_added_up():
         for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
             if "ansible.builtin.set_stats" in task:
                 assert task["ansible.builtin.set_stats"]["aggregate"] is False, path
+
+
+def test_a_users_table_of_signatures_is_judged_before_any_node(tmp_path):
+    (tmp_path / "mine.yml").write_text("- {id: x, patterns: ['(a+)+'], cause: c, consequence: c, remedy: r, source: s, examples: [a]}\n")
+    (found,) = (finding for finding in judged({"gb10_signature_dirs": [str(tmp_path)]}) if finding["id"] == "input.signatures")
+    assert found["message"].startswith(f"{tmp_path}/mine.yml[0].patterns[0]: may take forever") and found["verdict"] == "block"
+    assert found["remedy"] == f"correct {tmp_path}/mine.yml"
