@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
 
 PROFILE, _PROBLEMS = profiles.validate(
     {
@@ -425,3 +425,33 @@ def test_the_launcher_may_add_to_pythons_path(have, holds):
     ranks = {"spark-1": rank_answer(ranks=[a_rank({"PYTHONPATH": have} if have else {})]), "spark-2": rank_answer(ranks=[a_rank({"PYTHONPATH": "/x"})])}
     found = stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, dict.fromkeys(ranks, {"PYTHONPATH": "/x"}), PROOF_NEEDS)
     assert stopping(found) == (set() if holds else {"proof.env"})
+
+
+#: What differed between the two live ranks of the lab, with Ray 2.60 and vLLM 0.32 and without Ray: values as they were recorded.
+SEEN_TO_DIFFER = {
+    "ray": {
+        "HOSTNAME": ("spark-1", "spark-2"),
+        "RAY_JOB_ID": ("ffffffff", "01000000"),
+        "RAY_RAYLET_PID": ("100", "44"),
+        "VLLM_HOST_IP": ("10.77.1.11", "10.77.1.12"),
+        "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": ("vllm_mm_1dOF-lQfRiKjRJkCDJx3Tw", "vllm_mm_rd4p7q9gQcixV2cH4Y9sWA"),
+    },
+    "native": {
+        "GB10_RUN_ID": ("/opt/gb10/run:20261122T231433Z-a040", "/opt/gb10/run:20261122T231431Z-ac2a"),
+        "HOSTNAME": ("spark-1", "spark-2"),
+        "PYTHONPATH": ("/opt/gb10/launch/guard", None),
+        "VLLM_API_KEY": ("<secret 770caab4953a3dda>", None),
+        "VLLM_DIST_IDENT": ("vllm_dist_a9f749b966614a5ab19b8c0a11e9f4be", "vllm_dist_95413e8988014077b5560dab81b3a1ef"),
+        "VLLM_HOST_IP": ("10.77.1.11", "10.77.1.12"),
+        "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": ("vllm_mm_m-jmmISJQye8s4lELt18Yg", "vllm_mm_P28I8_-ORja2vTaDJ_oh1g"),
+    },
+}
+
+
+@pytest.mark.parametrize("executor", SEEN_TO_DIFFER)
+def test_what_differs_between_healthy_ranks_is_in_the_table(executor):
+    limits = judging.limits_of("stack.env_same", ())
+    needs = {**PROOF_NEEDS, "own_names": [*limits["per_host"], *limits["per_process"]]}
+    seen = [{name: values[node] for name, values in SEEN_TO_DIFFER[executor].items() if values[node] is not None} for node in (0, 1)]
+    ranks = {f"spark-{number}": rank_answer(ranks=[a_rank(**environ)]) for number, environ in enumerate(seen, 1)}
+    assert stopping(stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, needs)) == set()
