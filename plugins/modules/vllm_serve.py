@@ -463,10 +463,9 @@ def desired_engine(params: dict[str, t.Any]) -> Desired:
     return Desired(argv, params["secret_env"], sorted(params["no_carry_env"]))
 
 
-def plan(state: str, engine: dict[str, t.Any], wanted_digests: t.Collection[str], unguarded: bool = False) -> Plan:
+def plan(state: str, engine: dict[str, t.Any], wanted_digest: str, unguarded: bool = False) -> Plan:
     """Decide, by what :func:`last_run` returned. ``unguarded``: the live engine lacks the guard of its API, and may be restarted for that."""
     live, remaining = engine["live"], engine["remaining"]
-    as_wanted = engine["digest"] in wanted_digests
     if state == "stopped":
         if live or remaining:
             return Plan(True, False, "an engine runs" if live else f"{len(remaining)} processes of an engine that is gone remain")
@@ -475,9 +474,9 @@ def plan(state: str, engine: dict[str, t.Any], wanted_digests: t.Collection[str]
         return Plan(False, False, "no engine runs")
     if live and engine["stopping"]:
         return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'somebody'}")
-    if live and as_wanted and unguarded:
+    if live and engine["digest"] == wanted_digest and unguarded:
         return Plan(True, True, "the live engine was started without the guard of its API")
-    if live and as_wanted:
+    if live and engine["digest"] == wanted_digest:
         return Plan(False, False, "the engine is live and has the wanted arguments")
     if live:
         return Plan(True, True, "the live engine has other arguments")
@@ -686,17 +685,18 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
     cluster, role, state = params["cluster_name"], params["node_role"], params["state"]
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], cluster)
     desired = desired_engine(params) if state == "started" else Desired([], {}, [])
-    digests = {desired.digest}
-    if state == "started" and params["same_arguments"] is not None:
-        digests.add(desired_engine({**params, "arguments": params["same_arguments"]}).digest)
     container = engine_api.find_node_container(docker, cluster, role)
     if state == "started" and not check_mode:
         running_container(container, params)
         if role == "head":
             engine_state.read_key(params["api_key_file"])
     engine = last_run(docker, paths, container, is_forced(params))
+    if state == "started" and params["same_arguments"] is not None:
+        written = desired_engine({**params, "arguments": params["same_arguments"]})
+        # What lives was started with the same in other words, so it is what is wanted.
+        desired = written if engine["live"] and engine["digest"] == written.digest else desired
     unguarded = bool(launch.guard_of(desired.secret_env)) and not engine["guarded"]
-    todo = plan(state, engine, digests, unguarded and params["allow_restart"])
+    todo = plan(state, engine, desired.digest, unguarded and params["allow_restart"])
     before = snapshot(engine["live"], engine["argv"], engine["secret_env"], engine["no_carry_env"])
     after = snapshot(state == "started", *desired)
     if todo.start:

@@ -117,7 +117,7 @@ STOPPED = {"run_id": "20260101T000000Z-0001", "was_live": True, "prevented": "",
     ],
 )
 def test_plan(state, live, remaining, same, stop, start):
-    plan = vllm_serve.plan(state, {**NOTHING, "live": live, "remaining": remaining, "digest": "1:a"}, {"1:a" if same else "1:b"})
+    plan = vllm_serve.plan(state, {**NOTHING, "live": live, "remaining": remaining, "digest": "1:a"}, "1:a" if same else "1:b")
     assert (plan.stop, plan.start, plan.changed) == (stop, start, stop or start)
     assert plan.reason
 
@@ -169,6 +169,25 @@ def test_a_live_engine_with_the_same_arguments_is_left_alone(node):
     result = node.work(Api(status=LIVE))
     assert (result["changed"], result["engine_live"], node.started) == (False, True, [])
     assert result["diff"]["before"] == result["diff"]["after"]
+
+
+@pytest.mark.parametrize("written", [{"max_model_len": 2048}, None])
+def test_a_live_engine_that_was_started_with_other_arguments_than_both_blocks(node, written):
+    node.note(OTHER)
+    with pytest.raises(ClusterError, match="has other arguments: - --max-model-len 1024, [+] --attention-backend A"):
+        node.work(Api(status=LIVE), arguments={"attention_backend": "A"}, same_arguments=written)
+
+
+def test_a_live_engine_that_was_started_with_the_same_in_other_words_is_left_alone(node):
+    node.note(OTHER)
+    result = node.work(Api(status=LIVE), arguments={"attention_backend": "A"}, same_arguments={"max_model_len": 1024})
+    assert (result["changed"], result["argv"], node.started) == (False, OTHER.argv, [])
+    assert result["diff"]["before"] == result["diff"]["after"]
+
+
+def test_a_start_uses_the_words_for_this_engine(node):
+    node.work(Api(), arguments={"attention_backend": "A"}, same_arguments={"max_model_len": 1024})
+    assert node.spec()["argv"][-2:] == ["--attention-backend", "A"]
 
 
 KEYED = vllm_serve.desired_engine(options(secret_env={"VLLM_API_KEY": "/run/secrets/gb10/api_key"}))
