@@ -143,6 +143,6 @@ def logs_in(directory):
     paths = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
     found = {}
     for path in paths:
-        node, *rest = path.relative_to(directory).parts
-        found["/".join((node, "logs", *rest))] = path.read_text(encoding="utf-8", errors="replace")
+        when, node, *rest = path.relative_to(directory).parts
+        found["/".join((node, "logs", when, *rest))] = path.read_text(encoding="utf-8", errors="replace")
     return found

@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import stages
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.report import stage_seconds
 
 #: Version of what an archive holds.
 SCHEMA = 1
@@ -36,6 +37,9 @@ READS = {
     "ranks": "__calibrate_ranks",
     "logs": "__calibrate_logs",
     "cycles": "__calibrate_cycles",
+    "fabric_node": "__fabric_node",
+    "fabric_ready": "__fabric_ready",
+    "measured": "__fabric_found",
 }
 #: Answers of modules that are kept as they are.
 KEPT = ("info", "stack", "preflight", "image", "engine", "ranks")
@@ -97,7 +101,28 @@ def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.
     if all(answered(answer["preflight"]) for answer in answers.values()):
         seen = {node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}
         asked["preflight"] = stages.preflight_evidence(seen, executor)
+    if all(answered(answer["fabric_node"]) and answered(answer["fabric_ready"]) for answer in answers.values()):
+        probed = {node: {**answer, "info": plain(answer["fabric_node"]), "ready": plain(answer["fabric_ready"])} for node, answer in answers.items()}
+        asked["fabric"] = stages.fabric_evidence(probed)
+        asked["measured"] = [result for answer in answers.values() for result in answer["measured"] or []]
     return asked
+
+
+def start_of(cycle: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the archive keeps of one start: seconds as figures, the answers of modules as they are."""
+    account, serve, engine = (plain(cycle[word]) for word in ("account", "serve", "engine"))
+    completion = engine.get("completion") or {}
+    return {
+        "cycle": cycle["cycle"],
+        "stage_seconds": stage_seconds(cycle["marks"]),
+        "seconds_to_ready": serve.get("seconds_to_ready"),
+        "seconds_to_first_token_cold": serve.get("seconds_to_first_token"),
+        "seconds_to_first_token_warm": completion.get("seconds"),
+        "longest_silence_seconds": serve.get("longest_silence_seconds"),
+        "unexplained_mb": (account.get("memory") or {}).get("unexplained_mb"),
+        "available_mb_after_stop": plain(cycle["memory_after_stop"]).get("available_mb"),
+        "answers": {word: plain(cycle[word]) for word in ("memory_after_stop", "account", "serve", "engine", "ranks")},
+    }
 
 
 def addresses_of(answers: Answers) -> tuple[str, ...]:
@@ -129,8 +154,9 @@ def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any]
     links = {}
     for node, answer in answers.items():
         texts.update({f"{node}/answers/{word}.json": plain(answer[word]) for word in KEPT if answered(answer[word])})
-        if answer["cycles"]:
-            texts[f"{node}/cycles.json"] = answer["cycles"]
+        for cycle in answer["cycles"] or []:
+            texts[f"{node}/start-{cycle['cycle']}.json"] = start_of(cycle)
+            texts.update({f"{node}/start-{cycle['cycle']}-{file['name']}": file["text"] for file in cycle["samples"]})
         for file in [file for word in ("recorded", "sampled") for file in plain(answer[word]).get("files", [])]:
             name = posixpath.normpath(posixpath.join(node, file["name"]))
             if "link" in file:

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbook calibrate on the lab, with a start of the engine: the archive names nobody, and replays to what was judged there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab
+
+SECRET_FILES = ("/etc/gb10/secrets/gb10/api_key", "/etc/gb10/secrets/gb10/ray_token")
+PLANTED_SECRET, PLANTED_ADDRESS = "Planted0Secret0Of0A0Test", "10.91.92.93"
+#: How a node's name, an address, a person and a token get into an engine's log.
+LINE = f"(EngineCore pid=9) INFO 11-22 10:00:00 [x.py:1] {WORKER.upper()} {PLANTED_ADDRESS} API_TOKEN={PLANTED_SECRET} /home/plantedperson/x\n"
+
+
+def hosts() -> dict[str, dict[str, t.Any]]:
+    """Return the variables of the lab's nodes."""
+    listed = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]["children"]
+    return {host: about for group in listed.values() for host, about in group["hosts"].items()}
+
+
+def identities(lab: Lab) -> set[str]:
+    """Return what must be nowhere: names, addresses and MAC addresses of the nodes, their secrets, and what was planted."""
+    found = {HEAD, WORKER, PLANTED_SECRET, PLANTED_ADDRESS, "plantedperson"}
+    for host, about in hosts().items():
+        found |= {about["ansible_host"], about["gb10_fabric_address"], lab.run(host, "hostname").strip()}
+        found |= set(lab.run(host, "sh", "-c", "cat /sys/class/net/*/address").split()) - {"00:00:00:00:00:00"}
+        # The worker has no key of the API.
+        found |= {lab.run(host, "cat", path, check=False).strip() for path in SECRET_FILES}
+    return {text for text in found if len(text) > 3}
+
+
+def plant(lab: Lab) -> None:
+    """Write somebody's own words to the end of the engine's log, as an engine of theirs would."""
+    run = lab.json(HEAD, RUN)["run_id"]
+    lab.run(HEAD, "sh", "-c", 'printf %s "$1" >> "$2"', "sh", LINE, f"/var/log/gb10/gb10/engine/{run}.log")
+
+
+def content_of(path: Path) -> bytes:
+    """Return everything that is in an archive, headers included, in small letters."""
+    return gzip.decompress(path.read_bytes()).lower()
+
+
+def field_check(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
+    command = [sys.executable, str(ROOT / "tests/tools/field_check.py"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def texts_of(path: Path) -> dict[str, str]:
+    """Return the JSON files of an archive that a test looks into."""
+    with tarfile.open(path) as archive:
+        return {member.name.removeprefix("calibration/"): archive.extractfile(member).read().decode() for member in archive if member.isfile()}
+
+
+@pytest.mark.usefixtures("live_cluster")
+def test_the_archive_of_a_start_names_nobody_and_replays_to_the_nodes_own_verdicts(lab: Lab) -> None:
+    path = lab.scratch / "lab.tar.gz"
+    own = lab.scratch / "doctor.json"
+    plant(lab)
+    played = lab.play("calibrate", gb10_calibrate_to=str(path), gb10_calibrate_cycles=1, gb10_calibrate_seconds=2, gb10_doctor_path=str(own))
+    assert played.rc == 0, played.failures
+    assert lab.engine_lives(), "it served before, so it serves again"
+
+    raw = content_of(path)
+    assert [text for text in sorted(identities(lab)) if text.lower().encode() in raw] == []
+
+    texts = texts_of(path)
+    assert "(EngineCore pid=9)" in texts["node-1/logs/now/engine.log"] and "API_TOKEN=<secret>" in texts["node-1/logs/now/engine.log"]
+    start = json.loads(texts["node-1/start-1.json"])
+    assert start["seconds_to_ready"] > 0 and start["seconds_to_first_token_cold"] > 0 and start["seconds_to_first_token_warm"] > 0
+    assert start["stage_seconds"]["serve"] > 0 and isinstance(start["available_mb_after_stop"], int)
+    samples = [json.loads(line) for line in texts["node-1/start-1-samples.jsonl"].splitlines()[1:]]
+    assert len(samples) >= 10 and samples[-1]["t"] >= start["seconds_to_ready"] / 2
+    assert any("libcuda" in json.dumps(rank) for rank in start["answers"]["ranks"]["ranks"])
+
+    checked = field_check(str(path))
+    assert (checked.returncode, checked.stdout) == (0, f"{path}: nothing judged otherwise than on the machine\n"), checked.stdout + checked.stderr
+    # What the doctor said there is what the archive says.
+    record, named = json.loads(texts["records.json"])["doctor"], {"node-1": HEAD, "node-2": WORKER}
+    matrix = {rule: {named.get(node, node): verdict for node, verdict in cells.items()} for rule, cells in record["matrix"].items()}
+    assert matrix == json.loads(own.read_text(encoding="utf-8"))["matrix"]
+    assert field_check("--row", str(path)).stdout.startswith("| `lab.tar.gz` |")
+
+    # Nothing is left on the nodes, and a file that exists is refused before any node is asked.
+    for host in (HEAD, WORKER):
+        assert lab.run(host, "sh", "-c", "ls -d /tmp/gb10-calibrate-* /root/.ansible_async/* 2>/dev/null || true").strip() == ""
+    refused = lab.play("calibrate", gb10_calibrate_to=str(path))
+    assert refused.rc != 0 and "exists" in refused.said

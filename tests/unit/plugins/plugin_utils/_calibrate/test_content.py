@@ -1,0 +1,91 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From answers to members: names change nothing of what is judged, and every figure of a start is kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from healthy_pair import PROFILE, RUN, asked, node, second
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import content, replay
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
+
+NAMES = Names(nodes=(("quiet-left",), ("quiet-right",)), users=("jenny",), addresses=("192.168.100.11", "192.168.100.12"), secrets={"k": "Planted0Secret0"})
+TO_REAL = {"node-1": "quiet-left", "node-2": "quiet-right"}
+
+
+def members(one=None, other=None, **texts):
+    """Return what is written of a pair that the preflight judged, and what was judged on the nodes' own answers."""
+    evidence = {
+        "nodes": ["quiet-left", "quiet-right"],
+        "profile": PROFILE,
+        "run": RUN,
+        "preflight": {"quiet-left": one or asked(), "quiet-right": other or second()},
+    }
+    live = replay.verdicts_of(replay.records(evidence)["preflight"])
+    return content.content({replay.ASKED: evidence, replay.RECORDS: replay.records(evidence), **texts}, {}, NAMES), live
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"memory__swap_free_mb": 100},
+        {"fabric__0__carrier": False},
+        {"fabric__1__networks": [{"address": "192.168.100.13", "network": "192.168.100.0/24", "family": "ipv4", "scope": "global", "prefix": 24}]},
+        {"docker__nvidia": "none"},
+        {"kernel__release": "6.17.0-1008-nvidia"},
+    ],
+    ids=str,
+)
+def test_pseudonyms_change_no_verdict(changes):
+    made, live = members(asked(node(**changes)))
+    again = replay.judged(made)["rules"]["preflight"]
+    assert {rule: {TO_REAL.get(name, name): verdict for name, verdict in cells.items()} for rule, cells in again.items()} == live
+    assert json.loads(made.texts[replay.VERDICTS])["rules"]["preflight"] == again
+    assert not [text for text in made.texts.values() if "quiet-" in text or "192.168.100." in text]
+
+
+def test_an_engine_s_log_has_its_signatures_and_stages():
+    log = "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory on quiet-right\n"
+    made, _live = members(**{"quiet-left/logs/now/engine.log": log})
+    found = json.loads(made.texts[replay.VERDICTS])["signatures"]["node-1/logs/now/engine.log"]
+    assert found["fatal"] == "memory-out" and found["first_error"].endswith("on node-2")
+
+
+def test_figures_after_the_name_of_a_secret_stay_and_secrets_go():
+    made, _live = members(**{"quiet-left/start-1.json": {"first_token": 12.5, "api_token": "Planted0Secret0", "argv": ["--api-key", "other"]}})
+    kept = json.loads(made.texts["node-1/start-1.json"])
+    assert kept["first_token"] == 12.5 and "Planted" not in json.dumps(kept) and "other" not in json.dumps(kept)
+
+
+def test_a_start_is_kept_in_figures():
+    started = {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5, "changed": True, "invocation": {}}
+    cycle = {
+        "cycle": 1,
+        "marks": {"image": "100.0", "serve": "110.5", "proof": "180.5", "ray": None, "report": "181.0"},
+        "serve": started,
+        "engine": {"completion": {"seconds": 0.1}},
+        "account": {"memory": {"unexplained_mb": 512}},
+        "memory_after_stop": {"available_mb": 118000},
+        "ranks": {"ranks": []},
+    }
+    kept = content.start_of(cycle)
+    assert kept["stage_seconds"] == {"image": 10.5, "serve": 70.0, "proof": 0.5}
+    assert (kept["seconds_to_ready"], kept["seconds_to_first_token_cold"], kept["seconds_to_first_token_warm"]) == (61.5, 2.5, 0.1)
+    assert (kept["unexplained_mb"], kept["available_mb_after_stop"]) == (512, 118000)
+    assert kept["answers"]["serve"] == {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("tags", "cycles", "parts"),
+    [(["all"], 0, ["driver", "cluster"]), (["all"], 3, ["driver", "cluster", "cycles"]), (["driver"], 3, ["driver"]), (["cluster"], 0, ["cluster"])],
+)
+def test_the_plan_names_what_its_tags_take(tags, cycles, parts):
+    lines = content.plan(tags, cycles, 60, "nemotron_3_super_tp2", "")
+    assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in content.PARTS] == parts
+    assert "gb10_calibrate_to=FILE" in lines[-1]
