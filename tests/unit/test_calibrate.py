@@ -128,6 +128,22 @@ def test_a_judgment_that_changed_is_listed(machine, capsys):
     assert field_check.main(["--row", str(path)]) == 0 and "NVIDIA H200" in capsys.readouterr().out
 
 
+# -- archives that were sent in --------------------------------------------------------------------------------------
+
+KEPT = sorted((ROOT / "tests/unit/fixtures/calibrations").glob("*.tar.gz"))
+MATRIX = (ROOT / "docs/SUPPORT_MATRIX.md").read_text(encoding="utf-8")
+
+
+def test_the_matrix_has_the_row_of_every_archive_that_is_kept_and_no_other():
+    rows = [line for line in MATRIX.splitlines() if line.startswith("| `") and ".tar.gz`" in line]
+    assert sorted(rows) == sorted(field_check.row(str(path)) for path in KEPT)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_an_archive_that_is_kept_is_judged_as_on_its_machine(path):
+    assert field_check.changes(str(path)) == []
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no tar")])
 def test_what_is_not_an_archive_is_refused(tmp_path, capsys, content):
     path = tmp_path / "x.tar.gz"

@@ -83,10 +83,10 @@ def records(asked: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 
 def verdicts_of(record: dict[str, t.Any]) -> dict[str, dict[str, str]]:
-    """Return the verdicts of a record by rule and node; what was found beside the rules is in it, too."""
-    found = {rule: dict(cells) for rule, cells in record["matrix"].items()}
-    for finding in record["findings"]:
-        found.setdefault(finding["id"], {}).setdefault(finding["node"], finding["verdict"])
+    """Return the verdicts of a record by rule and node, as far as they are not a pass: a rule that is new and passes changes nothing."""
+    found: dict[str, dict[str, str]] = {}
+    for finding in reversed(record["findings"]):  # the gravest is the first
+        found.setdefault(finding["id"], {})[finding["node"]] = finding["verdict"]
     return found
 
 
@@ -125,9 +125,12 @@ def judged(content: Content) -> dict[str, t.Any]:
 
 
 def differences(before: t.Any, now: t.Any, where: str = "") -> t.Iterator[str]:
-    """Yield one line for each value that differs; of mappings and lists of one length each part is compared by itself."""
+    """Yield one line for each value that differs; of mappings and lists of one length each part is compared by itself.
+
+    What a parser returns beside what it returned then is no difference.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
-        for name in sorted({*before, *now}):
+        for name in sorted({*before, *(() if where.startswith("parsers") else now)}):
             yield from differences(before.get(name), now.get(name), f"{where} > {name}" if where else name)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for number, (one, other) in enumerate(zip(before, now)):
