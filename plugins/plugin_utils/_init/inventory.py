@@ -211,7 +211,7 @@ def wanted_addresses(
     used = {fabric_link.network for fabric_link in chosen}
     for number in range(min(map(len, free.values()))):
         pair = {node: left[number] for node, left in free.items()}
-        own = [address for end in pair.values() for address in end.addresses if address.network not in used and address.network.num_addresses - 2 >= len(nodes)]
+        own = [address for end in pair.values() for address in end.addresses if address.network not in used and _has_room(address.network, pair.values())]
         network = own[0].network if own else _fresh_network(taken)
         if network is None:
             break
@@ -225,6 +225,13 @@ def wanted_addresses(
             gone.add(address.ip)
             wanted[node].append(Wanted(end, address, mtu))
     return dict(wanted)
+
+
+def _has_room(network: ipaddress.IPv4Network, ends: t.Collection[LinkEnd]) -> bool:
+    """Return whether every end that has no address in a subnet can get one there."""
+    there = {address.ip for end in ends for address in end.addresses if address.network == network}
+    without = [end for end in ends if all(address.network != network for address in end.addresses)]
+    return network.num_addresses - 2 >= len(there) + len(without)
 
 
 def _free_ends(found: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
