@@ -132,7 +132,8 @@ options:
     version_added: 0.2.0
   state_dir:
     description:
-      - Directory of the node below which the state of the cluster's engine lies.
+      - Directory of the node below which the state of the cluster's engine lies, and in C(cache) what it compiles. There each image has a directory of its own,
+        named by its engine, its architecture, and a digest of its base and recipe.
     type: path
     default: /var/lib/gb10
   log_dir:
