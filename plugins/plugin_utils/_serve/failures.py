@@ -28,7 +28,7 @@ ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
 #: Reports of several lines that are not about the engine: a request that failed, what is left out while Python
 #: or the engine starts, a kernel that is not taken, what went wrong while something was thrown away.
 REPORT = re.compile(
-    r"Exception in ASGI application|Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
+    r"Exception in ASGI application|Report event failed: |Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
 )
 #: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
 WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:\([^()]*\)$)?")
@@ -42,6 +42,8 @@ KNOWN, SUSPECTED, UNKNOWN = "known", "suspected", "unknown"
 UNKNOWN_ID = "unknown"
 #: Ids of findings that are made here; each signature's is another one.
 IDS = (UNKNOWN_ID,)
+#: What differs in lines that say the same.
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 #: Lines before the one that bears a failure which a finding shows.
 SHOWN_BEFORE = 4
 
@@ -221,7 +223,24 @@ def diagnose(
             logs[node, line.source] = Diagnosis(rows)
         logs[node, line.source].feed([line])
     found = [one for (node, _source), log in logs.items() for one in log.findings(node)]
-    return sorted(found, key=lambda one: (_urgency(one), math.inf if one["time"] is None else one["time"]))
+    return sorted(_worth_saying(found), key=lambda one: (_urgency(one), _time(one)))
+
+
+def _worth_saying(found: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return findings without unknown errors that say nothing: those after a known cause, and those that another log of the node has, too."""
+    known_at = min((_time(one) for one in found if one["verdict"] == "block" and one["certainty"] == KNOWN), default=None)
+    kept: dict[t.Any, dict[str, t.Any]] = {}
+    for number, one in enumerate(found):
+        if one["id"] != UNKNOWN_ID:
+            kept[number] = one
+        elif known_at is None or _time(one) < known_at:
+            kept.setdefault((one["node"], _VARYING.sub("#", one["measured"])), one)
+    return list(kept.values())
+
+
+def _time(one: t.Mapping[str, t.Any]) -> float:
+    """Return when a finding's line was written; where that is unknown, later than all others."""
+    return math.inf if one["time"] is None else one["time"]
 
 
 def _urgency(one: t.Mapping[str, t.Any]) -> int:

@@ -81,6 +81,8 @@ def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
         for name in sorted([*names, *links]):
             path = pathlib.Path(directory, name)
             relative = path.relative_to(root)
+            if not path.is_symlink() and path.exists() and not path.is_file():
+                continue  # sockets and pipes, which Ray leaves, hold nothing
             why = "a link" if path.is_symlink() else f"beyond the first {MOST_FILES} files" if len(found) >= MOST_FILES else ""
             if why:
                 unread.append({"name": str(relative), "why": why})

@@ -44,9 +44,11 @@ _QUIET = re.compile(
     r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
 )
 #: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
-#: what pip says of packages that nobody loads, a library that is left out.
+#: what pip says of packages that nobody loads, a library that is left out, what Ray says of agents.
 _NO_ERROR = re.compile(
     r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
+    # What Ray's own logs say of every cluster without a dashboard, and at every end: counters, agents that are not there, its own events as JSON.
+    r"|plasma error: 0|metrics exporter agent|Cannot connect to host 127\.0\.0\.1:8265|^\{\"custom_fields\":|process_watcher\.py:\d+ -- Raylet is terminated"
 )
 #: What vLLM says about one client's request, by the source file that says it.
 _OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|\w*exception_handlers?|\w*_parser)\.py:\d+\]")

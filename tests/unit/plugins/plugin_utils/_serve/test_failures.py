@@ -164,6 +164,45 @@ def test_lines_of_one_log_do_not_interrupt_a_report_in_another():
     assert [(one["id"], one["log"]) for one in found] == [("port-taken", "other.log")]
 
 
+def unknown(seconds, node="spark-1", source="engine.log", number=1):
+    return at(seconds, f"KeyError: 'layer.{number}'", node, source)
+
+
+CAUSE = "torch.OutOfMemoryError: CUDA out of memory."
+
+
+def test_unknown_errors_after_a_known_cause_are_noise_and_earlier_ones_are_not():
+    found = failures.diagnose([at(10, CAUSE, "spark-2"), unknown(20), unknown(5, source="other.log", number="x"), at(None, "TypeError: x", "spark-3")])
+    assert [(one["id"], one["log"]) for one in found] == [("memory-out", "engine.log"), ("unknown", "other.log")]
+
+
+def test_an_unknown_error_that_several_logs_of_a_node_have_is_said_once():
+    found = failures.diagnose([unknown(5, source="a"), unknown(6, source="b", number=2), unknown(7, "spark-2")])
+    assert [(one["node"], one["log"]) for one in found] == [("spark-1", "a"), ("spark-2", "engine.log")]
+
+
+#: Recorded in the lab, Ray 2.60.0 without its dashboard, of clusters that served.
+RAY_NOISE = """\
+[state-dump] - num chunks received failed / plasma error: 0
+[2026-11-22 19:27:55,793 E 15 15] (gcs_server) gcs_server.cc:1361: Failed to establish connection to the event+metrics exporter agent. Events and metrics
+(raylet, ip=10.77.1.12) [2026-11-22 19:57:24,931 E 43 43] (raylet) main.cc:1108: Failed to establish connection to the metrics exporter agent. Metrics will
+{"custom_fields":{"job_id":"01000000","node_id":"07722fd09739316435e9a9ae7893f0953097935d86b14fb5378d1e5a"},"event_id":"e88492bc6919db0008b98a22e549b7",
+2026-11-22 23:23:53,669 ERROR process_watcher.py:115 -- Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user
+2026-11-22 19:23:19,513 ERROR event_agent.py:106 -- Report event failed: ['{"custom_fields":{"job_id":"01000000"}}']
+Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/aiohappyeyeballs/impl.py", line 87, in start_connection
+    raise OSError(err, f'Connect call failed {address}')
+ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', 8265)
+
+During handling of the above exception, another exception occurred:
+aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 127.0.0.1:8265 ssl:default [Connect call failed ('127.0.0.1', 8265)]
+"""
+
+
+def test_what_rays_own_logs_say_of_every_cluster_is_no_failure():
+    assert failures.diagnose(at(1, line) for line in RAY_NOISE.splitlines()) == []
+
+
 def test_warnings_stand_last():
     found = failures.diagnose(
         [

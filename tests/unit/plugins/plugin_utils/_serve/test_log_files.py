@@ -47,6 +47,11 @@ def test_links_are_named_and_not_followed(tmp_path):
     assert sorted(one["name"] for one in unread) == ["directory", "file.log"] and {one["why"] for one in unread} == {"a link"}
 
 
+def test_sockets_and_pipes_are_left_out(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert log_files.find(str(tmp_path)) == ([], [])
+
+
 def test_a_link_that_appears_after_the_search_is_not_followed(tmp_path):
     (tmp_path / "x.log").symlink_to("/etc/passwd")
     with pytest.raises(OSError):
