@@ -29,10 +29,8 @@ COLUMNS = ("Archive", "Taken", "Collection", "Nodes", "GPU", "Driver", "Kernel",
 
 def changes(path: str) -> list[str]:
     """Return one line for each thing that is judged otherwise now. Raises :class:`ClusterError`."""
-    content = archive.read(path)
     try:
-        before = json.loads(content.texts[replay.VERDICTS])
-        return list(replay.differences(before, json.loads(json.dumps(replay.judged(content)))))
+        return replay.changes(archive.read(path))
     except (KeyError, ValueError) as error:
         raise ClusterError(f"{path} is not an archive of calibrate: {error!r}", remedy="Take one: ansible-playbook gb10.cluster.calibrate …") from error
 

@@ -86,7 +86,7 @@ def test_an_archive_of_a_machine_without_docker_names_nobody_and_replays_to_the_
     verdicts = json.loads(content.texts[replay.VERDICTS])
     assert verdicts["parsers"]["node-1/driver/smi.xml"][0]["name"] == "NVIDIA H200"
     assert [event["kind"] for event in verdicts["parsers"]["node-1/kernel.log"]] == ["xid"]
-    assert verdicts["rules"]["doctor"]["gpu.present"] and field_check.changes(str(path)) == []
+    assert field_check.changes(str(path)) == []
 
 
 def test_without_a_file_it_says_what_it_would_take_and_reads_nothing(machine):
@@ -117,14 +117,17 @@ def test_a_judgment_that_changed_is_listed(machine, capsys):
     assert calibrate(machine, gb10_calibrate_to=str(path)).rc == 0
     content = archive.read(str(path))
     verdicts = json.loads(content.texts[replay.VERDICTS])
-    was = verdicts["rules"]["doctor"]["gpu.present"]["node-1"]
-    verdicts["rules"]["doctor"]["gpu.present"]["node-1"] = "other"
+    records = json.loads(content.texts[replay.RECORDS])
+    (found,) = (finding for finding in records["doctor"]["findings"] if finding["id"] == "gpu.present")
+    assert found["verdict"] == "block"
+    found["verdict"] = "warn"
     verdicts["parsers"]["node-1/driver/smi.xml"][0]["name"] = "GB10"
     changed = machine / "changed.tar.gz"
-    archive.written(str(changed), archive.Content({**content.texts, replay.VERDICTS: json.dumps(verdicts)}, content.links))
+    texts = {**content.texts, replay.VERDICTS: json.dumps(verdicts), replay.RECORDS: json.dumps(records)}
+    archive.written(str(changed), archive.Content(texts, content.links))
     assert field_check.main([str(changed)]) == 1
     said = capsys.readouterr().out
-    assert f'rules > doctor > gpu.present > node-1: "other" on the machine, "{was}" now' in said and "2 judged otherwise" in said
+    assert 'rules > doctor > gpu.present > node-1: "warn" on the machine, "block" now' in said and "2 judged otherwise" in said
     assert field_check.main(["--row", str(path)]) == 0 and "NVIDIA H200" in capsys.readouterr().out
 
 

@@ -94,7 +94,8 @@ def missing(answers: Answers) -> list[dict[str, str]]:
 
 def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.Any) -> dict[str, t.Any]:
     """Return what the rules judge, as :func:`replay.records` takes it."""
-    asked: dict[str, t.Any] = {"nodes": list(answers), "profile": profile, "run": stages.of_run(answers, run)}
+    # Where the profile lies on the controller is nobody's business.
+    asked: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": stages.of_run(answers, run)}
     if any(answered(answer["info"]) for answer in answers.values()):
         clean = {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
         asked["doctor"] = stages.doctor_evidence(clean)
@@ -174,12 +175,10 @@ def without_secrets(value: t.Any, secrets: t.Mapping[str, str]) -> str:
 def content(texts: dict[str, t.Any], links: dict[str, str], names: Names) -> Content:
     """Return the members of an archive: nothing leaves by another way, so nothing leaves that names anybody.
 
-    The verdicts are those on the nodes' own answers; what parsers and signatures say is of the anonymous texts.
+    The records are those on the nodes' own answers; what parsers and signatures say is of the anonymous texts.
     """
     # Names and links are texts like the others.
     whole = anonymized({name: without_secrets(value, names.secrets) for name, value in {**texts, "links.json": links}.items()}, names)
     clean_links = json.loads(whole.pop("links.json"))
     made = Content(whole, clean_links)
-    found = replay.judged(made)
-    found["rules"] = {kind: replay.verdicts_of(record) for kind, record in json.loads(whole[replay.RECORDS]).items()}
-    return Content({**whole, replay.VERDICTS: as_json(found)}, clean_links)
+    return Content({**whole, replay.VERDICTS: as_json(replay.of_texts(made))}, clean_links)

@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 
-#: What the archive keeps of the machine itself, and the verdicts on it.
+#: What the rules judged, what they said then, and what parsers and signatures said.
 ASKED, RECORDS, VERDICTS = "asked.json", "records.json", "verdicts.json"
 
 #: By the name of a recorded text: what reads it.
@@ -102,12 +102,11 @@ def of_network(content: Content, node: str, interfaces: list[dict[str, t.Any]]) 
         }
 
 
-def judged(content: Content) -> dict[str, t.Any]:
-    """Return what parsers, rules and signatures say of an archive's members."""
+def of_texts(content: Content) -> dict[str, t.Any]:
+    """Return what parsers and signatures say of an archive's members."""
     texts = content.texts
     asked = json.loads(texts[ASKED])
     found: dict[str, t.Any] = {"parsers": {}, "signatures": {}}
-    found["rules"] = {kind: verdicts_of(record) for kind, record in records(asked).items()}
     for name, text in sorted(texts.items()):
         node, _slash, rest = name.partition("/")
         if rest in PARSERS:
@@ -122,6 +121,18 @@ def judged(content: Content) -> dict[str, t.Any]:
             interfaces = (asked.get("doctor") or asked.get("preflight") or {}).get(node, {}).get("info", {}).get("interfaces") or []
             found["parsers"][f"{node}/sys"] = of_network(content, node, interfaces)
     return found
+
+
+def of_rules(found: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the verdicts of several records, by what they are of."""
+    return {kind: verdicts_of(record) for kind, record in found.items()}
+
+
+def changes(content: Content) -> list[str]:
+    """Return one line for each thing that is judged otherwise now than on the machine. Raises KeyError and ValueError for another archive."""
+    before = {**json.loads(content.texts[VERDICTS]), "rules": of_rules(json.loads(content.texts[RECORDS]))}
+    now = {**of_texts(content), "rules": of_rules(records(json.loads(content.texts[ASKED])))}
+    return list(differences(before, json.loads(json.dumps(now))))
 
 
 def differences(before: t.Any, now: t.Any, where: str = "") -> t.Iterator[str]:
