@@ -21,17 +21,28 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text, stage_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC, has_engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, Diagnosis
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress, minutes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import AnotherFailed, RunBoard
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED, AnotherFailed, RunBoard
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import (
+    FabricWatch,
+    HaltWatch,
+    MemoryWatch,
+    RankWatch,
+    WorkWatch,
+    container_trouble,
+    stall,
+)
 
 MODULE = "gb10.cluster.vllm_serve"
 INFO = "gb10.cluster.vllm_serve_info"
@@ -47,8 +58,16 @@ SEEN = ("engine", "last_end", "container", "api", "engine_version", "completion"
 INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
 #: What an answer to the question for a token knows that the poll after it does not.
 ANSWERED = ("completion", "progress", "routes", "engine_version", "requests_running")
-#: Seconds for which polls may fail one after the other before that counts as the node's failure.
-UNREACHABLE_SECONDS = 60.0
+#: Seconds for which polls may fail one after the other, though the node answers, before that counts as its failure.
+UNKNOWN_SECONDS = 60.0
+#: Seconds between two lines about a node that does not answer.
+SILENT_REPEAT = 30.0
+#: The topic of the board by which nodes publish their last signs of work.
+WORK = "work"
+#: The topic by which the head says that its engine is the one to wait for.
+BEGUN = "begun"
+#: The topic by which nodes bring together why a start failed, and the seconds that each has for its last look.
+EVIDENCE, EVIDENCE_SECONDS = "evidence", 15.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
 JOIN_SECONDS = 60.0
 #: Seconds that a worker waits longer than the head, so that it is the head's message that counts.
@@ -128,95 +147,66 @@ class TokenQuestion:
         return self._ask(JOB, {"jid": self._job, "mode": mode, "_async_dir": self._directory})
 
 
-class EngineLog:
-    """This node's log of one run, read on from poll to poll, and its diagnosis."""
+class NodeLogs:
+    """The logs of one run on this node, read on from poll to poll, and their diagnoses: the engine's own, and those of Ray's workers."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, node: str, run_id: str, of_ray: bool) -> None:
+        self._node = node
         self._run_id = run_id
         self._offset = 0
+        self._ray_offsets: dict[str, int] | None = {} if of_ray else None
+        self._first = True
         self._suspected = False
+        self.clock = Clock()
         self.diagnosis = Diagnosis()
+        self._of_ray: dict[str, Diagnosis] = {}
+        self.stage, self.shards = "", ""
+        self.new_lines: list[str] = []
 
     @property
     def position(self) -> dict[str, t.Any]:
-        """The options of a poll that reads on from here."""
-        return {"log_offset": self._offset, "log_run_id": self._run_id}
+        """The options of a poll that reads on from here. What Ray's workers wrote before the first one is another run's."""
+        ray = {} if self._ray_offsets is None else {"ray_offsets": self._ray_offsets, "ray_from_end": self._first}
+        return {**({"log_offset": self._offset, "log_run_id": self._run_id} if self._run_id else {}), **ray}
 
     def feed(self, snapshot: NodeSnapshot) -> None:
+        self._first = False
         self._offset = snapshot["log_offset"]
-        self.diagnosis.feed(snapshot["log_lines"])
+        self._ray_offsets = snapshot["ray_offsets"] if self._ray_offsets is not None else None
+        self.diagnosis.feed(timed(snapshot["log_lines"], self._node, snapshot["now"], source="engine", ahead=self.clock.ahead))
+        for name, lines in snapshot["ray_lines"].items():
+            self._of_ray.setdefault(name, Diagnosis()).feed(timed(lines, self._node, snapshot["now"], source=name, ahead=self.clock.ahead))
+        of_ray = [line for lines in snapshot["ray_lines"].values() for line in lines]
+        self.new_lines = [*snapshot["log_lines"], *of_ray]
+        stage = stage_of(of_ray)
+        if snapshot["stage"]:
+            self.stage, self.shards = snapshot["stage"], snapshot["shards"]
+        elif stage:
+            self.stage, self.shards = stage.name, f"{stage.done}/{stage.total}" if stage.total else ""
+
+    def findings(self) -> list[dict[str, t.Any]]:
+        """Return what all logs of this node say."""
+        return [one for diagnosis in (self.diagnosis, *self._of_ray.values()) for one in diagnosis.findings(self._node)]
+
+    def lines(self) -> list[str]:
+        """Return the last lines of all logs of this node."""
+        return [line for diagnosis in (self.diagnosis, *self._of_ray.values()) for line in diagnosis.tail]
+
+    def worst(self) -> Diagnosis:
+        """Return the diagnosis that names a cause, that of the engine's own log when none does."""
+        named = (one for one in (self.diagnosis, *self._of_ray.values()) if one.fatal and one.fatal.signature.names_cause)
+        return next(named, self.diagnosis)
 
     def is_fatal(self) -> bool:
         """Return whether the engine cannot serve. The line that names the cause may follow its echo, so a suspicion is judged at the next poll."""
-        suspected_before, self._suspected = self._suspected, self.diagnosis.fatal is not None
+        suspected_before, self._suspected = self._suspected, self.worst().fatal is not None
         return suspected_before and self._suspected
-
-
-def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, executor: str) -> ClusterError | None:
-    """Return what is wrong with the node's container, None when it runs."""
-    if container["running"]:
-        return None
-    if not container["exists"]:
-        return ClusterError(f"the container of node {node} is gone {minutes(elapsed)} after the start", remedy=f"Bring it up again: --tags {executor}")
-    memory = ", killed by the kernel because memory ran out" if container["oom_killed"] else ""
-    return ClusterError(
-        f"container {container['name']} of node {node} ended with exit code {container['exit_code']}{memory} {minutes(elapsed)} after the start",
-        remedy=f"See docker logs {container['name']} on {node}, then bring it up again: --tags {executor}",
-    )
-
-
-class HaltWatch:
-    """Whether every process of the engine on this node runs on. A profiler stops one for some milliseconds; two polls in a row do not meet that."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._last: set[str] = set()
-
-    def trouble(self, processes: t.Sequence[dict[str, t.Any]]) -> ClusterError | None:
-        """Return the error for processes that stay stopped, None when there is none."""
-        halted = set(health.texts({self._node: processes}, "stopped").get(self._node, []))
-        lasting, self._last = self._last & halted, halted
-        if not lasting:
-            return None
-        return ClusterError(
-            f"stopped on {self._node} by a signal or a debugger, so that the engine hangs: {'; '.join(sorted(lasting))}",
-            remedy=f"Find out who did it; kill -CONT PID on {self._node} lets it go on. Then run again.",
-            reason="process stopped",
-        )
-
-
-class FabricWatch:
-    """Whether this node's interface to the other nodes stays up. One poll may hit a link that is being retrained, two in a row do not."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._was_up = True
-
-    def trouble(self, fabric: dict[str, t.Any] | None, elapsed: float) -> ClusterError | None:
-        """Return what is wrong with the fabric, None when it is up, or not watched."""
-        up = fabric is None or fabric["up"]
-        lasting, self._was_up = not up and not self._was_up, up
-        if fabric is None or not lasting:
-            return None
-        name = fabric["interface"]
-        if not name:
-            return ClusterError(
-                f"the fabric address of node {self._node} is on no interface any more, {minutes(elapsed)} after the start",
-                remedy=f"Find out what removed it (journalctl -b on {self._node}), configure it again, then run again.",
-                reason="fabric",
-            )
-        return ClusterError(
-            f"interface {name} of node {self._node}, which carries the fabric, is {fabric['operstate'] or 'without a carrier'} "
-            f"{minutes(elapsed)} after the start",
-            remedy=f"Look at its cable and at: ip link show {name}; journalctl -k -g {name}. Run again when it is up.",
-            reason="fabric",
-        )
 
 
 def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
     """Return why an engine or rank ended: how, and the line of its log that says why."""
     hint = "A SIGKILL that no user sent comes from the kernel when memory runs out: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
-    return log_trouble(node, f"the {what} on {node} {end_text(engine)}", diagnosis, engine, hint)
+    return log_trouble(node, f"the {what} on {node} {end_text(engine)}", diagnosis, engine["log_path"], hint, ended=True)
 
 
 def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
@@ -229,17 +219,19 @@ def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis
     )
 
 
-def log_trouble(node: str, what: str, diagnosis: Diagnosis, engine: dict[str, t.Any], hint: str = "") -> ClusterError:
-    """Return a failure with the log's evidence: cause, line, remedy and the log's path."""
+def log_trouble(node: str, what: str, diagnosis: Diagnosis, log_path: str, hint: str = "", ended: bool = False) -> ClusterError:
+    """Return a failure with the log's evidence: cause, line, remedy and the log's path. An engine that has ``ended`` is past being left running."""
     fatal = diagnosis.fatal
     cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
     line = f": {textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=' …')}" if diagnosis.line else "; its log names no error"
     known = f"{fatal.signature.remedy} " if fatal else ""
+    where = f"The whole log is {log_path} on {node}." if log_path else f"See Ray's logs in the container on {node}, which the play brings here."
     matches = [*([fatal] if fatal else []), *diagnosis.warnings]
     return ClusterError(
         f"{what}{cause}{line}",
-        remedy=f"{known}{hint}The whole log is {engine['log_path']} on {node}.",
+        remedy=f"{known}{hint}{where}",
         reason=fatal.signature.id if fatal else "",
+        suspected=not ended and not (fatal and fatal.signature.names_cause),
         findings=[match.finding(node) for match in matches],
         log_lines=list(diagnosis.tail),
     )
@@ -261,11 +253,15 @@ class ActionModule(ActionBase):
         self._vars = task_vars or {}
         self._node = str(self._vars["inventory_hostname"])
         self._started = time.monotonic()
-        self._log: EngineLog | None = None
+        self._log: NodeLogs | None = None
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         # Without Ray the nodes decide jointly, so they use the board even when there is nothing to wait for.
         self._starts_jointly = options["executor"] == "native" and options["node_count"] > 1
         self._fabric, self._halts = FabricWatch(self._node), HaltWatch(self._node)
+        self._ranks, self._memory = RankWatch(self._node), MemoryWatch(self._node)
+        self._work = WorkWatch(time.monotonic())
+        # A worker beside Ray has no process of the engine's that was started there.
+        self._has_engine = has_engine(options)
         self._what = "rank" if self._starts_jointly and options["node_role"] == "worker" else "engine"
         if options["state"] == "stopped" or not (self._starts_jointly or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
@@ -295,20 +291,36 @@ class ActionModule(ActionBase):
                 wait = self._wait_head if options["node_role"] == "head" else self._wait_rank if self._starts_jointly else self._wait_worker
                 result.update(wait(board, options, result))
         except AnotherFailed as error:
-            return self._failed(board, result, self._own_cause(options, error))
+            return self._failed(board, result, self._own_cause(options, error), options)
         except ClusterError as error:
-            return self._failed(board, result, error)
+            return self._failed(board, result, error, options)
         except AnsibleError as error:
             board.fail(str(error))
             raise
         return complete({**result, "failed": False}, self._started)
 
-    def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError) -> dict[str, t.Any]:
-        """Return the failed result, with what was changed until then, and publish it unless another node failed first."""
-        first = board.fail(str(error))
-        failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
+    def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError, options: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the failed result, with what was changed until then, and publish it unless another node failed first.
+
+        All nodes bring together what they know, and come to one conclusion: which failure was the first, and whether its cause is known.
+        """
+        now = time.time()
+        outcome = board.fail(str(error))
+        mine = self._log.findings() if self._log else []
+        if error.reason != ANOTHER_FAILED and error.reason not in {one["id"] for one in mine}:
+            mine.append(events.of_error(self._node, error, now))
+        lines = self._log.lines() if self._log else []
+        board.publish(EVIDENCE, {"failures": mine, "lines": lines, "address": options["fabric_address"] or ""})
+        known = board.gather(EVIDENCE, EVIDENCE_SECONDS)
+        failures = [one for entry in known.values() for one in entry["failures"]]
+        addresses = {entry["address"]: node for node, entry in known.items()}
+        first = events.first(failures, [line for entry in known.values() for line in entry["lines"]], addresses)
+        is_known = any(one["certainty"] == KNOWN and one["verdict"] == "block" for one in failures)
+        conclusion = board.conclude({"first_failure": first, "cause_known": is_known})
+        details = {name: value for name, value in error.details.items() if name != "suspected"}
+        failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **details, **conclusion}
         done = {key: value for key, value in result.items() if key != "engine_live"}
-        return complete({**done, **failure, "failed": True, "failed_node": first.node}, self._started)
+        return complete({**done, **failure, "failed": True, "failed_node": outcome.node}, self._started)
 
     def _run_module(self, state: str, predict: bool, more: dict[str, t.Any]) -> dict[str, t.Any]:
         """Run the module for one step of a joint start, with ``more`` options."""
@@ -320,8 +332,8 @@ class ActionModule(ActionBase):
             self._task.check_mode = check_mode
 
     def _own_cause(self, options: dict[str, t.Any], error: AnotherFailed) -> ClusterError:
-        """Poll a last time when another rank failed first: it may have seen only the echo of what this node's log names."""
-        if not self._starts_jointly or self._log is None:
+        """Poll a last time when another node failed first: it may have seen only the echo of what this one's logs or processes show."""
+        if self._log is None:
             return error
         try:
             snapshot = self._poll(options, **self._log.position)
@@ -329,16 +341,21 @@ class ActionModule(ActionBase):
             display.vv(f"{self._node}: the last poll failed: {trouble}")
             return error
         self._log.feed(snapshot)
-        fatal = self._log.diagnosis.fatal
-        if fatal is None or fatal.signature.rank_scope != "cause":
-            return error
-        return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", self._log.diagnosis, snapshot["engine"])
+        diagnosis = self._log.worst()
+        if diagnosis.fatal and diagnosis.fatal.signature.names_cause:
+            return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])
+        # A rank that ended here may be what the other node is about, or what followed from it: all nodes together know.
+        return self._ranks.trouble(snapshot["processes"]) or error
 
     # -- one poll ----------------------------------------------------------------------------------------------------
 
     def _poll(self, options: dict[str, t.Any], **more: t.Any) -> NodeSnapshot:
         """Return a snapshot of this node. Raises :class:`UnknownState` when it did not answer, :class:`ClusterError` on a refusal."""
-        return self._ask(INFO, {**{name: options[name] for name in INFO_OPTIONS}, **more})
+        sent = time.time()
+        snapshot = self._ask(INFO, {**{name: options[name] for name in INFO_OPTIONS}, **more})
+        if self._log:
+            self._log.clock.measure(sent, snapshot["now"], time.time())
+        return snapshot
 
     def _ask(self, module: str, arguments: dict[str, t.Any], job_seconds: int = 0) -> dict[str, t.Any]:
         """Return what a module answers, or with ``job_seconds`` what is known of the job that was begun with it. Raises as :meth:`_poll` does."""
@@ -362,10 +379,10 @@ class ActionModule(ActionBase):
     ) -> t.Iterator[tuple[float, NodeSnapshot]]:
         """Yield (seconds since the task began, snapshot) until the head succeeded or ``timeout`` is over; another node's failure raises.
 
-        Polls that fail are repeated for a bounded time: a connection may come back.
+        Polls that fail are repeated for a bounded time: a connection may come back, and a node that loads weights was reported to starve ssh.
         """
         failing_since: float | None = None
-        next_poll = 0.0
+        next_poll, next_line = 0.0, 0.0
         for elapsed in clock(timeout, options["wait_sleep"] / BOARD_READS_PER_POLL):
             board.raise_if_another_failed()
             if board.success():
@@ -375,16 +392,32 @@ class ActionModule(ActionBase):
             try:
                 snapshot = self._poll(options, **more())
             except UnknownState as error:
-                failing_since = elapsed if failing_since is None else failing_since
-                if elapsed - failing_since >= UNREACHABLE_SECONDS:
-                    raise
+                if failing_since is None:
+                    failing_since, next_line = elapsed, elapsed + SILENT_REPEAT
+                silent = error.reason == "connection"
+                allowed = options["silent_timeout"] if silent else UNKNOWN_SECONDS
+                if elapsed - failing_since >= allowed:
+                    raise self._silent(elapsed - failing_since, error) if silent else error
                 display.vv(f"{self._node}: {error}")
+                if elapsed >= next_line:
+                    next_line = elapsed + SILENT_REPEAT
+                    waits = f"no answer for {minutes(elapsed - failing_since)}, which a node that loads may need; failed from {minutes(allowed)} on"
+                    display.display(f"{self._node}: {waits}")
                 self._reset_connection()
             else:
                 failing_since = None
                 board.raise_if_another_failed()
                 yield time.monotonic() - self._started, snapshot
             next_poll = elapsed + options["wait_sleep"]
+
+    def _silent(self, seconds: float, error: UnknownState) -> UnknownState:
+        """Return the error for a node that stays silent. Nothing proves its engine dead."""
+        return UnknownState(
+            f"{error}; it has been silent for {minutes(seconds)}",
+            remedy=f"Try ssh and ping from the head. When it answers again, run again; when only ping answers, its memory is used up: power {self._node} off.",
+            reason=error.reason,
+            suspected=True,
+        )
 
     def _reset_connection(self) -> None:
         """Reset a multiplexed connection that hangs: it would fail the next poll too."""
@@ -399,8 +432,9 @@ class ActionModule(ActionBase):
 
     def _wait_head(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch the engine until it generated a token; returns what the result gains."""
-        progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
+        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], options["executor"] == "ray")
         self._log, healthy_at = log, None
+        board.publish(BEGUN, {})
         api = {"model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
         asked = {**{name: options[name] for name in INFO_OPTIONS}, **api, "first_token_timeout": options["first_token_timeout"]}
         question = TokenQuestion(self._ask, asked, self.get_shell_option("async_dir", default="~/.ansible_async"))
@@ -410,16 +444,18 @@ class ActionModule(ActionBase):
             for elapsed, snapshot in self._snapshots(
                 board, options, options["wait_timeout"], lambda: {**api, **log.position, "probe": first_poll and not started["changed"]}
             ):
-                self._process(options, snapshot, log, progress, elapsed)
+                self._process(board, options, snapshot, log, progress, elapsed)
                 if snapshot["healthy"] and not snapshot["completion"]:
                     snapshot = {**snapshot, **self._answered(question)}
                 if snapshot["completion"]:
                     return self._ready(board, started, snapshot, log.diagnosis, already=first_poll and not started["changed"])
                 self._check_engine(snapshot, log)
+                if not snapshot["healthy"] and (stalled := stall(board.latest(WORK), log.stage, time.monotonic())):
+                    raise stalled
                 healthy_at = healthy_at or (elapsed if snapshot["healthy"] else None)
                 if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
                     what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
-                    raise log_trouble(self._node, what, log.diagnosis, snapshot["engine"])
+                    raise log_trouble(self._node, what, log.diagnosis, snapshot["engine"]["log_path"])
                 first_poll = False
         finally:
             question.forget()
@@ -428,6 +464,7 @@ class ActionModule(ActionBase):
             + (f": {log.diagnosis.line}" if log.diagnosis.line else ""),
             remedy=f"See {started['log_path']} on {self._node}; if the start only needs longer, raise wait_timeout.",
             log_lines=list(log.diagnosis.tail),
+            suspected=True,
         )
 
     def _answered(self, question: TokenQuestion) -> dict[str, t.Any]:
@@ -439,30 +476,38 @@ class ActionModule(ActionBase):
             return {}
         return {name: answer[name] for name in ANSWERED} if answer else {}
 
-    def _process(self, options: dict[str, t.Any], snapshot: NodeSnapshot, log: EngineLog, progress: Progress, elapsed: float) -> None:
-        """Check, read and show a snapshot. Raises :class:`ClusterError` when the container or the fabric is gone, or the engine was stopped."""
-        self._check_node(options, snapshot, elapsed)
+    def _process(
+        self, board: RunBoard, options: dict[str, t.Any], snapshot: NodeSnapshot, log: NodeLogs, progress: Progress, elapsed: float
+    ) -> None:
+        """Check, read and show a snapshot. Raises :class:`ClusterError` when something of the node is gone, or the engine was stopped."""
         log.feed(snapshot)
-        progress.update(snapshot["stage"], snapshot["shards"], snapshot["memory_available_mb"], elapsed)
-        if snapshot["engine"]["stopped_by"]:
+        board.update(WORK, self._work.update(time.monotonic(), log.stage, log.shards, log.new_lines, snapshot["processes"]).to_dict())
+        progress.update(log.stage, log.shards, self._work.text, snapshot["memory_available_mb"], elapsed)
+        if self._has_engine and snapshot["engine"]["stopped_by"]:
             raise stopped(self._node, self._what, snapshot["engine"], log.diagnosis)
+        self._check_node(options, snapshot, elapsed)
 
     def _check_node(self, options: dict[str, t.Any], snapshot: NodeSnapshot, elapsed: float) -> None:
-        """Raise :class:`ClusterError` when the node's container or its interface to the others is gone, or a process there was stopped."""
+        """Raise :class:`ClusterError` when the node's container, its fabric or its memory is gone, or a process there was stopped."""
         trouble = (
             container_trouble(self._node, snapshot["container"], elapsed, options["executor"])
             or self._fabric.trouble(snapshot["fabric"], elapsed)
             or self._halts.trouble(snapshot["processes"])
+            or self._memory.trouble(snapshot["memory_available_mb"], snapshot["memory_total_mb"])
         )
         if trouble:
             raise trouble
 
-    def _check_engine(self, snapshot: NodeSnapshot, log: EngineLog) -> None:
-        """Raise :class:`ClusterError` when this node's part of the engine has ended, or its log says that it cannot serve."""
-        if not snapshot["engine"]["live"]:
-            raise engine_trouble(self._node, self._what, snapshot["engine"], log.diagnosis)
+    def _check_engine(self, snapshot: NodeSnapshot, log: NodeLogs) -> None:
+        """Raise :class:`ClusterError` when this node's part of the engine has ended, or its logs say that it cannot serve."""
+        engine = snapshot["engine"]
+        if self._has_engine and not engine["live"]:
+            raise engine_trouble(self._node, self._what, engine, log.diagnosis)
         if log.is_fatal():
-            raise log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.diagnosis, snapshot["engine"])
+            raise log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.worst(), engine["log_path"])
+        ended = self._ranks.trouble(snapshot["processes"])
+        if ended:
+            raise ended
 
     def _ready(self, board: RunBoard, started: dict[str, t.Any], snapshot: NodeSnapshot, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
         """Return the proof: which engine, how long its start took, how long its first token."""
@@ -484,20 +529,27 @@ class ActionModule(ActionBase):
     # -- worker ------------------------------------------------------------------------------------------------------
 
     def _wait_worker(self, board: RunBoard, options: dict[str, t.Any], _started: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Watch this node's container until the head says how it ended; returns what the result gains."""
+        """Watch this node's container and what Ray runs there until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
-        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, dict):
-            self._check_node(options, snapshot, elapsed)
+        log = NodeLogs(self._node, "", of_ray=True)
+        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
+            if self._log is None:
+                # Until the head has started its engine, ranks and logs here are those of the one before.
+                self._check_node(options, snapshot, elapsed)
+                self._check_head(board, elapsed)
+                self._log = log if board.published(BEGUN) else None
+                continue
+            self._process(board, options, snapshot, log, progress, elapsed)
+            self._check_engine(snapshot, log)
             self._check_head(board, elapsed)
-            progress.update("container up", "", snapshot["memory_available_mb"], elapsed)
         return self._head_result(board, options)
 
     def _wait_rank(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
-        progress, log = Progress(self._node, display.display), EngineLog(started["run_id"])
+        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], of_ray=False)
         self._log, last = log, {}
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
-            self._process(options, snapshot, log, progress, elapsed)
+            self._process(board, options, snapshot, log, progress, elapsed)
             self._check_engine(snapshot, log)
             self._check_head(board, elapsed)
             last = {"seen": seen(snapshot)}

@@ -224,6 +224,13 @@ options:
         (aws-do-eks#59); of a Spark no figure is known.
     type: int
     default: 600
+  silent_timeout:
+    description:
+      - Seconds for which a node may not answer at all while the engine starts and nothing proves it dead. It is named when it stays silent.
+      - Nodes that load weights were reported to answer pings and not ssh. How long that lasts is not on record; loads of up to 542 s are.
+    type: int
+    default: 600
+    version_added: 0.2.0
   stop_grace:
     description:
       - Seconds between SIGTERM and SIGKILL, at least 1. Below 120 a large engine may be killed while it frees its memory.
@@ -369,8 +376,8 @@ engine_live:
   sample: true
 seen:
   description:
-    - What M(gb10.cluster.vllm_serve_info) returned last while the first token was waited for (C(engine), C(last_end), C(container), C(healthy),
-      C(engine_version), C(requests_running), C(completion)), so that nobody asks again who comes right after.
+    - What M(gb10.cluster.vllm_serve_info) returned last while the first token was waited for (C(engine), C(last_end), C(container), C(api),
+      C(engine_version), C(completion), C(progress), C(routes)), so that nobody asks again who comes right after.
   returned: after a wait, where the engine or a part of it is started
   type: dict
   version_added: 0.2.0
@@ -392,6 +399,20 @@ failed_node:
   returned: when the wait ended in a failure
   type: str
   sample: spark-2
+first_failure:
+  description:
+    - The failure that came first among those of all nodes, by one clock. Its C(node), C(time), C(id), C(cause), C(consequence), C(remedy), C(lines) and
+      C(certainty) (C(known), C(suspected) or C(unknown)).
+  returned: when the wait ended in a failure
+  type: dict
+  version_added: 0.2.0
+  sample: {"node": spark-2, "time": 1795226031.5, "id": memory-out, "certainty": known}
+cause_known:
+  description: Whether any node knows why the engine cannot serve. Otherwise it is left running, for a false alarm can cost a reboot.
+  returned: when the wait ended in a failure
+  type: bool
+  version_added: 0.2.0
+  sample: true
 findings:
   description: What the engine's log tells, as judged by the collection's table of failures. Warnings are there after a success too.
   returned: when something was found

@@ -43,6 +43,18 @@ options:
     description:
       - The run that O(log_offset) belongs to. When another run has begun since, its log is read from the start.
     type: str
+  ray_offsets:
+    description:
+      - The bytes, by file, from which on lines of Ray's workers in this node's container are returned. Give the RV(ray_offsets) of the look before.
+      - Without it none are read. A file that is not named is read from its beginning.
+    type: dict
+    version_added: 0.2.0
+  ray_from_end:
+    description:
+      - Leave out what Ray's workers wrote so far, as in the first look at a run.
+    type: bool
+    default: false
+    version_added: 0.2.0
   probe:
     description:
       - Ask the API for a token if C(/health) answers. The address is the one that the engine was started with.
@@ -307,6 +319,18 @@ log_offset:
   returned: success
   type: int
   sample: 4096
+ray_lines:
+  description: New complete lines of Ray's workers by file, without colors. Empty without O(ray_offsets).
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"worker-1f0c-01000000-277.err": ["(RayWorkerProc pid=277) INFO 11-21 01:53:02 [gpu_model_runner.py:3] Starting to load model"]}
+ray_offsets:
+  description: Where to go on reading, by file.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"worker-1f0c-01000000-277.err": 4096}
 stage:
   description: How far the start is, as the end of the log tells. Empty when it tells nothing.
   returned: success
@@ -361,6 +385,11 @@ processes:
       returned: always
       type: float
       sample: 3.5
+    io_mb:
+      description: MiB that it has read and written so far, mapped files included. Null when that may not be seen.
+      returned: always
+      type: int
+      sample: 81440
 api:
   description:
     - How C(/health) answers, C(answers), C(starting) (nobody answers, and its log shows no earlier answer), C(refused), C(silent) or C(says dead).
@@ -389,6 +418,18 @@ memory_available_mb:
   returned: success
   type: int
   sample: 42188
+memory_total_mb:
+  description: All memory of the node in MiB.
+  returned: success
+  type: int
+  version_added: 0.2.0
+  sample: 124546
+now:
+  description: The node's clock, in seconds since the epoch.
+  returned: success
+  type: float
+  version_added: 0.2.0
+  sample: 1795226031.5
 routes:
   description: Which routes of the API answer without its key. Null when that was not asked.
   returned: success
@@ -481,11 +522,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
     health,
     interruption,
     open_routes,
+    ray_logs,
     serve_options,
     token_probe,
 )
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 
 def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -575,9 +619,26 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "processes": processes,
         "fabric": net_devices.interface_of(params["fabric_address"]) if params["fabric_address"] else None,
         **log,
+        **ray_view(found, params),
         **answers,
-        "memory_available_mb": engine_state.memory_available_mb(),
+        "memory_available_mb": engine_state.memory_mb("MemAvailable"),
+        "memory_total_mb": engine_state.memory_mb("MemTotal"),
+        "now": time.time(),
     }
+
+
+def ray_view(found: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the new lines of Ray's workers."""
+    lines: dict[str, list[str]] = {}
+    offsets = params["ray_offsets"] or {}
+    if found and found["State"]["Running"] and params["ray_offsets"] is not None:
+        try:
+            lines, offsets = ray_logs.read(f"/proc/{found['State']['Pid']}/root", offsets, params["ray_from_end"])
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # the container ended meanwhile, which the next look shows
+        except PermissionError as error:
+            raise UnknownState(f"the logs of Ray's workers cannot be read: {error.strerror}", remedy=BECOME, reason="permission") from error
+    return {"ray_lines": lines, "ray_offsets": offsets}
 
 
 def members_of(api: engine_api.EngineApi, found: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:
@@ -592,6 +653,8 @@ def main() -> None:
             "node_role": {"type": "str", "choices": ["head", "worker"], "default": "head"},
             "log_offset": {"type": "int", "default": -1},
             "log_run_id": {"type": "str"},
+            "ray_offsets": {"type": "dict"},
+            "ray_from_end": {"type": "bool", "default": False},
             "probe": {"type": "bool", "default": False},
             "probe_timeout": {"type": "int", "default": 5},
             "first_token_timeout": {"type": "int"},

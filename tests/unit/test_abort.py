@@ -56,6 +56,32 @@ def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
 
 
 @pytest.mark.parametrize(
+    ("before", "now", "known", "kept", "said"),
+    [
+        # Nobody knows why it gives no token: it may still give one, and the next run takes it over.
+        (NONE, NEW, False, True, "The engine runs on: nothing proves that it cannot serve"),
+        (OLD, NEW, False, True, "To go on waiting run the same play again, which takes it over; to stop it run the playbook teardown"),
+        (NONE, NEW, True, False, "are stopped; the next run replaces them"),
+        (NONE, NONE, False, False, "are stopped; the next run replaces them"),
+        (OLD, OLD, False, True, "The engine that served before this play was left alone."),
+    ],
+)
+def test_an_engine_that_nothing_proves_dead_runs_on(before, now, known, kept, said):
+    failed = {"__vllm_server_result": {"failed": True, "changed": True, "msg": "it broke.", "started_run": "new", "cause_known": known}}
+    verdict = lines(before, now, worker=failed)
+    assert verdict[0] is kept and said in verdict[1]
+
+
+def test_the_first_failure_of_all_nodes_stands_above_the_others():
+    first = {"node": "spark-2", "time": 1795228877.0, "id": "memory-out", "cause": "memory ran out", "consequence": "the rank ends", "remedy": "Drop it.",
+             "lines": ["CUDA out of memory."], "certainty": "known"}  # fmt: skip
+    why = (
+        "First to fail: spark-2 at 02:41:17 UTC, memory-out (known): memory ran out. What follows: the rank ends. Remedy: Drop it. Lines: CUDA out of memory."
+    )
+    lines(NONE, NEW, head={"__vllm_server_result": {"failed": True, "msg": "echo", "first_failure": first, "cause_known": True}}, why=why)
+
+
+@pytest.mark.parametrize(
     ("result", "runs"),
     [
         ({"failed": True, "started_run": "new"}, ["new"]),

@@ -435,13 +435,13 @@ def log_stage(path: str) -> Stage | None:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-def memory_available_mb(meminfo: str = "/proc/meminfo") -> int:
-    """Return MemAvailable in MiB: on unified memory the only figure that counts what the GPU holds too."""
+def memory_mb(name: str, meminfo: str = "/proc/meminfo") -> int:
+    """Return a figure of the node's memory in MiB. On unified memory MemAvailable is the only one that counts what the GPU holds too."""
     with open(meminfo, encoding="ascii") as handle:
         text = handle.read()
-    match = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
+    match = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
     if not match:
-        raise UnknownState(f"{meminfo} has no MemAvailable", raw=text[:LINE_LENGTH])
+        raise UnknownState(f"{meminfo} has no {name}", raw=text[:LINE_LENGTH])
     return int(match.group(1)) // 1024
 
 

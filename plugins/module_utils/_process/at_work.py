@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import ancestors, require_all_seen, scan
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import ancestors, read_bytes, require_all_seen, scan
 
 #: How many of those who serve a message names.
 NAMED = 3
@@ -89,9 +90,19 @@ def members(pids: t.Iterable[int], proc: str = "/proc") -> list[dict[str, t.Any]
             "start_ticks": part.process.start_ticks,
             "cpu_s": round(part.process.cpu_ticks / os.sysconf("SC_CLK_TCK"), 2),
             "cpu_percent": None,
+            "io_mb": io_mb(pid, proc),
         }
         for pid, part in sorted(found.items())
     ]
+
+
+def io_mb(pid: int, proc: str = "/proc") -> int | None:
+    """Return how many MiB a process has read and written so far, mapped files included, None when that may not be seen or it is gone."""
+    try:
+        text = read_bytes(f"{proc}/{pid}/io").decode("ascii", "replace")
+    except OSError:
+        return None
+    return sum(int(count) for count in re.findall(r"^(?:rchar|wchar|read_bytes): (\d+)$", text, re.MULTILINE)) // (1024 * 1024)
 
 
 def compared(before: t.Iterable[dict[str, t.Any]], after: t.Iterable[dict[str, t.Any]], seconds: float) -> list[dict[str, t.Any]]:

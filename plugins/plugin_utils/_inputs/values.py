@@ -204,6 +204,7 @@ FORMS: dict[str, Form] = {
     "gb10_rdma_devices": Form("input.format", _like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_report_path": FILE_PATH,
     "gb10_serve_timeout": _whole(30),
+    "gb10_silent_seconds": _whole(1),
     "gb10_status_seconds": _whole(1),
     "gb10_first_token_timeout": _whole(1),
     "gb10_answer_timeout": _whole(1),

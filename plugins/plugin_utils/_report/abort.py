@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED
 
 #: Results of the tasks that make a container or start the engine: where one changed something, what served before has ended.
@@ -62,13 +63,20 @@ def is_kept(answers: Answers) -> bool:
     What served before is asked before anything is started: without that answer nothing was.
     """
     before, now = _engines(answers)
-    if not before:
+    if not before or runs_on(answers):
         return True
     if not before["live"]:
         return False
     if now:
         return bool(now["live"] and now["run_id"] == before["run_id"])
     return not any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
+
+
+def runs_on(answers: Answers) -> bool:
+    """Return whether the engine that this play started lives, and nobody knows why it gives no token: a false alarm can cost a reboot."""
+    before, now = _engines(answers)
+    ours = bool(now and now["live"]) and not (before.get("live") and before["run_id"] == now["run_id"])
+    return ours and any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values())
 
 
 def unready_runs(answers: Answers) -> list[str]:
@@ -82,6 +90,12 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
     before, now = _engines(answers)
     if check_mode:
         return "Check mode started nothing, and stops nothing."
+    if runs_on(answers):
+        return (
+            "The engine runs on: nothing proves that it cannot serve, and one that is killed can keep memory that only a reboot brings back."
+            " To go on waiting run the same play again, which takes it over;"
+            " to stop it run the playbook teardown with -e gb10_interrupt_requests=true."
+        )
     if not kept:
         return f"Engine and containers of this cluster are stopped{' on the other nodes' if elsewhere else ''}; the next run replaces them."
     if not before:
@@ -115,8 +129,10 @@ def judge(answers: Answers, run: Run) -> Outcome:
     memory = {node: answer["memory"] for node, answer in answers.items() if (answer["memory"] or {}).get("verdict", "pass") != "pass"}
     first = next(iter(answers.values()))
     failure = f"The bring-up of cluster {first['cluster']} failed"
+    earliest = next((found["first_failure"] for found in map(_failed, answers.values()) if found.get("first_failure")), None)
     lines = [
         f"{failure}.",
+        *([events.text(earliest)] if earliest else []),
         *failure_lines({node: _failed(answer) for node, answer in answers.items()}),
         *([f"Not reached any more, so what runs there is unknown: {', '.join(silent)}. {SEE_SSH}"] if silent else []),
         *([f"Not stopped: what runs on {', '.join(running)}. {SEE_DOCKER}"] if running else []),

@@ -20,10 +20,10 @@ def minutes(seconds: float) -> str:
     return f"{hours}:{clock}" if hours else clock
 
 
-def line(node: str, stage: str, shards: str, memory_mb: int | None, elapsed: float) -> str:
-    """Return one line: node, stage, shards, memory available, time since the task began."""
+def line(node: str, stage: str, shards: str, work: str, memory_mb: int | None, elapsed: float) -> str:
+    """Return one line: node, stage, shards, what its processes do, memory available, time since the task began."""
     memory = "" if memory_mb is None else f"{memory_mb / 1024:.1f} GiB available"
-    fields = [f"{stage} {shards}".strip(), memory, minutes(elapsed)]
+    fields = [f"{stage} {shards}".strip(), work, memory, minutes(elapsed)]
     return f"{node}: " + ", ".join(field for field in fields if field)
 
 
@@ -37,10 +37,10 @@ class Progress:
         self._shown: tuple[str, str] | None = None
         self._shown_at = 0.0
 
-    def update(self, stage: str, shards: str, memory_mb: int | None, elapsed: float) -> None:
+    def update(self, stage: str, shards: str, work: str, memory_mb: int | None, elapsed: float) -> None:
         """Print a line if one is due, ``elapsed`` seconds after the task began. An empty stage means that the last one still holds."""
         stage, shards = (stage, shards) if stage else (self.stage, self._shown[1] if self._shown else "")
         self.stage = stage
         if (stage, shards) != self._shown or elapsed - self._shown_at >= REPEAT_SECONDS:
             self._shown, self._shown_at = (stage, shards), elapsed
-            self._show(line(self.node, stage, shards, memory_mb, elapsed))
+            self._show(line(self.node, stage, shards, work, memory_mb, elapsed))

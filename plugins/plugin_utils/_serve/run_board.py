@@ -27,7 +27,9 @@ POLL_SECONDS = 0.05
 JOINED = ".joined"
 LEFT = ".left"
 PUBLISHED = ".published"
+LATEST = ".latest"
 FAILURE = "failure.json"
+CONCLUSION = "conclusion.json"
 SUCCESS = "success.json"
 #: Why an instance failed that had no trouble of its own.
 ANOTHER_FAILED = "another node failed"
@@ -74,6 +76,33 @@ class RunBoard:
         """Return what every instance has published on a topic so far, by node, the head first."""
         entries = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob(f"*.{topic}{PUBLISHED}"))]
         return {entry["node"]: entry for entry in sorted(entries, key=lambda entry: entry["role"] != "head")}
+
+    def update(self, topic: str, content: dict[str, t.Any]) -> None:
+        """Publish this instance's present content on a topic, in place of the one before."""
+        new = self._directory / f".{self.node}.{topic}.{os.getpid()}"
+        new.write_text(json.dumps(content), encoding="utf-8")
+        new.replace(self._directory / f"{self.node}.{topic}{LATEST}")
+
+    def latest(self, topic: str) -> dict[str, dict[str, t.Any]]:
+        """Return what every instance published last on a topic, by node."""
+        suffix = f".{topic}{LATEST}"
+        return {path.name.removesuffix(suffix): json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"*{suffix}")}
+
+    def gather(self, topic: str, seconds: float) -> dict[str, dict[str, t.Any]]:
+        """Return what the instances published on a topic, once all that have not ended did, or ``seconds`` are over."""
+        published: dict[str, dict[str, t.Any]] = {}
+        for _elapsed in clock(seconds, POLL_SECONDS):
+            # In this order: a node may publish and then end.
+            expected = set(self._joined()) - set(self.ended_nodes())
+            published = self.published(topic)
+            if expected <= set(published):
+                break
+        return published
+
+    def conclude(self, content: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Record what the instances found together, unless another one did. Returns the one that counts."""
+        self._create(CONCLUSION, content)
+        return dict(json.loads((self._directory / CONCLUSION).read_text(encoding="utf-8")))
 
     def wait_for(
         self, topic: str, seconds: float, is_enough: t.Callable[[t.Mapping[str, t.Any]], bool], count: int

@@ -41,6 +41,10 @@ SNAPSHOT = {
     "engine_version": "",
     "last_end": "",
     "processes": [],
+    "ray_lines": {},
+    "ray_offsets": {},
+    "now": 0.0,
+    "memory_total_mb": 124609,
     "api": "answers",
     "progress": None,
     "requests_running": None,
@@ -104,7 +108,7 @@ def play(tmp_path, monkeypatch):
             made.join()
             return made
 
-        def run(self, *script, node="spark-1", check_mode=False, **options):
+        def run(self, *script, node="spark-1", check_mode=False, task="uuid", **options):
             answers = list(script)
 
             def execute(name, module_args=None, task_vars=None, wrap_async=False):
@@ -128,7 +132,7 @@ def play(tmp_path, monkeypatch):
                 return {"started": True, "finished": bool(answer), **answer}
 
             action = vllm_serve.ActionModule.__new__(vllm_serve.ActionModule)
-            action._task = types.SimpleNamespace(_uuid="uuid", check_mode=check_mode, args={}, async_val=0)
+            action._task = types.SimpleNamespace(_uuid=task, check_mode=check_mode, args={}, async_val=0)
             action._connection = types.SimpleNamespace(reset=lambda: self.shown.append("reset"))
             defaults = {name: option.get("default") for name, option in serve_options.ARGUMENT_SPEC.items()}
             monkeypatch.setattr(vllm_serve.ActionBase, "run", lambda *_args: {})
@@ -152,8 +156,8 @@ def test_ready_is_a_token(play):
     assert (result["failed"], result["changed"], result["engine_version"]) == (False, True, "0.32.0")
     assert (result["seconds_to_ready"], result["seconds_to_first_token"]) == (42.2, 0.4)
     assert result["seen"] == {name: snapshot(**TOKEN)[name] for name in vllm_serve.SEEN}
-    assert play.shown[0].startswith("spark-1: starting, 41.2 GiB available, 00:0")
-    assert play.shown[1].startswith("spark-1: loading weights 1/2, 41.2 GiB available, 00:0")
+    assert play.shown[0].startswith("spark-1: starting, no process of the engine yet, 41.2 GiB available, 00:0")
+    assert play.shown[1].startswith("spark-1: loading weights 1/2, no process of the engine yet, 41.2 GiB available, 00:0")
     assert play.board("spark-2", "worker").success().node == "spark-1"
 
 
@@ -305,10 +309,31 @@ def test_a_connection_that_comes_back_is_not_a_failure(play):
     assert play.shown.count("reset") == 2
 
 
-def test_a_connection_that_stays_lost_is_a_failure(play):
-    result = play.run(STARTED, AnsibleConnectionFailure("lost"))
+def test_a_node_that_starves_for_minutes_while_it_loads_is_waited_for(play):
+    """Minutes without ssh, as reported of loads; the play says so meanwhile."""
+    lost = [AnsibleConnectionFailure("timed out")] * 150
+    result = play.run(STARTED, snapshot(), *lost, snapshot(**TOKEN))
+    assert not result["failed"] and play.clock.now > 290
+    said = [line for line in play.shown if "no answer for" in line]
+    assert said[0] == "spark-1: no answer for 00:30, which a node that loads may need; failed from 10:00 on" and len(said) >= 9
+
+
+def test_a_node_that_stays_silent_is_named_and_its_engine_left_running(play):
+    result = play.run(STARTED, AnsibleConnectionFailure("lost"), silent_timeout=90)
     assert (result["failed"], result["verdict"], result["reason"]) == (True, "unknown", "connection")
-    assert vllm_serve.UNREACHABLE_SECONDS <= play.clock.now < vllm_serve.UNREACHABLE_SECONDS + 10
+    assert "node spark-1 does not answer: lost; it has been silent for 01:3" in result["msg"] and "power spark-1 off" in result["remedy"]
+    assert 90 <= play.clock.now < 100 and result["cause_known"] is False
+
+
+def test_a_node_that_answers_what_nobody_understands_is_not_waited_for_that_long(play):
+    play.run(STARTED, {"failed": True, "verdict": "unknown", "msg": "docker hangs"})
+    assert vllm_serve.UNKNOWN_SECONDS <= play.clock.now < vllm_serve.UNKNOWN_SECONDS + 10
+
+
+def test_the_others_success_counts_while_a_node_is_silent(play):
+    head = play.board("spark-1", "head")
+    head.succeed("ready after 00:42")
+    assert not on_worker(play, AnsibleConnectionFailure("lost"))["failed"]
 
 
 def test_a_failed_start_is_published(play):
@@ -406,7 +431,11 @@ def test_a_link_that_comes_back_or_is_not_watched_is_not_a_failure(play, fabric)
     assert not play.run(STARTED, snapshot(fabric=fabric), snapshot(), snapshot(fabric=fabric), snapshot(**TOKEN))["failed"]
 
 
-HALTED = snapshot(processes=[{"text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "stopped", "cpu_percent": None}])
+RANK_PROCESS = {
+    "pid": 1104, "start_ticks": 7, "text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "alive", "cpu_s": 1.0, "cpu_percent": None,
+    "io_mb": 1,
+}  # fmt: skip
+HALTED = snapshot(processes=[{**RANK_PROCESS, "state": "stopped"}])
 
 
 def test_a_rank_that_stays_stopped_ends_the_wait_within_two_polls(play):
@@ -414,11 +443,69 @@ def test_a_rank_that_stays_stopped_ends_the_wait_within_two_polls(play):
     result = on_worker(play, snapshot(), HALTED)
     assert "stopped on spark-2 by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104)" in result["msg"]
     assert (result["reason"], result["failed_node"]) == ("process stopped", "spark-2") and "kill -CONT" in result["remedy"]
-    assert play.clock.now < 10
+    assert play.clock.now < 10 + vllm_serve.EVIDENCE_SECONDS
+    # Somebody may let it go on: it is left running.
+    assert result["cause_known"] is False
 
 
 def test_a_process_that_a_profiler_stops_for_a_moment_is_no_failure(play):
     assert not play.run(STARTED, HALTED, snapshot(), HALTED, snapshot(**TOKEN))["failed"]
+
+
+def test_a_rank_that_is_killed_is_named_by_the_next_poll(play):
+    head = play.board("spark-1", "head")
+    head.publish("begun", {})
+    there = snapshot(processes=[RANK_PROCESS])
+    result = on_worker(play, there, there, there, snapshot())
+    assert result["msg"] == "ended on spark-2 while the engine started: ray::RayWorkerProc.run (pid 1104)"
+    assert (result["reason"], result["cause_known"], result["first_failure"]["node"]) == ("rank ended", True, "spark-2")
+
+
+def test_ranks_of_the_engine_before_may_end_until_the_head_has_begun(play):
+    head = play.board("spark-1", "head")
+    there = snapshot(processes=[RANK_PROCESS], ray_lines={"worker-a.err": ["CUDA error: out of memory"]})
+
+    def begin():
+        head.publish("begun", {})
+        return snapshot()
+
+    def succeed():
+        head.succeed("ready")
+        return snapshot()
+
+    result = on_worker(play, there, there, there, begin, snapshot(), snapshot(), succeed, snapshot())
+    assert not result["failed"]
+    ends = [arguments["ray_from_end"] for name, arguments in play.asked if name == vllm_serve.INFO]
+    # The first look after the head has begun is the last one that leaves out what is there already.
+    assert ends == [True] * 5 + [False] * (len(ends) - 5)
+
+
+def test_a_cause_in_the_log_of_a_rank_of_ray_ends_the_wait_on_its_own_node(play):
+    head = play.board("spark-1", "head")
+    head.publish("begun", {})
+    line = "(RayWorkerProc pid=277) ERROR 11-21 02:41:17 [x.py:1] torch.OutOfMemoryError: CUDA out of memory."
+    result = on_worker(play, snapshot(), snapshot(ray_lines={"worker-a.err": [line]}), snapshot())
+    assert (result["reason"], result["failed_node"], result["cause_known"]) == ("memory-out", "spark-2", True)
+    assert result["first_failure"]["lines"] == [line]
+
+
+def test_memory_that_is_used_up_ends_the_wait_before_the_node_freezes(play):
+    low = snapshot(memory_available_mb=900)
+    assert not play.run(STARTED, low, snapshot(), low, snapshot(**TOKEN))["failed"]
+    result = play.run(STARTED, low, low, task="second")
+    assert result["msg"] == "900 of 124609 MiB of memory are left on spark-1: it would freeze"
+
+
+def test_a_start_without_any_progress_is_named_and_left_running(play):
+    result = play.run(STARTED, snapshot(stage="joining ranks", shards=""), wait_timeout=3600)
+    assert (result["reason"], result["cause_known"]) == ("stalled", False)
+    assert "makes no progress (joining ranks) for 11:0" in result["msg"] and "11:00 is the limit" in result["msg"]
+    assert 660 <= play.clock.now < 700
+
+
+def test_what_an_echo_shows_is_only_suspected(play):
+    result = play.run(STARTED, snapshot(log_lines=["EngineCore failed to start."]), snapshot())
+    assert (result["failed"], result["cause_known"], result["first_failure"]["certainty"]) == (True, False, "suspected")
 
 
 def test_a_head_ends_when_a_worker_failed(play):
@@ -430,7 +517,7 @@ def test_a_head_ends_when_a_worker_failed(play):
 
     result = play.run(STARTED, fail, snapshot())
     assert (result["failed"], result["msg"]) == (True, "ended because spark-2 failed: container gone")
-    assert play.clock.now < 5
+    assert play.clock.now < 5 + vllm_serve.EVIDENCE_SECONDS
 
 
 # -- ranks without Ray -----------------------------------------------------------------------------------------------

@@ -408,10 +408,10 @@ def test_the_stage_is_read_from_the_logs_end(tmp_path):
 def test_memory(tmp_path):
     path = tmp_path / "meminfo"
     path.write_text("MemTotal:       127600128 kB\nMemFree:  1 kB\nMemAvailable:   43200512 kB\n")
-    assert engine_state.memory_available_mb(str(path)) == 42188
+    assert (engine_state.memory_mb("MemAvailable", str(path)), engine_state.memory_mb("MemTotal", str(path))) == (42188, 124609)
     path.write_text("MemTotal: 1 kB\n")
     with pytest.raises(UnknownState):
-        engine_state.memory_available_mb(str(path))
+        engine_state.memory_mb("MemAvailable", str(path))
 
 
 METRICS = """# HELP vllm:num_requests_running Number of requests in model execution batches.

@@ -54,6 +54,13 @@ def test_the_parts_of_an_engine_have_a_state_and_nothing_else_is_listed(tmp_path
     assert at_work.members([], str(tmp_path)) == []
 
 
+def test_what_a_process_read_and_wrote(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/io").write_text("rchar: 3145728\nwchar: 1048576\nsyscr: 9\nsyscw: 9\nread_bytes: 2097152\nwrite_bytes: 1048576\n")
+    assert at_work.io_mb(7, str(tmp_path)) == 6
+    assert at_work.io_mb(8, str(tmp_path)) is None
+
+
 def test_two_looks_show_how_much_of_a_core_each_used():
     def look(**used):
         return [{"pid": int(pid[1:]), "start_ticks": ticks, "cpu_s": seconds, "cpu_percent": None} for pid, (ticks, seconds) in used.items()]

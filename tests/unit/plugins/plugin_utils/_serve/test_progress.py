@@ -17,8 +17,9 @@ def test_minutes(seconds, text):
 
 
 def test_line():
-    assert _progress.line("spark-1", "loading weights", "1/2", 42188, 31) == "spark-1: loading weights 1/2, 41.2 GiB available, 00:31"
-    assert _progress.line("spark-2", "container up", "", None, 5) == "spark-2: container up, 00:05"
+    whole = _progress.line("spark-1", "loading weights", "1/2", "1 rank(s) at 98 % of a core", 42188, 31)
+    assert whole == "spark-1: loading weights 1/2, 1 rank(s) at 98 % of a core, 41.2 GiB available, 00:31"
+    assert _progress.line("spark-2", "joining ranks", "", "", None, 5) == "spark-2: joining ranks, 00:05"
 
 
 def test_a_line_for_each_change_and_every_half_minute():
@@ -26,6 +27,6 @@ def test_a_line_for_each_change_and_every_half_minute():
     progress = _progress.Progress("n", shown.append)
     looks = [(0, "starting", ""), (2, "starting", ""), (4, "loading", "0/2"), (6, "loading", "1/2"), (8, "", ""), (35, "", ""), (37, "loading", "1/2")]
     for elapsed, stage, shards in looks:
-        progress.update(stage, shards, None, elapsed)
+        progress.update(stage, shards, "", None, elapsed)
     assert shown == ["n: starting, 00:00", "n: loading 0/2, 00:04", "n: loading 1/2, 00:06", "n: loading 1/2, 00:37"]
     assert progress.stage == "loading"

@@ -41,6 +41,36 @@ def test_success_is_published(join):
     assert worker.success().node == "spark-1"
 
 
+def test_what_is_published_last_counts(join):
+    head, worker = join("spark-1", "head"), join("spark-2")
+    assert head.latest("work") == {}
+    for seconds in (1.0, 2.0):
+        worker.update("work", {"at": seconds})
+        head.update("work", {"at": 7.0})
+    assert head.latest("work") == worker.latest("work") == {"spark-1": {"at": 7.0}, "spark-2": {"at": 2.0}}
+    assert head.latest("other") == {}
+
+
+def test_evidence_is_gathered_from_all_that_have_not_ended(join):
+    head, worker, other = join("spark-1", "head"), join("spark-2"), join("spark-3")
+    for board in (head, worker):
+        board.publish("evidence", {"lines": [board.node]})
+    other.leave()
+    assert {node: entry["lines"] for node, entry in head.gather("evidence", 60).items()} == {"spark-1": ["spark-1"], "spark-2": ["spark-2"]}
+
+
+def test_evidence_of_a_node_that_hangs_is_not_waited_for_forever(join):
+    head, _worker = join("spark-1", "head"), join("spark-2")
+    head.publish("evidence", {})
+    assert set(head.gather("evidence", 0.01)) == {"spark-1"}
+
+
+def test_there_is_one_conclusion(join):
+    head, worker = join("spark-1", "head"), join("spark-2")
+    assert worker.conclude({"cause_known": True}) == {"cause_known": True}
+    assert head.conclude({"cause_known": False}) == {"cause_known": True}
+
+
 def test_the_head_is_known_once_it_joined(join):
     worker = join("spark-2")
     assert worker.head() is None

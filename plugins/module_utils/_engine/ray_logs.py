@@ -1,0 +1,66 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Ray's workers write in a node's container, read on from look to look. This module util is PRIVATE to the collection.
+
+A rank's own last words stand there, and on its own node alone: what Ray forwards to the head's log comes late, or not at all.
+The container can write all of it: see :mod:`untrusted`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+
+#: Where Ray keeps the directories of its sessions, seen from a container's root. Their names begin with the time.
+SESSIONS = "tmp/ray"
+SESSION = re.compile(r"session_\d{4}-[\w-]+\Z")
+WORKER = re.compile(r"worker-[\w-]+\.(?:out|err)\Z")
+#: Files that are followed, the newest, and bytes of one that a look returns. A line that is longer is given up.
+MOST_FILES, CHUNK = 64, 65536
+
+
+def _names(root: str, relative: str) -> list[str]:
+    with untrusted.directory(root, relative) as folder:
+        return os.listdir(folder)
+
+
+def _logs(root: str) -> str:
+    """Return where the newest session's logs are, empty without one."""
+    try:
+        newest = max((name for name in _names(root, SESSIONS) if SESSION.match(name)), default="")
+    except FileNotFoundError:
+        return ""
+    return f"{SESSIONS}/{newest}/logs" if newest else ""
+
+
+def read(root: str, offsets: dict[str, int], from_end: bool) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Return (new complete lines, where to go on reading) by file of the container whose root directory is ``root``.
+
+    ``from_end``: what is there already is left out. Raises OSError, :class:`UnknownState` for what no Ray wrote.
+    """
+    folder = _logs(root)
+    lines: dict[str, list[str]] = {}
+    following: dict[str, int] = {}
+    try:
+        names = sorted(name for name in _names(root, folder) if WORKER.match(name))[-MOST_FILES:] if folder else []
+    except FileNotFoundError:
+        names = []
+    for name in names:
+        try:
+            with untrusted.reader(root, f"{folder}/{name}") as log:
+                begin = log.seek(0, os.SEEK_END) if from_end else offsets.get(name, 0)
+                log.seek(begin)
+                raw = log.read(CHUNK) or b""
+        except FileNotFoundError:
+            continue
+        end = raw.rfind(b"\n") + 1 or (len(raw) if len(raw) == CHUNK else 0)
+        found = engine_state.plain_lines(raw[:end].decode(errors="replace"))
+        if found:
+            lines[name] = found
+        following[name] = begin + end
+    return lines, following

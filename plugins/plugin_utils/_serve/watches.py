@@ -1,0 +1,212 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is watched on a node while its engine starts, beside the engine's log. This plugin util is PRIVATE to the collection.
+
+Each watch sees every poll of its node and returns the error that ends the wait, None while there is none. ``suspected`` in an error: the engine may
+go on by itself, so it is left running; a false alarm can cost a reboot.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import minutes
+
+Processes = t.Sequence[t.Mapping[str, t.Any]]
+
+#: The part of a node's memory that has to stay available: below it a Spark was reported to freeze without a word.
+LEAST_AVAILABLE = 0.01
+
+#: Seconds without any sign of work after which a start counts as stalled. Loads of 542 s are recorded, and NCCL that needs 120 s to connect.
+QUIET_SECONDS = 600.0
+#: The same while processors work and nothing else shows: 1175 s is the longest load that is recorded, with its download.
+CPU_SECONDS = 1800.0
+#: Stages in which ranks wait for each other in a loop: that processors work shows nothing there. The engine gives up by itself after 600 s.
+MEETING = {"joining ranks": 660.0, "waiting for GPUs in ray": 660.0}
+#: Seconds of processor time in a second of the clock from which on a process works.
+WORKS = 0.05
+#: Lines by which an engine says that it waits, again and again.
+WAITING = re.compile(r"No available shared memory broadcast block found|[Ww]aiting for (?:creating|\d+ |other)|still waiting", re.ASCII)
+
+
+def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, executor: str) -> ClusterError | None:
+    """Return what is wrong with the node's container, None when it runs."""
+    if container["running"]:
+        return None
+    if not container["exists"]:
+        return ClusterError(f"the container of node {node} is gone {minutes(elapsed)} after the start", remedy=f"Bring it up again: --tags {executor}")
+    memory = ", killed by the kernel because memory ran out" if container["oom_killed"] else ""
+    return ClusterError(
+        f"container {container['name']} of node {node} ended with exit code {container['exit_code']}{memory} {minutes(elapsed)} after the start",
+        remedy=f"See docker logs {container['name']} on {node}, then bring it up again: --tags {executor}",
+    )
+
+
+class HaltWatch:
+    """Whether every process of the engine on this node runs on. A profiler stops one for some milliseconds; two polls in a row do not meet that."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._last: set[str] = set()
+
+    def trouble(self, processes: Processes) -> ClusterError | None:
+        """Return the error for processes that stay stopped, None when there is none."""
+        halted = set(health.texts({self._node: processes}, "stopped").get(self._node, []))
+        lasting, self._last = self._last & halted, halted
+        if not lasting:
+            return None
+        return ClusterError(
+            f"stopped on {self._node} by a signal or a debugger, so that the engine hangs: {'; '.join(sorted(lasting))}",
+            remedy=f"Find out who did it; kill -CONT PID on {self._node} lets it go on. Then run again.",
+            reason="process stopped",
+            suspected=True,
+        )
+
+
+class RankWatch:
+    """Whether every rank and core of the engine that was there on this node is there. One that ends during a start takes the engine along.
+
+    One that is there for less than two polls is no rank: Ray and the engine try things out.
+    """
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._known: dict[tuple[int, int], str] = {}
+        self._last: set[tuple[int, int]] = set()
+
+    def trouble(self, processes: Processes) -> ClusterError | None:
+        """Return the error for a rank that has ended, None while all live."""
+        alive = {(one["pid"], one["start_ticks"]): one for one in processes if one["state"] != "ended"}
+        gone = [text for key, text in self._known.items() if key not in alive]
+        ranks = {key for key, one in alive.items() if one["kind"] in (classify.RANK, classify.ENGINE_CORE)}
+        self._known = {key: alive[key]["text"] for key in ranks if key in self._last or key in self._known}
+        self._last = ranks
+        if not gone:
+            return None
+        return ClusterError(
+            f"ended on {self._node} while the engine started: {'; '.join(sorted(gone))}",
+            remedy=f"When no line says why, somebody or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
+            reason="rank ended",
+        )
+
+
+class FabricWatch:
+    """Whether this node's interface to the other nodes stays up. One poll may hit a link that is being retrained, two in a row do not."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._was_up = True
+
+    def trouble(self, fabric: dict[str, t.Any] | None, elapsed: float) -> ClusterError | None:
+        """Return what is wrong with the fabric, None when it is up, or not watched."""
+        up = fabric is None or fabric["up"]
+        lasting, self._was_up = not up and not self._was_up, up
+        if fabric is None or not lasting:
+            return None
+        name = fabric["interface"]
+        if not name:
+            return ClusterError(
+                f"the fabric address of node {self._node} is on no interface any more, {minutes(elapsed)} after the start",
+                remedy=f"Find out what removed it (journalctl -b on {self._node}), configure it again, then run again.",
+                reason="fabric",
+            )
+        return ClusterError(
+            f"interface {name} of node {self._node}, which carries the fabric, is {fabric['operstate'] or 'without a carrier'} "
+            f"{minutes(elapsed)} after the start",
+            remedy=f"Look at its cable and at: ip link show {name}; journalctl -k -g {name}. Run again when it is up.",
+            reason="fabric",
+        )
+
+
+class MemoryWatch:
+    """Whether the node has memory left. One poll may meet a peak, two in a row do not."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._was_low = False
+
+    def trouble(self, available_mb: int, total_mb: int) -> ClusterError | None:
+        """Return the error for a node whose memory is used up, None when there is enough."""
+        low = available_mb < LEAST_AVAILABLE * total_mb
+        lasting, self._was_low = low and self._was_low, low
+        if not lasting:
+            return None
+        return ClusterError(
+            f"{available_mb} of {total_mb} MiB of memory are left on {self._node}: it would freeze",
+            remedy="Lower the context, the number of sequences or the memory budget of the engine, and see who else is there: playbook doctor.",
+            reason="memory used up",
+        )
+
+
+class Work(t.NamedTuple):
+    """The last signs of work on a node: its own ones, and those of its processors alone, in seconds of the controller's monotonic clock."""
+
+    at: float
+    cpu_at: float
+
+    def to_dict(self) -> dict[str, float]:
+        return self._asdict()
+
+
+class WorkWatch:
+    """What the engine does on this node, by what it leaves behind: stages and counts, lines, what it reads and writes, processor time. Never by silence."""
+
+    def __init__(self, now: float) -> None:
+        self.work = Work(now, now)
+        self._seen_at = now
+        self._stage: tuple[str, str] | None = None
+        self._processes: dict[tuple[int, int], t.Mapping[str, t.Any]] = {}
+        self.text = ""
+
+    def update(self, now: float, stage: str, shards: str, lines: t.Iterable[str], processes: Processes) -> Work:
+        """Take in a poll at ``now``; return the last signs."""
+        parts = {(one["pid"], one["start_ticks"]): one for one in processes if one["kind"] in classify.ENGINE_PARTS}
+        seconds = max(now - self._seen_at, 0.001)
+        before = {key: self._processes.get(key, {"cpu_s": one["cpu_s"], "io_mb": one["io_mb"]}) for key, one in parts.items()}
+        cpu = {key: (one["cpu_s"] - before[key]["cpu_s"]) / seconds for key, one in parts.items()}
+        moved_mb = {key: max(0, (one["io_mb"] or 0) - (before[key]["io_mb"] or 0)) for key, one in parts.items()}
+        moved = self._stage is not None and (stage, shards) != self._stage
+        shows = moved or parts.keys() - self._processes.keys() or any(not WAITING.search(line) for line in lines) or sum(moved_mb.values()) > 0
+        works = any(share >= WORKS for share in cpu.values())
+        self.work = Work(now if shows else self.work.at, now if shows or works else self.work.cpu_at)
+        self.text = self._text(parts, cpu, sum(moved_mb.values()) / seconds)
+        self._stage, self._processes, self._seen_at = (stage, shards), parts, now
+        return self.work
+
+    @staticmethod
+    def _text(parts: t.Mapping[t.Any, t.Mapping[str, t.Any]], cpu: t.Mapping[t.Any, float], io_mb: float) -> str:
+        """Return in words what the ranks of this node do, those of the whole engine where it has none yet."""
+        ranks = [key for key, one in parts.items() if one["kind"] == classify.RANK]
+        if not parts:
+            return "no process of the engine yet"
+        who = f"{len(ranks)} rank(s)" if ranks else f"{len(parts)} process(es)"
+        reads = f", {io_mb:.0f} MiB/s read or written" if io_mb >= 1 else ""
+        return f"{who} at {100 * sum(cpu[key] for key in ranks or parts):.0f} % of a core{reads}"
+
+
+def stall(works: t.Mapping[str, t.Mapping[str, float]], stage: str, now: float) -> ClusterError | None:
+    """Return the error for a start without progress, by the last signs of all nodes, None while there is some.
+
+    The progress that counts is that of the stage: where ranks wait for each other, busy processors are none.
+    """
+    if not works:
+        return None
+    quiet, without_cpu = (now - max(work[name] for work in works.values()) for name in ("at", "cpu_at"))
+    meeting = MEETING.get(stage)
+    seconds, limit = (quiet, meeting) if meeting else (without_cpu, QUIET_SECONDS) if without_cpu >= QUIET_SECONDS else (quiet, CPU_SECONDS)
+    if seconds < limit:
+        return None
+    first = min(works, key=lambda node: works[node]["at"])
+    return ClusterError(
+        f"the start makes no progress ({stage or 'starting'}) for {minutes(seconds)}, {minutes(limit)} is the limit of this stage; "
+        f"{first} was the first to fall silent, {minutes(now - works[first]['at'])} ago",
+        remedy=f"Look at what the ranks of {first} wait for (py-spy dump, docker exec), and at the fabric between the nodes: playbook fabric_probe.",
+        reason="stalled",
+        suspected=True,
+    )

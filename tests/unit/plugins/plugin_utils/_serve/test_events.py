@@ -1,0 +1,102 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which failure was the first, with clocks that differ by minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
+
+#: 2026-11-21T02:41:17Z by the controller's clock.
+NOW = 1795228877.0
+
+
+def log(node, ahead, *lines):
+    """The findings of a node whose clock is ``ahead`` of the controller's, which one poll has measured."""
+    clock = Clock()
+    clock.measure(NOW - 0.4, NOW + ahead - 0.1, NOW + 0.2)
+    found = Diagnosis()
+    found.feed(timed(lines, node, NOW + ahead, ahead=clock.ahead))
+    return found.findings(node)
+
+
+def test_the_shortest_poll_measures_the_clock():
+    clock = Clock()
+    clock.measure(100.0, 230.0, 110.0)
+    assert clock.ahead == 125.0
+    clock.measure(200.0, 321.0, 201.0)
+    assert clock.ahead == 120.5
+    clock.measure(300.0, 500.0, 320.0)
+    assert clock.ahead == 120.5
+
+
+@pytest.mark.parametrize("minutes", [0, 7, -7, 300])
+def test_the_first_failure_is_the_first_by_one_clock(minutes):
+    """The worker ran out of memory four seconds before the head's rank lost its connection, whatever its own clock shows."""
+    ahead = 60.0 * minutes
+    hour, minute = divmod(2 * 60 + 41 + minutes, 60)
+    worker = log("spark-2", ahead, f"ERROR 11-21 {hour:02}:{minute:02}:10 [x.py:1] torch.OutOfMemoryError: CUDA out of memory.")
+    head = log("spark-1", 0.0, "ERROR 11-21 02:41:14 [x.py:1] torch.distributed.DistBackendError: NCCL error in: x", "CUDA_ERROR_ILLEGAL_ADDRESS")
+    found = events.first([*head, *worker])
+    assert (found["node"], found["id"]) == ("spark-2", "memory-out") and abs(found["time"] - (NOW - 7)) < 1
+    assert events.text(found).startswith("First to fail: spark-2 at 02:41:")
+
+
+def test_a_known_cause_stands_before_an_earlier_echo():
+    echo = log("spark-1", 0.0, "ERROR 11-21 02:41:10 [x.py:1] EngineCore failed to start.")
+    cause = log("spark-2", 0.0, "ERROR 11-21 02:41:12 [x.py:1] torch.OutOfMemoryError: CUDA out of memory.")
+    assert events.first([*echo, *cause])["node"] == "spark-2"
+
+
+def ended(node, at):
+    return events.of_error(node, ClusterError(f"ended on {node}", reason="rank ended", remedy="look"), at)
+
+
+#: As Ray 2.60 wrote it when a rank's node was lost, recorded in the lab.
+DIED = [
+    "(EngineCore pid=536) ERROR 11-21 02:41:17 [core.py:1510] ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    "(EngineCore pid=536) ERROR 11-21 02:41:17 [core.py:1510] \tclass_name: RayWorkerProc",
+    "(EngineCore pid=536) ERROR 11-21 02:41:17 [core.py:1510] \tip: 10.77.1.12",
+]
+ADDRESSES = {"10.77.1.11": "spark-1", "10.77.1.12": "spark-2"}
+
+
+def test_of_ranks_that_ended_within_a_poll_ray_names_the_first():
+    found = [ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
+    assert events.first(found)["node"] == "spark-1"
+    assert events.first(found, DIED, ADDRESSES)["node"] == "spark-2"
+    # An address that is nobody's, and one that stands before the death, name nobody.
+    assert events.first(found, [DIED[2], *DIED[:2]], ADDRESSES)["node"] == "spark-1"
+    assert events.first(found, DIED, {"10.77.1.11": "spark-1"})["node"] == "spark-1"
+
+
+def test_an_echo_is_about_the_node_that_ray_names():
+    echo = log("spark-1", 0.0, *DIED)
+    assert events.first(echo, DIED, ADDRESSES)["node"] == "spark-2"
+
+
+def test_what_nobody_knows_is_unknown_with_its_lines():
+    line = "ERROR 11-21 02:41:12 [x.py:1] FlurbError: the flurb is gone"
+    found = events.first(log("spark-2", 0.0, line))
+    assert (found["certainty"], found["lines"]) == ("unknown", [line])
+    assert "no signature knows this error" in events.text(found) and "the flurb is gone" in events.text(found)
+    assert events.first([]) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "certainty"),
+    [
+        (ClusterError("gone", reason="fabric"), "known"),
+        (ClusterError("slow", reason="stalled", suspected=True), "suspected"),
+        (UnknownState("silent", reason="connection"), "suspected"),
+    ],
+)
+def test_a_wait_that_ended_is_no_proof(error, certainty):
+    assert events.of_error("spark-1", error, NOW)["certainty"] == certainty
