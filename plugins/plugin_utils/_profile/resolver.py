@@ -142,7 +142,7 @@ class Engine:
         return (known[-1], len(known) > 1) if known else (None, False)
 
 
-def spoken(name: str, value: t.Any) -> str:
+def as_typed(name: str, value: t.Any) -> str:
     """Return an argument or variable with its value, as one types it."""
     return f"{name}={text_of(value)}" if is_variable(name) else f"{flag(name)} {text_of(value)}"
 
@@ -150,6 +150,7 @@ def spoken(name: str, value: t.Any) -> str:
 def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], executor: str = "ray", places: bool = False) -> Resolved:
     """Return what the engine is given of what is wanted, with every step; those with the verdict ``block`` say what can't be had.
 
+    That is kept all the same: who silences the finding leaves the judgment to the engine.
     ``places``: the engine spreads its ranks over several nodes by itself.
     """
     wanted = {**arguments, **env}
@@ -183,13 +184,13 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
         lifted = any(text_of(wanted.get(other)) == setting for other, setting in refused.get("unless", {}).items())
         if text == refused["value"] and engine.within(refused.get("since"), refused.get("until")) and refused.get("executor") in (None, executor) and not lifted:
             until = f", or take an image.base with vLLM {refused['until']} or newer" if "until" in refused else ""
-            return step("block", name, f"{spoken(name, value)} is refused: {refused['why']}.", remedy=f"remove it{until}"), {}
+            return step("block", name, f"{as_typed(name, value)} is refused: {refused['why']}.", remedy=f"remove it{until}"), None
     default, changed = engine.default(name)
     has = engine.has(name)
     if has and "ignored" in row and engine.within(row["ignored"], None):
-        return step("warn", name, f"{spoken(name, value)} is left out: vLLM ignores it since {row['ignored']}.", remedy="remove it"), {}
+        return step("warn", name, f"{as_typed(name, value)} is left out: vLLM ignores it since {row['ignored']}.", remedy="remove it"), {}
     if text == default and (changed or not has):
-        return step("pass", name, f"{spoken(name, value)} is left out: vLLM {engine.version} does that by itself."), {}
+        return step("pass", name, f"{as_typed(name, value)} is left out: vLLM {engine.version} does that by itself."), {}
     if has and engine.accepts(name, value, wanted):
         return None, None
     becomes = row.get("becomes", {})
@@ -197,16 +198,16 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     if instead is not None:
         instead = {other: value if new == "*" else new for other, new in instead.items()}
         if all(engine.has(other) and engine.accepts(other, new, wanted) for other, new in instead.items()):
-            said = " and ".join(f"{spoken(other, wanted.get(other, new))}{' (set by itself)' if other in wanted else ''}" for other, new in instead.items())
+            said = " and ".join(f"{as_typed(other, wanted.get(other, new))}{' (set by itself)' if other in wanted else ''}" for other, new in instead.items())
             does = f"becomes {said}" if said else f"is left out: vLLM {engine.version} does that by itself"
-            return step("pass", name, f"{spoken(name, value)} {does}."), instead
+            return step("pass", name, f"{as_typed(name, value)} {does}."), instead
     if not has and "removed" in row and is_variable(name) and engine.within(row["removed"], None):
         now = row.get("instead", "")
         if now in wanted:
-            return step("pass", name, f"{spoken(name, value)} is left out: {spoken(now, wanted[now])} says it since {row['removed']}."), {}
+            return step("pass", name, f"{as_typed(name, value)} is left out: {as_typed(now, wanted[now])} says it since {row['removed']}."), {}
         says = f" {now} says it now." if now else ""
-        return step("warn", name, f"{spoken(name, value)} is left out: vLLM ignores it since {row['removed']}.{says}", remedy="remove it"), {}
-    return _refusal(engine, name, value, wanted), {}
+        return step("warn", name, f"{as_typed(name, value)} is left out: vLLM ignores it since {row['removed']}.{says}", remedy="remove it"), {}
+    return _refusal(engine, name, value, wanted), None
 
 
 def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step:
@@ -215,7 +216,7 @@ def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) 
     first, gone = row.get("added"), row.get("removed")
     what = f"vLLM {engine.version} knows no {name if is_variable(name) else option(name)}"
     if engine.has(name):
-        what = f"vLLM {engine.version} does not take {spoken(name, value)}"
+        what = f"vLLM {engine.version} does not take {as_typed(name, value)}"
         first, gone = row.get("values", {}).get(text_of(value), (None, None))
     if first and not engine.within(first, None):
         return Step("block", name, f"{what}; the first release with it is {first}.", f"take an image.base with vLLM {first} or newer, or remove it", _source(row))
