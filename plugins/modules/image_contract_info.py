@@ -18,7 +18,9 @@ description:
     at most, and is not asked of an image without vLLM.
   - Images that were built on every node have different ids. They contain the same when RV(contract.packages_digest), RV(contract.python) and
     RV(base) are equal.
-  - It does all this in check mode, too, since a check that does not know the image can predict nothing. It never reports a change.
+  - With O(gpus), another such container proves on this node that the GPU is reached in it, once for each image, boot and driver (RV(gpu)). It asks for
+    the GPU as a node's container does, and takes no memory of it. In check mode none is started.
+  - It does all else in check mode, too, since a check that does not know the image can predict nothing. It never reports a change.
   - An absent image is a result and not a failure. An image that does not answer is the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -39,6 +41,12 @@ options:
     description:
       - The image that it is, or will be, built on. Only its id and digest are looked up; nothing is started for it.
     type: str
+    version_added: 0.2.0
+  gpus:
+    description:
+      - The GPUs that a container has to reach, V(all), V(none) or a list of indexes or UUIDs. With V(none) that is not asked.
+    type: raw
+    default: none
     version_added: 0.2.0
   state_dir:
     description:
@@ -185,6 +193,46 @@ contract:
       description: Why vLLM in the image did not answer, empty when it did or there is none.
       type: str
       sample: ""
+gpu:
+  description:
+    - What a container of the image reaches, null when it is absent, when nobody asked, or in check mode when that is not known yet.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    error:
+      description: What Docker, NVML or CUDA said when the GPU was not reached, empty when it was.
+      type: str
+      sample: ""
+    why:
+      description: What that means, empty when it was reached, or when it is unknown.
+      type: str
+      sample: ""
+    remedy:
+      description: What to do about it.
+      type: str
+      sample: ""
+    driver:
+      description: The version of the driver.
+      type: str
+      sample: 580.159.03
+    gpus:
+      description: How many GPUs it reaches.
+      type: int
+      sample: 1
+    cuda:
+      description: The CUDA that the C(libcuda) of its processes knows.
+      type: str
+      sample: "13.2"
+    libcuda:
+      description: Where that C(libcuda) lies in the container. NGC images bring one that is newer than the driver's, under their own entrypoint.
+      type: list
+      elements: str
+      sample: [/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04]
+    image_cuda:
+      description: The CUDA that the image compiles with, or else that of its PyTorch. Empty when neither says.
+      type: str
+      sample: "13.2"
 from_cache:
   description: Whether the answer was known already, so that no container was started.
   returned: success
@@ -197,7 +245,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.images import by_digest
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
@@ -228,8 +276,29 @@ ABSENT: dict[str, t.Any] = {
     "created": None,
     "size_bytes": None,
     "contract": None,
+    "gpu": None,
     "from_cache": False,
 }
+
+
+def gpu_of(module: AnsibleModule, api: EngineApi, image: dict[str, t.Any], entrypoint: dict[str, t.Any]) -> dict[str, t.Any] | None:
+    """Return what a container of the image reaches, from a former one of this boot and driver where one reached the GPU."""
+    params = module.params
+    # Whether an entrypoint that is not understood stays is not known: the stage stops for that.
+    if params["gpus"] in ("none", []) or entrypoint["kind"] == image_contract.UNKNOWN:
+        return None
+    path, key = gpu_access.proof_path(params["state_dir"], image), gpu_access.proof_key(params["gpus"])
+    known = gpu_access.read_proof(path, key)
+    if known or module.check_mode:
+        return known
+    wrapper = entrypoint["argv"] if entrypoint["kind"] == image_contract.WRAPPER else []
+    answer = gpu_access.prove(api, image, wrapper, params["gpus"], params["tool_timeout"])
+    if not answer["error"]:
+        try:
+            gpu_access.write_proof(path, key, answer)
+        except OSError as error:
+            module.warn(f"{path} cannot be written ({error.strerror}), so the GPU will be asked for again next time")
+    return answer
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -269,6 +338,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "created": image.get("Created"),
         "size_bytes": image.get("Size"),
         "contract": contract,
+        "gpu": gpu_of(module, api, image, contract["entrypoint"]),
         "from_cache": kept is not None,
     }
 
@@ -278,6 +348,7 @@ def main() -> None:
         argument_spec={
             "image": {"type": "str", "required": True},
             "base_image": {"type": "str"},
+            "gpus": {"type": "raw", "default": "none"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "tool_timeout": {"type": "int", "default": 300},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

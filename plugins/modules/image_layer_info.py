@@ -110,7 +110,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     image, wanted = params["image"], params["requirements"]
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    env = {name: str(value) for name, value in params["pip_env"].items()}
+    # NGC images set a constraint for what users add. The layer is bound by what is installed; an empty variable is none for pip.
+    env = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in params["pip_env"].items()}}
     mounts = []
     if params["ca_file"]:
         env["PIP_CERT"] = CA_TARGET

@@ -99,6 +99,8 @@ container:
     - The container. Its id is null when there is none.
     - What is in force is read from its process 1. Nothing is, unless it runs.
     - C(entrypoint_bypassed) says whether its image sets something up in an entrypoint of its own, and the container was created without that.
+    - C(libcuda) is the C(libcuda) that a container of its image got when M(gb10.cluster.image_contract_info) proved that the GPU is reached, null
+      when that is not known.
     - C(hub_tokens) are the files with tokens of the hub that it can see; they are not read. C(hub_alone) says that it was created with the hub's models
       alone, and not with the whole cache.
   returned: success
@@ -113,6 +115,7 @@ container:
     memlock_bytes: -1
     devices: [/dev/infiniband]
     entrypoint_bypassed: false
+    libcuda: [/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04]
     hub_tokens: []
     hub_alone: true
 ranks:
@@ -212,7 +215,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -393,18 +396,20 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     container = find_container(api, params["cluster_name"], params["node_role"])
     if container is None:
-        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, **NOTHING}
+        nowhere = {"id": None, "name": None, "role": None, "running": False, "pid": None, "entrypoint_bypassed": False, "libcuda": None, **NOTHING}
         verdict = verdict_of([], f"no container of cluster {params['cluster_name']} is here; this node")
         return {**verdict, "exists": False, "container": nowhere, "ranks": [], "traffic": [began, read_traffic()], "nccl_nets": {}}
 
-    running = container["State"]["Running"]
+    running, image = container["State"]["Running"], api.image(container["Image"])
+    proof = gpu_access.read_proof(gpu_access.proof_path(params["state_dir"], image)) if image else None
     about = {
         "id": container["Id"],
         "name": container["Name"].lstrip("/"),
         "role": container["Config"]["Labels"][LABEL_ROLE],
         "running": running,
         "pid": container["State"]["Pid"] if running else None,
-        "entrypoint_bypassed": entrypoint_bypassed(api.image(container["Image"]), container["Config"]["Labels"]),
+        "entrypoint_bypassed": entrypoint_bypassed(image, container["Config"]["Labels"]),
+        "libcuda": proof and proof["libcuda"],
         "hub_alone": bool((created_with(container["Config"]["Labels"]) or {}).get("hf_home")),
         **(effective(container["State"]["Pid"], params["devices"], proc_root) if running else NOTHING),
         **({"hub_tokens": hub_tokens(container["State"]["Pid"], proc_root)} if running else {}),

@@ -82,7 +82,7 @@ def rules(table: str) -> dict[str, list[str]]:
 PREFLIGHT, DOCTOR = rules("rules.yml"), rules("doctor.yml")
 FAILURES = {row["id"] for table in (UTILS / "_serve" / "signatures").glob("*.yml") for row in yaml.safe_load(table.read_text(encoding="utf-8"))}
 MODULES = {path.stem for path in (ROOT / "plugins" / "modules").glob("[!_]*.py")}
-PROOFS = set(re.findall(r'"(proof\.\w+)"', "".join(path.read_text(encoding="utf-8") for path in UTILS.rglob("*.py"))))
+PROOFS = set(re.findall(r'"((?:proof|image)\.\w+)"', "".join(path.read_text(encoding="utf-8") for path in UTILS.rglob("*.py"))))
 
 
 def test_the_page_has_rows_and_the_proofs_were_found() -> None:

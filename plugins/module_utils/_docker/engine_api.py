@@ -344,10 +344,11 @@ class EngineApi:
         network: str = "none",
         env: t.Mapping[str, str] | None = None,
         mounts: t.Sequence[dict[str, t.Any]] = (),
+        host: t.Mapping[str, t.Any] | None = None,
     ) -> ExecResult:
         """Run ``argv`` in a new container of ``image``, remove the container, return what it left behind.
 
-        ``labels`` mark it as ours, should anything keep it from being removed.
+        ``labels`` mark it as ours, should anything keep it from being removed. ``host`` is what else its HostConfig has.
         Raises :class:`NotFound` when the image is absent and :class:`UnknownState` when ``timeout`` (seconds) is over.
         """
         request = {
@@ -356,7 +357,7 @@ class EngineApi:
             "Cmd": argv[1:],
             "Labels": labels,
             "Env": [f"{name}={value}" for name, value in (env or {}).items()],
-            "HostConfig": {"NetworkMode": network, "Init": True, "Mounts": list(mounts)},
+            "HostConfig": {"NetworkMode": network, "Init": True, "Mounts": list(mounts), **(host or {})},
         }
         container_id = _parsed(self._call("POST", "/containers/create", body=request))["Id"]
         try:

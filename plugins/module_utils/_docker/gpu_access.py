@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a container asks for the GPU. This module util is PRIVATE to the collection.
+"""How a container asks for the GPU, and whether it gets there. This module util is PRIVATE to the collection.
 
 The Container Device Interface comes first: stock Docker of DGX OS 7.5 and 7.6 knows nothing else (recorded), and a device that it gave stays when
 systemd reloads, which NVIDIA's runtime and hook cannot promise. The way is no field of a container: one that runs stays as it is.
@@ -10,13 +10,66 @@ systemd reloads, which NVIDIA's runtime and hook cannot promise. The way is no f
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import json
+import os
+import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_probe, image_contract, survey
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_text, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.accounting import boot_id
 
 Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
+
+#: What keeps a container from the GPU: what Docker's engine, NVML or CUDA says, our message, remedy.
+FAILURES: list[tuple[str, str, str]] = [
+    (
+        r"could not select device driver|unknown or invalid runtime name",
+        "the Docker engine cannot give GPUs to a container: it knows no NVIDIA runtime",
+        "Install the NVIDIA Container Toolkit and restart Docker, or set gb10_container_gpus: none when no GPU is wanted.",
+    ),
+    (
+        r"unresolvable CDI devices",
+        "the Docker engine does not find the GPU in its specifications of devices (CDI)",
+        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    (
+        r"[Dd]river/library version mismatch|CUDA error 803\b",
+        "the driver that is loaded and its libraries are of two versions",
+        "Reboot the node when nobody uses it, then: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    (
+        r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|mount error|file creation failed)",
+        "the driver's files that a container is to get are not those of this node",
+        "After an update of the driver: reboot the node when nobody uses it, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    (
+        r"Failed to initialize NVML: Unknown Error",
+        "the container has the driver's libraries and may not use its devices",
+        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, then restart Docker (that stops its containers). What running containers loses it: "
+        "the rule docker.gpu_kept.",
+    ),
+    (
+        r"cannot open shared object file",
+        "the container gets none of the driver's libraries",
+        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; for Docker older than 28.3: sudo nvidia-ctk runtime configure --runtime=docker, and "
+        "restart it (that stops its containers)",
+    ),
+    (
+        r"CUDA error 804\b",
+        "the image brings a libcuda that this GPU does not take",
+        "Take an image.base for the CUDA that nvidia-smi names, or update the driver.",
+    ),
+    (
+        r"Failed to initialize NVML|CUDA error \d+",
+        "the driver shows the container no GPU that works",
+        "See whether the host's nvidia-smi answers; where it does not: sudo dmesg | grep -E 'NVRM|Xid'",
+    ),
+]
 
 
 def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
@@ -45,3 +98,86 @@ def _left_out(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
         return reader()
     except (ClusterError, OSError):
         return otherwise
+
+
+# -- the proof -------------------------------------------------------------------------------------------------------
+
+
+#: The answer of a container that reached nothing.
+NOT_REACHED: dict[str, t.Any] = {"error": "", "why": "", "remedy": "", "driver": "", "gpus": 0, "cuda": "", "libcuda": [], "image_cuda": ""}
+
+
+#: The form of a version of CUDA.
+_CUDA = re.compile(r"\d{1,3}\.\d{1,3}|")
+
+
+def checked(answer: t.Any) -> dict[str, t.Any]:
+    """Return the answer of the probe, which the image's own Python wrote. Raises ValueError for one of another form."""
+    known = {name for name in NOT_REACHED if name not in ("why", "remedy")}
+    if not isinstance(answer, dict) or answer.keys() != known or any(type(answer[name]) is not type(NOT_REACHED[name]) for name in known):
+        raise ValueError("an answer of another form")
+    if not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
+        raise ValueError("an answer of another form")
+    return answer
+
+
+def explained(words: str) -> tuple[str, str]:
+    """Return what somebody's words about a GPU that was not reached mean, and the remedy; nothing for words of something else."""
+    return next(((message, remedy) for pattern, message, remedy in FAILURES if re.search(pattern, words)), ("", ""))
+
+
+def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpus: Gpus, timeout: float) -> dict[str, t.Any]:
+    """Start a container as a node's is started, without network, and return whether it reaches the GPU (``error``, ``why``, ``remedy``), and by what.
+
+    Raises :class:`UnknownState` when it does not answer.
+    """
+    # As Docker's API spells what the SDK takes.
+    spelled = {"driver": "Driver", "count": "Count", "device_ids": "DeviceIDs", "capabilities": "Capabilities"}
+    requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, cdi_devices(api))]
+    host = {"DeviceRequests": requests, "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges:true"]}
+    argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
+    try:
+        result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)
+    except UnknownState:
+        raise
+    except ClusterError as error:
+        words = str(error.details.get("raw") or error)
+        return {**NOT_REACHED, "error": words, **dict(zip(("why", "remedy"), explained(words)))}
+    try:
+        answer = checked(image_contract.marked_json(result.stdout, gpu_probe.MARK))
+    except ValueError as error:
+        raise UnknownState(
+            f"a container of the image does not say whether it reaches the GPU: python3 ended with status {result.rc} and {error}",
+            reason="image does not answer",
+            raw=(result.stdout + result.stderr)[-2000:],
+        ) from error
+    return {**NOT_REACHED, **answer, **dict(zip(("why", "remedy"), explained(answer["error"])))}
+
+
+def proof_path(state_dir: str, image: dict[str, t.Any]) -> str:
+    """Return where the answer of a container of an image is kept."""
+    return image_contract.cache_path(state_dir, image).removesuffix(".json") + ".gpu.json"
+
+
+def proof_key(gpus: Gpus, proc_root: str = "/proc") -> dict[str, t.Any]:
+    """Return what an answer holds for: this probe, these GPUs, this boot, this driver."""
+    probe = hashlib.sha256(inspect.getsource(gpu_probe).encode()).hexdigest()
+    return {"probe": probe, "gpus": gpus, "boot": boot_id(proc_root), "driver": optional_text(os.path.join(proc_root, "driver/nvidia/version"))}
+
+
+def read_proof(path: str, key: dict[str, t.Any] | None = None) -> dict[str, t.Any] | None:
+    """Return the answer kept at ``path``, of ``key`` if one is given; None when there is none."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            kept = json.load(stream)
+        answer = kept["answer"]
+        return answer if NOT_REACHED.keys() == answer.keys() and key in (None, kept["key"]) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # An answer that cannot be used is none: a container is asked again.
+        return None
+
+
+def write_proof(path: str, key: dict[str, t.Any], answer: dict[str, t.Any]) -> None:
+    """Keep the answer of a container that reached the GPU. Raises OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    write_json(path, {"key": key, "answer": answer})

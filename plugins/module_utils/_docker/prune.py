@@ -47,8 +47,9 @@ _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.recipe=")
 _ENGINE_LOG = re.compile(rf"^{ENGINE_LOGS}/(?P<run>{RUN_ID.pattern})\.log(?:\.1)?$")
 _CONTAINER_LOG = r"^containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log$"
 
-#: File of one image's contract below the state directory's image-contracts, or of one that was never written to its end.
-_CONTRACT = re.compile(r"^(?P<id>[0-9a-f]{64})\.json(?P<part>\.\d+)?$")
+#: File of one image's contract, or of its container's way to the GPU, below the state directory's image-contracts, or of one that was never
+#: written to its end.
+_CONTRACT = re.compile(r"^(?P<id>[0-9a-f]{64})(?:\.gpu)?\.json(?P<part>\.\d+-\d+\.new)?$")
 
 _TIME = re.compile(r"^(?P<seconds>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?P<zone>Z|[+-]\d\d:\d\d)$")
 

@@ -18,6 +18,7 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
     LABEL_CLUSTER,
     LABEL_ENTRYPOINT,
@@ -29,7 +30,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     find_node_container,
     node_container_name,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.gpu_access import device_requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import CACHE_TARGET, ENGINE_LOGS, LAUNCH_TARGET, LOG_TARGET, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -281,7 +281,7 @@ def creation_payload(
         "init": True,
         "log_config": LOG_CONFIG,
         "environment": {**CACHES, **wanted.environment},
-        "device_requests": device_requests(wanted.fields["gpus"], cdi_devices),
+        "device_requests": gpu_access.device_requests(wanted.fields["gpus"], cdi_devices),
         "ulimits": no_core,
         "mounts": [
             bind(wanted.paths.launch, LAUNCH_TARGET, True),
@@ -315,21 +315,7 @@ def last_log(docker: Docker, wanted: WantedContainer) -> str:
 
 #: What Docker's engine says when a container cannot be made or started: pattern, our message, remedy.
 _REFUSALS: list[tuple[str, str, str]] = [
-    (
-        r"could not select device driver",
-        "the Docker engine cannot give GPUs to a container: it knows no NVIDIA runtime",
-        "Install the NVIDIA Container Toolkit and restart Docker, or set gb10_container_gpus: none when no GPU is wanted.",
-    ),
-    (
-        r"unresolvable CDI devices|failed to inject CDI devices",
-        "the Docker engine does not find the GPU in its specifications of devices (CDI)",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-    ),
-    (
-        r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|file creation failed|mount error)",
-        "the driver's files that a container is to get are not those of this node",
-        "After an update of the driver: reboot the node when nobody uses it, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-    ),
+    *gpu_access.FAILURES,
     (
         r"error setting rlimit|rlimit.*operation not permitted",
         "the Docker engine may not grant the container's ulimits",

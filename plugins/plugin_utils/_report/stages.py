@@ -191,6 +191,7 @@ PROOF_READS = {
     "secrets": "__gb10_secret_names",
     "devices": "gb10_container_devices",
     "memlock": "gb10_memlock",
+    "gpus": "gb10_container_gpus",
     "started": "__vllm_server_result",
     "own_names": "__gb10_own_names",
     "arguments": "__gb10_serve_arguments",
@@ -234,6 +235,7 @@ def proof(answers: Answers, run: Run) -> Outcome:
         "secrets": first["secrets"],
         "devices": first["devices"],
         "capabilities": ["IPC_LOCK"],
+        "gpus": first["gpus"] not in ("none", []),
         "memlock": int(first["memlock"]),
     }
     found = stage_findings.proof(

@@ -38,7 +38,9 @@ IDS = (
     "engine.answers",
     "engine.flags",
     "image.contract",
+    "image.cuda",
     "image.entrypoint",
+    "image.gpu",
     "image.ray",
     "image.requires",
     "proof.auth",
@@ -53,6 +55,7 @@ IDS = (
     "proof.fabric_nccl",
     "proof.halted",
     "proof.hub_token",
+    "proof.libcuda",
     "proof.memlock",
     "proof.rank_hosts",
     "proof.secrets",
@@ -108,6 +111,7 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
             ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
             found.append(_ray(node, ray, contract["python"], tag, profile["executor"] == "ray"))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
+        found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
     return [*found, *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
 
 
@@ -169,6 +173,50 @@ def _entrypoint(node: str, entrypoint: dict[str, t.Any], tag: str) -> Finding:
         needed="an entrypoint that runs what it is given, or none",
         remedy="" if known else 'take an image.base whose entrypoint ends in exec "$@", or clear it in one of your own: FROM it, ENTRYPOINT []',
     )
+
+
+def _gpu(node: str, reached: dict[str, t.Any], tag: str) -> list[Finding]:
+    """A container of the image must reach the GPU, by a libcuda that knows the image's CUDA."""
+    if reached["error"] or not reached["gpus"]:
+        said = reached["error"] or "the driver in it lists no GPU"
+        why = f": {reached['why']} ({said})" if reached["why"] else f": {said}"
+        return [
+            finding(
+                "image.gpu",
+                node,
+                "block",
+                f'a container of image {tag} does not reach the GPU{why}; an engine in it ends with "current platform None does not support ray" or the like.',
+                measured=said,
+                needed="a GPU",
+                remedy=reached["remedy"] or "compare on the node: docker run --rm --gpus all IMAGE nvidia-smi, and nvidia-smi without a container",
+            )
+        ]
+    message = f"a container reaches {reached['gpus']} GPU(s) by driver {reached['driver']}; its libcuda knows CUDA {reached['cuda']}."
+    return [finding("image.gpu", node, "pass", message, measured=reached["gpus"]), _cuda(node, reached, tag)]
+
+
+def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:
+    """The libcuda that a container gets against the CUDA of its image.
+
+    NVIDIA's documentation of CUDA compatibility: within a major version compiled kernels run on an older libcuda and PTX does not; across major
+    versions nothing runs without a newer libcuda, the one of forward compatibility.
+    """
+    judged = functools.partial(finding, "image.cuda", node, measured=reached["cuda"], needed=reached["image_cuda"])
+    if not reached["image_cuda"]:
+        remedy = "set ENV CUDA_VERSION in the image when you build it yourself"
+        return judged("warn", f"neither CUDA_VERSION nor PyTorch says which CUDA image {tag} was built with; libcuda knows {reached['cuda']}.", remedy=remedy)
+    have, want = ([int(part) for part in version.split(".")] for version in (reached["cuda"], reached["image_cuda"]))
+    known = f"image {tag} was built with CUDA {reached['image_cuda']}, and libcuda in its container ({', '.join(reached['libcuda'])}) knows {reached['cuda']}"
+    remedy = (
+        "take an image.base that brings its own libcuda and switches it on in its entrypoint, as NVIDIA's do; or one for the CUDA that nvidia-smi names; "
+        "or update the driver"
+    )
+    if have >= want:
+        return judged("pass", f"{known}.")
+    if have[0] < want[0]:
+        return judged("block", f"{known}: nothing of it runs.", remedy=remedy)
+    jit = 'kernels run, and what is compiled on the node fails: "the provided PTX was compiled with an unsupported toolchain"'
+    return judged("warn", f"{known}: its own {jit}.", remedy=remedy)
 
 
 def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.Any]) -> list[Finding]:
@@ -314,6 +362,7 @@ PROOF_OF = {
     "proof.capability": "container_rights",
     "proof.memlock": "container_rights",
     "proof.entrypoint": "container_rights",
+    "proof.libcuda": "container_rights",
 }
 
 
@@ -330,8 +379,9 @@ def proof(
     ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
     other node's ranks may carry), ``own_names`` (patterns of variables that may differ from rank to rank), ``head``, ``devices``,
     ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
-    that makes the node containers, ``ray`` or ``native``), ``api_secrets`` (those of ``secrets`` that the head's own ranks have from
-    the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; secrets and tokens are looked for in any case).
+    that makes the node containers, ``ray`` or ``native``), ``gpus`` (whether the containers ask for any), ``api_secrets`` (those of ``secrets``
+    that the head's own ranks have from the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; secrets
+    and tokens are looked for in any case).
     """
     tokens = completion.get("tokens") or 0
     found = [
@@ -375,6 +425,7 @@ def proof(
     for node, answer in ranks.items():
         found += _rank_env(node, answer["ranks"], expected_env[node], needs)
         found += _rights(node, answer["container"], needs)
+        found += [_libcuda(node, rank, answer["container"], needs) for rank in answer["ranks"]] if needs["gpus"] else []
         found.append(_hub_token(node, answer["container"], needs))
     found += _env_same(ranks, needs)
     return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
@@ -478,6 +529,23 @@ def _comparable(name: str, value: str | None) -> str:
     if name == "PYTHONPATH" and value:
         value = os.pathsep.join(entry for entry in value.split(os.pathsep) if entry != GUARD_PATH) or None
     return NOT_SET if value is None else value
+
+
+def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:
+    """A live rank holds the libcuda that a container of its image was proven to get: NGC images bring one that is newer than the driver's."""
+    have, want = rank["libcuda"], container["libcuda"]
+    held = f"rank {rank['pid']} holds {', '.join(have) or 'no libcuda'}"
+    judged = functools.partial(finding, "proof.libcuda", node, measured=have, needed=want)
+    if want is None:
+        return judged("warn", f"{held}; which one belongs there is unknown.", remedy="run with --tags image, which proves it")
+    if have == want:
+        return judged("pass", f"{held}.")
+    # One that was created without the entrypoint waits for its restart, as proof.entrypoint says.
+    return judged(
+        "warn" if container["entrypoint_bypassed"] else "block",
+        f'{held} instead of {", ".join(want)}: what is compiled on the node fails ("the provided PTX was compiled with an unsupported toolchain").',
+        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true",
+    )
 
 
 def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:

@@ -100,7 +100,8 @@ OVERLAY2 = Engine(
 )
 
 CONTAINERD = Engine(
-    settings={"storage-driver": "overlayfs", "features": {"containerd-snapshotter": True}},
+    # Without the second feature this engine knows no devices by CDI; from 28.3 on that is the default, and on DGX OS the only way to a GPU.
+    settings={"storage-driver": "overlayfs", "features": {"containerd-snapshotter": True, "cdi": True}},
     # As Docker 29 does, refuse what is older; Debian's 26 would still answer API 1.24.
     environment={"DOCKER_MIN_API_VERSION": "1.44"},
     data={"docker": "/var/lib/docker", "containerd": "/var/lib/containerd"},

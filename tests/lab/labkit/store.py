@@ -28,6 +28,8 @@ from .machine import Abilities, ca_bundle, local_wheels, pip_environment, proxie
 VOLUME = "gb10-lab-store"
 ENGINE_IMAGE = "gb10-lab/engine:0.32.0"
 SPARK_UID = 1000
+# The source of the simulated driver's libraries; the engine image brings a newer libcuda than the node.
+DRIVER = HERE / "node" / "files" / "driver.c"
 
 # Where the CPU builds of torch live, unless a local wheel directory (PIP_FIND_LINKS) has the one wanted. Set the variable to use a mirror.
 TORCH_INDEX = os.environ.get("GB10_LAB_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
@@ -54,7 +56,7 @@ done
 
 def seed_name(lab: Lab) -> str:
     """The directory of a lab's seed: any change of the engine image's sources, the model's or the base is another one."""
-    return f"engine-{fingerprint(HERE / 'engine', base_tag(ENGINE_BASE))}{lab.engine.mark}"
+    return f"engine-{fingerprint(HERE / 'engine', DRIVER.read_text(encoding='utf-8'), base_tag(ENGINE_BASE))}{lab.engine.mark}"
 
 
 def mounts(place: str, lab: Lab, huggingface: str) -> dict[str, str]:
@@ -84,6 +86,7 @@ def context(directory: pathlib.Path) -> dict[str, str]:
     """Lay out the build context of the engine image; return the build arguments that this machine needs."""
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(HERE / "engine", directory, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(DRIVER, directory)
     (directory / "wheels").mkdir()
     (directory / "ca").mkdir()
     arguments = {**proxies(), **pip_environment()}

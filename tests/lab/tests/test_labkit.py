@@ -104,7 +104,7 @@ def test_labs_have_their_committed_variables_in_common():
 
 def test_the_next_lab_keeps_images_in_containerd_and_answers_no_old_version():
     files = hosts.machine_files(labs.NEXT.engine)
-    assert json.loads(files["etc/docker/daemon.json"].content)["features"] == {"containerd-snapshotter": True}
+    assert json.loads(files["etc/docker/daemon.json"].content)["features"] == {"containerd-snapshotter": True, "cdi": True}
     assert b"DOCKER_MIN_API_VERSION=1.44" in files["etc/systemd/system/docker.service.d/environment.conf"].content
     assert "etc/systemd/system/docker.service.d/environment.conf" not in hosts.machine_files(labs.CURRENT.engine)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_probe import MARK as ENGINE_MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_probe import MARK
@@ -71,8 +71,9 @@ def call(tmp_path, monkeypatch):
     def call(engine, **params):
         monkeypatch.setattr(image_contract_info, "EngineApi", lambda socket, timeout: engine)
         warnings = []
-        defaults = {"image": "e:1", "base_image": None, "state_dir": str(tmp_path), "tool_timeout": 7, "docker_socket": "", "docker_timeout": 1}
-        module = types.SimpleNamespace(params={**defaults, **params}, check_mode=False, warn=warnings.append)
+        defaults = {"image": "e:1", "base_image": None, "gpus": "none", "state_dir": str(tmp_path), "tool_timeout": 7, "docker_socket": "", "docker_timeout": 1}
+        check_mode = params.pop("check_mode", False)
+        module = types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode, warn=warnings.append)
         return image_contract_info.work(module) | {"warnings": warnings}
 
     return call
@@ -293,3 +294,43 @@ def test_an_entrypoint_that_does_not_run_a_command_stops_before_a_container_is_c
     with pytest.raises(ClusterError, match="e:1 starts with /srv/server, which does not run a command") as caught:
         image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60)
     assert "ENTRYPOINT []" in caught.value.remedy
+
+
+# -- whether its container reaches the GPU ------------------------------------------------------------------------------
+
+REACHED = {**gpu_access.NOT_REACHED, "driver": "580.159.03", "gpus": 1, "cuda": "13.2", "image_cuda": "13.2"}
+
+
+@pytest.fixture(name="proofs")
+def fixture_proofs(monkeypatch):
+    """What the proofs answer, and how they were asked."""
+    proofs = types.SimpleNamespace(answer=REACHED, asked=[])
+
+    def prove(api, image, wrapper, gpus, timeout):
+        proofs.asked.append((image["Id"], wrapper, gpus))
+        return proofs.answer
+
+    monkeypatch.setattr(gpu_access, "prove", prove)
+    return proofs
+
+
+def test_the_gpu_is_proven_once(call, proofs):
+    assert call(answering(), gpus="all")["gpu"] == call(answering(), gpus="all")["gpu"] == REACHED
+    assert proofs.asked == [("sha256:abc", [], "all")]
+
+
+def test_a_gpu_that_was_not_reached_is_asked_for_again(call, proofs):
+    proofs.answer = {**gpu_access.NOT_REACHED, "error": "Failed to initialize NVML: Unknown Error"}
+    assert [call(answering(), gpus="all")["gpu"]["error"] for _time in range(2)] == [proofs.answer["error"]] * 2 and len(proofs.asked) == 2
+
+
+@pytest.mark.parametrize("gpus", ["none", []])
+def test_a_container_that_asks_for_no_gpu_proves_none(call, proofs, gpus):
+    assert call(answering(), gpus=gpus)["gpu"] is None and not proofs.asked
+    assert call(Engine(), gpus="all")["gpu"] is None and not proofs.asked
+
+
+def test_check_mode_says_what_is_known_and_starts_none(call, proofs):
+    assert call(answering(), gpus="all", check_mode=True)["gpu"] is None and not proofs.asked
+    call(answering(), gpus="all")
+    assert call(answering(), gpus="all", check_mode=True)["gpu"] == REACHED and len(proofs.asked) == 1

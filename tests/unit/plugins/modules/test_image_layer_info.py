@@ -48,13 +48,18 @@ def test_the_lock_and_how_it_was_asked_for(call):
     ((image, argv, options),) = engine.runs
     assert image == "e:1" and argv[:2] == ["python3", "-c"] and argv[3:] == ["ray==2.60.0"]
     assert options["network"] == "bridge" and options["timeout"] == 7 and options["labels"]["io.gb10.role"] == "probe"
-    assert options["env"] == {"PIP_INDEX_URL": "https://i/simple", "PIP_CERT": "/run/gb10/ca.crt"}
+    assert options["env"] == {"PIP_CONSTRAINT": "", "PIP_INDEX_URL": "https://i/simple", "PIP_CERT": "/run/gb10/ca.crt"}
     assert [(one["Source"], one["ReadOnly"]) for one in options["mounts"]] == [("/ca.pem", True)]
 
 
 def test_without_a_bundle_nothing_is_mounted(call):
     _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}))
-    assert engine.runs[0][2]["mounts"] == [] and engine.runs[0][2]["env"] == {}
+    assert engine.runs[0][2]["mounts"] == [] and engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": ""}
+
+
+def test_a_constraint_of_the_user_s_own_holds(call):
+    _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}), pip_env={"PIP_CONSTRAINT": "/c.txt"})
+    assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "/c.txt"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import types
 import pytest
 from node_roots import rooted
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
@@ -227,6 +228,15 @@ def test_which_libcuda_a_rank_holds(tmp_path):
         assert rank_info.libcuda(7, str(tmp_path)) == expected
     with pytest.raises(UnknownState):
         rank_info.libcuda(8, str(tmp_path))
+
+
+def test_which_libcuda_belongs_into_it_is_what_its_image_was_proven_to_give(call, tmp_path):
+    image = {"Id": "sha256:1"}
+    answer = {**gpu_access.NOT_REACHED, "libcuda": ["/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04"]}
+    assert call(Engine({"head": container(0)}))["container"]["libcuda"] is None
+    gpu_access.write_proof(gpu_access.proof_path(str(tmp_path), image), {}, answer)
+    assert call(Engine({"head": container(0)}), state_dir=str(tmp_path))["container"]["libcuda"] == answer["libcuda"]
+    assert call(Engine())["container"]["libcuda"] is None
 
 
 def test_two_roles_on_one_node_must_be_told_apart(call):

@@ -67,8 +67,11 @@ class Engine:
         self.made_of = {}
         self.titles = dict(enumerate(titles, 100))
 
+    #: What it says of itself.
+    info = {}
+
     def get(self, path):
-        return {}
+        return self.info
 
     def containers(self, labels):
         return [
@@ -112,7 +115,7 @@ class Engine:
 
     def create(self, payload):
         self.sdk.calls.append(("create", payload["name"]))
-        self.sdk.mounts = payload["mounts"]
+        self.sdk.mounts, self.sdk.device_requests = payload["mounts"], payload["device_requests"]
         return "new"
 
     def start(self, container_id):
@@ -594,6 +597,21 @@ def test_a_replacement_goes_through_stop_log_remove_create_start(node, sdk, tmp_
     assert kept.read_text() == "a line\n"
     assert (tmp_path / "state" / "gb10" / "run").is_dir()
     assert (tmp_path / "state" / "gb10" / "launch").is_dir()
+
+
+def test_a_new_container_asks_by_cdi_where_docker_has_it_and_one_that_runs_stays(node, sdk, tmp_path):
+    places = {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log")}
+    by_cdi = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}]}
+    for info, driver in (({}, "nvidia"), (by_cdi, "cdi")):
+        engine = Engine()
+        engine.info = info
+        node(engine)
+        ray_cluster.work(Module(**places, wait=False))
+        assert [request["driver"] for request in sdk.device_requests] == [driver]
+        there = Engine([running(**places)])
+        there.info = info
+        node(there)
+        assert ray_cluster.work(Module(**places, wait=False))["changed"] is False
 
 
 def test_an_image_has_its_own_directory_for_what_its_engine_compiles(node, sdk, tmp_path):

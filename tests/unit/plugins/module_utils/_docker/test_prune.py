@@ -233,15 +233,16 @@ def test_a_directory_that_may_not_be_read_is_unknown(logs, monkeypatch):
 
 
 def test_notes_on_images_that_are_gone_may_go(tmp_path):
-    for name in (f"{'a' * 64}.json", f"{'b' * 64}.json", f"{'b' * 64}.json.4711", "README"):
+    for name in (f"{'a' * 64}.json", f"{'a' * 64}.gpu.json", f"{'b' * 64}.json", f"{'b' * 64}.json.4711-17.new", "README"):
         (tmp_path / name).write_text("{}")
         os.utime(tmp_path / name, (NOW - DAY, NOW - DAY))
-    (tmp_path / f"{'c' * 64}.json.12").write_text("{")
-    os.utime(tmp_path / f"{'c' * 64}.json.12", (NOW, NOW))
+    (tmp_path / f"{'c' * 64}.json.12-3.new").write_text("{")
+    os.utime(tmp_path / f"{'c' * 64}.json.12-3.new", (NOW, NOW))
     result = prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), {f"sha256:{'b' * 64}"}, NOW)
     assert [(os.path.basename(one.name), one.why) for one in result.candidates] == [
+        (f"{'a' * 64}.gpu.json", "its image is gone"),
         (f"{'a' * 64}.json", "its image is gone"),
-        (f"{'b' * 64}.json.4711", "half written"),
+        (f"{'b' * 64}.json.4711-17.new", "half written"),
     ]
     assert result.candidates[0].ref[1] == f"sha256:{'a' * 64}"
     assert [os.path.basename(one.name) for one in result.left] == ["README"]

@@ -220,7 +220,10 @@ def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
 TOKEN = {"tokens": 1, "seconds": 1}
 #: What a proof reads of the settings beside what a test is about.
 SETTINGS = {"own_names": [], "rules": {}, "arguments": {}, "address": "", "fabric_fallback": "none", "fabric_interfaces": [], "rdma_devices": []}
-NO_RANKS = {"ranks": [], "nccl_nets": {}, "container": {"devices": [], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": [], "hub_tokens": []}}
+NO_RANKS = {
+    "ranks": [], "nccl_nets": {},
+    "container": {"devices": [], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": [], "hub_tokens": [], "libcuda": None},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -230,8 +233,8 @@ NO_RANKS = {"ranks": [], "nccl_nets": {}, "container": {"devices": [], "capabili
 def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed: bool, check_mode: bool, predicted: bool) -> None:
     info = {"engine": {"live": live}, "api": "answers", "last_end": "ended", "completion": None, "progress": WAITED}
     node = {
-        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": {"changed": changed},
-        "engine": info, "ranks": NO_RANKS, **SETTINGS,
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1",
+        "started": {"changed": changed}, "engine": info, "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run(check_mode))
     assert (outcome.title == "Proof (would be checked)") is predicted
@@ -256,7 +259,7 @@ def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halt
     rank = {"pid": 7, "title": "r", "env": {}, "environ": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1, "devices": [],
             "libcuda": []}  # fmt: skip
     node = {
-        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None,
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
         "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]}, **SETTINGS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run())
@@ -271,8 +274,8 @@ def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], c
     engine = {"live": True, "secret_env": secret_env, "guarded": True}
     info = {"engine": engine, "api": "answers", "last_end": "", "completion": completion, "progress": None, "routes": None}
     node = {
-        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "memlock": "-1", "started": None, "engine": info,
-        "ranks": NO_RANKS, **SETTINGS,
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
+        "engine": info, "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
     outcome = stages.proof({"spark-1": node}, run(False))
     assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts

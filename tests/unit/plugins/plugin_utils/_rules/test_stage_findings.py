@@ -28,6 +28,15 @@ def stopping(findings):
     return {finding["id"] for finding in findings if finding["verdict"] in ("block", "unknown")}
 
 
+COMPAT, OWN = "/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04", "/usr/lib/aarch64-linux-gnu/libcuda.so.580.159.03"
+
+
+def reached(**changes):
+    """NGC 26.05 on driver 580: its entrypoint switches on the libcuda that it brings (26.03's banner is recorded)."""
+    answer = {"error": "", "why": "", "remedy": "", "driver": "580.159.03", "gpus": 1, "cuda": "13.2", "libcuda": [COMPAT], "image_cuda": "13.2"}
+    return {**answer, **changes}
+
+
 def contract(**changes):
     answer = {
         "exists": True,
@@ -40,6 +49,7 @@ def contract(**changes):
             "packages_digest": "d",
             "entrypoint": {"argv": ["/opt/nvidia/nvidia_entrypoint.sh"], "kind": "wrapper"},
         },
+        "gpu": reached(),
     }
     for path, value in changes.items():
         target = answer
@@ -66,6 +76,9 @@ def test_equal_images_pass():
         ({"contract__python": "3.12.4"}, "image.same"),
         ({"contract__packages_digest": "e"}, "image.same"),
         ({"contract__entrypoint": {"argv": ["/srv/server"], "kind": "unknown"}}, "image.entrypoint"),
+        ({"gpu": reached(error="Failed to initialize NVML: Unknown Error")}, "image.gpu"),
+        ({"gpu": reached(gpus=0)}, "image.gpu"),
+        ({"gpu": reached(cuda="12.9", libcuda=[OWN])}, "image.cuda"),
         ({"image_id": "sha256:2", "labels": {}}, "image.same"),
         ({"labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "s"}}, "image.same"),
     ],
@@ -151,6 +164,39 @@ def test_a_variable_that_the_profile_declares_is_known():
     assert resolved({}, {"VLLM_MINE": "1"}, declaring)[1] == [] == resolved({}, {"VLLM_MINE": "1"}, contract__image_env=["VLLM_MINE"])[1]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "verdict", "words"),
+    [
+        (reached(), "pass", "knows 13.2"),
+        (reached(image_cuda="13.0", cuda="13.0", libcuda=[OWN]), "pass", "knows 13.0"),
+        (reached(image_cuda="12.9", cuda="13.0", libcuda=[OWN]), "pass", "knows 13.0"),
+        # The entrypoint does not switch its libcuda on, or the image brings none: what a Spark reported of 26.08 started around its entrypoint.
+        (reached(cuda="13.0", libcuda=[OWN]), "warn", "the provided PTX was compiled with an unsupported toolchain"),
+        (reached(image_cuda="13.10", cuda="13.9"), "warn", "unsupported toolchain"),
+        (reached(image_cuda="14.0"), "block", "nothing of it runs"),
+        (reached(image_cuda=""), "warn", "neither CUDA_VERSION nor PyTorch"),
+    ],
+)
+def test_the_cuda_of_the_image_against_the_libcuda_that_a_container_gets(gpu, verdict, words):
+    (found,) = [one for one in stage_findings.images({"spark-1": contract(gpu=gpu)}, PROFILE) if one["id"] == "image.cuda"]
+    assert (found["verdict"], found["node"]) == (verdict, "spark-1") and words in found["message"]
+    assert bool(found["remedy"]) is (verdict != "pass")
+
+
+def test_a_gpu_that_nobody_asked_for_is_not_judged():
+    found = {one["id"] for one in stage_findings.images({"spark-1": contract(gpu=None)}, PROFILE)}
+    assert not found & {"image.gpu", "image.cuda"} and "image.entrypoint" in found
+
+
+def test_what_keeps_a_container_from_the_gpu_is_said_with_its_remedy():
+    lost = reached(error="Failed to initialize NVML: Unknown Error", why="the container may not use the devices", remedy="sudo nvidia-ctk cdi generate")
+    (found,) = [one for one in stage_findings.images({"spark-1": contract(gpu=lost)}, PROFILE) if one["id"] == "image.gpu"]
+    assert all(words in found["message"] for words in ("Unknown Error", "may not use", "current platform None does not support ray"))
+    assert found["remedy"] == "sudo nvidia-ctk cdi generate"
+    (odd,) = [one for one in stage_findings.images({"spark-1": contract(gpu=reached(error="odd"))}, PROFILE) if one["id"] == "image.gpu"]
+    assert "odd" in odd["message"] and "docker run" in odd["remedy"]
+
+
 def ray(*nodes):
     listed = [{"address": address, "alive": alive, "gpus": gpus} for address, alive, gpus in nodes]
     return {"ray_error": "", "ray_version": "2.60.0", "ray_without_token": "refused", "nodes": listed}
@@ -213,10 +259,11 @@ def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
 
 def a_rank(env=None, present=(), source="live", halted=False, **environ):
     every = {"A": "1", "B": "x", "HOSTNAME": "spark-9", **environ}
-    return {"pid": 10, "env": env or {"A": "1", "B": "x"}, "environ": every, "present": list(present), "source": source, "halted": halted}
+    live = {"env": env or {"A": "1", "B": "x"}, "environ": every, "present": list(present), "source": source}
+    return {"pid": 10, **live, "halted": halted, "libcuda": [COMPAT]}
 
 
-AS_IT_SHOULD = {"hub_tokens": [], "hub_alone": True, "entrypoint_bypassed": False}
+AS_IT_SHOULD = {"hub_tokens": [], "hub_alone": True, "entrypoint_bypassed": False, "libcuda": [COMPAT]}
 
 
 def rank_answer(**changes):
@@ -229,7 +276,7 @@ def rank_answer(**changes):
 
 PROOF_NEEDS = {
     "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
-    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS), "own_names": ["HOSTNAME", "RAY_*", "OWN"],
+    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS), "gpus": True, "own_names": ["HOSTNAME", "RAY_*", "OWN"],
 }  # fmt: skip
 EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
 
@@ -266,6 +313,29 @@ def test_a_container_without_the_image_s_entrypoint_is_a_warning():
     ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(container=rights)}
     (found,) = [one for one in stage_findings.proof(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS) if one["verdict"] != "pass"]
     assert (found["id"], found["node"], found["verdict"]) == ("proof.entrypoint", "spark-2", "warn") and "gb10_allow_restart" in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("held", "belongs", "bypassed", "verdict"),
+    [
+        ([COMPAT], [COMPAT], False, "pass"),
+        ([OWN], [OWN], False, "pass"),
+        ([OWN], [COMPAT], False, "block"),
+        ([], [COMPAT], False, "block"),
+        # One of an older version, created without the entrypoint, waits for its restart.
+        ([OWN], [COMPAT], True, "warn"),
+        ([OWN], None, False, "warn"),
+    ],
+)
+def test_a_rank_holds_the_libcuda_that_its_image_was_proven_to_give(held, belongs, bypassed, verdict):
+    answer = rank_answer(ranks=[{**a_rank(), "libcuda": held}], container={**rank_answer()["container"], "libcuda": belongs, "entrypoint_bypassed": bypassed})
+    ranks = {"spark-1": rank_answer(), "spark-2": answer}
+    found = {one["node"]: one for one in stage_findings.proof(ranks, {"tokens": 8}, EXPECTED, PROOF_NEEDS) if one["id"] == "proof.libcuda"}
+    assert (found["spark-1"]["verdict"], found["spark-2"]["verdict"]) == ("pass", verdict)
+    assert ("unsupported toolchain" in found["spark-2"]["message"]) is (bool(belongs) and verdict != "pass")
+    assert bool(found["spark-2"]["remedy"]) is (verdict != "pass")
+    without = stage_findings.proof(ranks, {"tokens": 8}, EXPECTED, {**PROOF_NEEDS, "gpus": False})
+    assert "proof.libcuda" not in {one["id"] for one in without}
 
 
 def test_no_token_is_no_proof():
