@@ -28,7 +28,8 @@ ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
 #: Reports of several lines that are not about the engine: a request that failed, what is left out while Python
 #: or the engine starts, a kernel that is not taken, what went wrong while something was thrown away.
 REPORT = re.compile(
-    r"Exception in ASGI application|Report event failed: |Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
+    r"Exception in ASGI application|Report event failed: "
+    r"|Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
 )
 #: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
 WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:\([^()]*\)$)?")

@@ -47,6 +47,7 @@ SHARED = {
     "driver-library-missing": {"module-missing"},
     "kernel-cublas-failed": {"cuda-kernel-failed"},
     "kernel-not-for-gpu": {"cuda-kernel-failed"},
+    **{f"kernel-gpu-{kind}": {"kernel-gpu-other"} for kind in ("channel-ended", "exception", "firmware-hangs", "lost", "memory-fault", "page-fault")},
     "kernel-oom-engine": {"kernel-oom-other"},
     "library-symbol-missing": {"module-missing"},
     "rendezvous-port-taken": {"port-taken"},
