@@ -55,7 +55,9 @@ BOARD_READS_PER_POLL = 20
 #: What a result keeps of the last snapshot, for the stages after it.
 SEEN = ("engine", "last_end", "container", "api", "engine_version", "completion", "progress", "routes")
 #: Options that every look at a node has from the task's.
-INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "docker_socket", "docker_timeout", "fabric_address")
+INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "roots", "docker_socket", "docker_timeout", "fabric_address")
+#: The kernel's log is long: of how many polls one reads it, beside the last one of a start that failed.
+KERNEL_POLLS = 5
 #: What an answer to the question for a token knows that the poll after it does not.
 ANSWERED = ("completion", "progress", "routes", "engine_version", "requests_running")
 #: Seconds for which polls may fail one after the other, though the node answers, before that counts as its failure.
@@ -160,6 +162,11 @@ class NodeLogs:
         self.clock = Clock()
         self.diagnosis = Diagnosis()
         self._of_ray: dict[str, Diagnosis] = {}
+        self._of_kernel = Diagnosis()
+        self._kernel_since: float | None = None
+        self._kernel_seen: set[str] = set()
+        self._polls = 0
+        self.kernel_error = ""
         self.stage, self.shards = "", ""
         self.new_lines: list[str] = []
 
@@ -167,7 +174,13 @@ class NodeLogs:
     def position(self) -> dict[str, t.Any]:
         """The options of a poll that reads on from here. What Ray's workers wrote before the first one is another run's."""
         ray = {} if self._ray_offsets is None else {"ray_offsets": self._ray_offsets, "ray_from_end": self._first}
-        return {**({"log_offset": self._offset, "log_run_id": self._run_id} if self._run_id else {}), **ray}
+        kernel = {"kernel_since": self._kernel_since} if self._polls % KERNEL_POLLS == 0 and self._kernel_since is not None else {}
+        return {**({"log_offset": self._offset, "log_run_id": self._run_id} if self._run_id else {}), **ray, **kernel}
+
+    @property
+    def last_position(self) -> dict[str, t.Any]:
+        """The options of the last poll of a start that failed."""
+        return {**self.position, "kernel_since": self._kernel_since}
 
     def feed(self, snapshot: NodeSnapshot) -> None:
         self._first = False
@@ -176,6 +189,13 @@ class NodeLogs:
         self.diagnosis.feed(timed(snapshot["log_lines"], self._node, snapshot["now"], source="engine", ahead=self.clock.ahead))
         for name, lines in snapshot["ray_lines"].items():
             self._of_ray.setdefault(name, Diagnosis()).feed(timed(lines, self._node, snapshot["now"], source=name, ahead=self.clock.ahead))
+        self._polls += 1
+        # What the kernel wrote before the start is the preflight's to judge.
+        self._kernel_since = snapshot["now"] if self._kernel_since is None else self._kernel_since
+        new = [line for line in snapshot["kernel_lines"] if line not in self._kernel_seen]
+        self._kernel_seen.update(new)
+        self.kernel_error = snapshot["kernel_error"] or self.kernel_error
+        self._of_kernel.feed(timed(new, self._node, snapshot["now"], source="kernel", ahead=self.clock.ahead))
         of_ray = [line for lines in snapshot["ray_lines"].values() for line in lines]
         self.new_lines = [*snapshot["log_lines"], *of_ray]
         stage = stage_of(of_ray)
@@ -184,17 +204,20 @@ class NodeLogs:
         elif stage:
             self.stage, self.shards = stage.name, f"{stage.done}/{stage.total}" if stage.total else ""
 
+    def _diagnoses(self) -> list[Diagnosis]:
+        return [self.diagnosis, *self._of_ray.values(), self._of_kernel]
+
     def findings(self) -> list[dict[str, t.Any]]:
         """Return what all logs of this node say."""
-        return [one for diagnosis in (self.diagnosis, *self._of_ray.values()) for one in diagnosis.findings(self._node)]
+        return [one for diagnosis in self._diagnoses() for one in diagnosis.findings(self._node)]
 
     def lines(self) -> list[str]:
         """Return the last lines of all logs of this node."""
-        return [line for diagnosis in (self.diagnosis, *self._of_ray.values()) for line in diagnosis.tail]
+        return [line for diagnosis in self._diagnoses() for line in diagnosis.tail]
 
     def worst(self) -> Diagnosis:
         """Return the diagnosis that names a cause, that of the engine's own log when none does."""
-        named = (one for one in (self.diagnosis, *self._of_ray.values()) if one.fatal and one.fatal.signature.names_cause)
+        named = (one for one in self._diagnoses() if one.fatal and one.fatal.signature.names_cause)
         return next(named, self.diagnosis)
 
     def is_fatal(self) -> bool:
@@ -306,6 +329,8 @@ class ActionModule(ActionBase):
         """
         now = time.time()
         outcome = board.fail(str(error))
+        if error.reason not in (ANOTHER_FAILED, "connection"):
+            self._last_look(options)
         mine = self._log.findings() if self._log else []
         if error.reason != ANOTHER_FAILED and error.reason not in {one["id"] for one in mine}:
             mine.append(events.of_error(self._node, error, now))
@@ -333,19 +358,28 @@ class ActionModule(ActionBase):
 
     def _own_cause(self, options: dict[str, t.Any], error: AnotherFailed) -> ClusterError:
         """Poll a last time when another node failed first: it may have seen only the echo of what this one's logs or processes show."""
-        if self._log is None:
+        snapshot = self._last_look(options)
+        if self._log is None or snapshot is None:
             return error
-        try:
-            snapshot = self._poll(options, **self._log.position)
-        except ClusterError as trouble:
-            display.vv(f"{self._node}: the last poll failed: {trouble}")
-            return error
-        self._log.feed(snapshot)
         diagnosis = self._log.worst()
         if diagnosis.fatal and diagnosis.fatal.signature.names_cause:
             return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])
         # A rank that ended here may be what the other node is about, or what followed from it: all nodes together know.
         return self._ranks.trouble(snapshot["processes"]) or error
+
+    def _last_look(self, options: dict[str, t.Any]) -> NodeSnapshot | None:
+        """Take in what this node's logs say at the end, the kernel's too; return the snapshot, None without one."""
+        if self._log is None:
+            return None
+        try:
+            snapshot = self._poll(options, **self._log.last_position)
+        except ClusterError as trouble:
+            display.vv(f"{self._node}: the last poll failed: {trouble}")
+            return None
+        self._log.feed(snapshot)
+        if self._log.kernel_error:
+            display.warning(f"{self._node}: the kernel's log could not be read, so it may hold the cause: {self._log.kernel_error}")
+        return snapshot
 
     # -- one poll ----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._look
 options:
   state:
     description:

@@ -20,6 +20,7 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
+  - gb10.cluster._look
 options:
   cluster_name:
     description:
@@ -54,6 +55,12 @@ options:
       - Leave out what Ray's workers wrote so far, as in the first look at a run.
     type: bool
     default: false
+    version_added: 0.2.0
+  kernel_since:
+    description:
+      - Return what the kernel logged about GPU, fabric, memory and disks since then, in seconds since the epoch by the node's clock. Without it the log
+        is not read.
+    type: float
     version_added: 0.2.0
   probe:
     description:
@@ -325,6 +332,19 @@ ray_lines:
   type: dict
   version_added: 0.2.0
   sample: {"worker-1f0c-01000000-277.err": ["(RayWorkerProc pid=277) INFO 11-21 01:53:02 [gpu_model_runner.py:3] Starting to load model"]}
+kernel_lines:
+  description: Lines of the kernel's log since O(kernel_since), each with its time. Lines that differ in numbers alone count as one.
+  returned: success
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: ["2026-11-21T01:53:02Z NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus."]
+kernel_error:
+  description: Why the kernel's log could not be read, empty when it was, or when nobody asked.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: ""
 ray_offsets:
   description: Where to go on reading, by file.
   returned: success
@@ -527,6 +547,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
     token_probe,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
@@ -620,6 +642,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "fabric": net_devices.interface_of(params["fabric_address"]) if params["fabric_address"] else None,
         **log,
         **ray_view(found, params),
+        **kernel_view(params),
         **answers,
         "memory_available_mb": engine_state.memory_mb("MemAvailable"),
         "memory_total_mb": engine_state.memory_mb("MemTotal"),
@@ -641,6 +664,19 @@ def ray_view(found: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[s
     return {"ray_lines": lines, "ray_offsets": offsets}
 
 
+def kernel_view(params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the kernel logged since a moment. A log that cannot be read is no reason not to look at the rest."""
+    if params["kernel_since"] is None:
+        return {"kernel_lines": [], "kernel_error": ""}
+    try:
+        events = kernel_log.kernel_log(params["roots"]["kernel_log"], params["roots"]["proc_root"])["events"]
+    except (OSError, UnknownState) as error:
+        return {"kernel_lines": [], "kernel_error": str(error)}
+    # Both in UTC, to the second: as texts they compare as the times do.
+    since = engine_state.clock_text(params["kernel_since"])
+    return {"kernel_lines": [f"{event['last']} {event['text']}" for event in events if event["last"] and event["last"] >= since], "kernel_error": ""}
+
+
 def members_of(api: engine_api.EngineApi, found: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:
     """Return the processes of engine and Ray in the node's container, none without one that runs."""
     return at_work.members(api.top(found["Id"])) if found and found["State"]["Running"] else []
@@ -654,6 +690,8 @@ def main() -> None:
             "log_offset": {"type": "int", "default": -1},
             "log_run_id": {"type": "str"},
             "ray_offsets": {"type": "dict"},
+            "kernel_since": {"type": "float"},
+            "roots": ROOTS,
             "ray_from_end": {"type": "bool", "default": False},
             "probe": {"type": "bool", "default": False},
             "probe_timeout": {"type": "int", "default": 5},

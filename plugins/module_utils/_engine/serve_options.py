@@ -10,6 +10,7 @@ import ipaddress
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
@@ -48,6 +49,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "log_max_bytes": {"type": "int", "default": 67108864},
     "state_dir": {"type": "path", "default": "/var/lib/gb10"},
     "log_dir": {"type": "path", "default": "/var/log/gb10"},
+    "roots": ROOTS,
     "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
     "docker_timeout": {"type": "int", "default": 60},
 }

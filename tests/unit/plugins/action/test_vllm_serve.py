@@ -42,6 +42,8 @@ SNAPSHOT = {
     "last_end": "",
     "processes": [],
     "ray_lines": {},
+    "kernel_lines": [],
+    "kernel_error": "",
     "ray_offsets": {},
     "now": 0.0,
     "memory_total_mb": 124609,
@@ -143,7 +145,7 @@ def play(tmp_path, monkeypatch):
 
     made = Play()
     made.shown, made.asked, made.jobs = [], [], []
-    monkeypatch.setattr(vllm_serve, "display", types.SimpleNamespace(display=made.shown.append, vv=lambda _text: None, vvv=lambda _text: None))
+    monkeypatch.setattr(vllm_serve, "display", types.SimpleNamespace(display=made.shown.append, warning=made.shown.append, vv=lambda _text: None, vvv=lambda _text: None))
     made.clock = clock
     return made
 
@@ -223,7 +225,8 @@ def test_a_fatal_line_ends_the_wait_at_the_next_snapshot(play):
     result = play.run(STARTED, snapshot(log_lines=[line]), snapshot())
     assert result["reason"] == "ray-no-gpus"
     assert "cannot serve" in result["msg"]
-    assert len(play.asked) == 3
+    # The start, two polls, and the last look at all logs.
+    assert len(play.asked) == 4
 
 
 def test_an_echo_waits_for_its_cause(play):
@@ -487,6 +490,32 @@ def test_a_cause_in_the_log_of_a_rank_of_ray_ends_the_wait_on_its_own_node(play)
     result = on_worker(play, snapshot(), snapshot(ray_lines={"worker-a.err": [line]}), snapshot())
     assert (result["reason"], result["failed_node"], result["cause_known"]) == ("memory-out", "spark-2", True)
     assert result["first_failure"]["lines"] == [line]
+
+
+XID = "2026-11-21T01:53:40Z NVRM: Xid (PCI:000f:01:00): 79, pid=4711, GPU has fallen off the bus."
+
+
+def test_the_kernels_log_is_read_now_and_then_and_ends_the_wait(play):
+    quiet = [snapshot(now=1795226000.0)] * 5
+    result = play.run(STARTED, *quiet, snapshot(now=1795226030.0, kernel_lines=[XID]), snapshot(now=1795226032.0, kernel_lines=[XID]))
+    assert (result["reason"], result["cause_known"], result["first_failure"]["lines"]) == ("kernel-gpu-lost", True, [XID])
+    since = [arguments.get("kernel_since") for name, arguments in play.asked if name == vllm_serve.INFO]
+    # From the first poll on, every fifth one, and the last look.
+    assert since == [None] * 5 + [1795226000.0, None, 1795226000.0]
+
+
+def test_the_last_look_finds_in_the_kernels_log_why_a_rank_ended(play):
+    there = snapshot(processes=[RANK_PROCESS], now=1795226000.0)
+    killed = "2026-11-21T01:53:19Z Out of memory: Killed process 1104 (ray::RayWorkerP) total-vm:1kB"
+    result = play.run(STARTED, there, there, there, snapshot(now=1795226008.0), snapshot(now=1795226009.0, kernel_lines=[killed]))
+    assert result["msg"].startswith("ended on spark-1 while the engine started")
+    assert (result["first_failure"]["id"], result["first_failure"]["node"]) == ("kernel-oom-engine", "spark-1")
+
+
+def test_a_kernels_log_that_cannot_be_read_is_said_and_ends_nothing(play):
+    assert not play.run(STARTED, snapshot(kernel_error="no permission"), snapshot(**TOKEN))["failed"]
+    play.run(STARTED, snapshot(kernel_error="no permission"), dead("x", exit_code=1), task="second")
+    assert "spark-1: the kernel's log could not be read, so it may hold the cause: no permission" in play.shown
 
 
 def test_memory_that_is_used_up_ends_the_wait_before_the_node_freezes(play):

@@ -121,3 +121,23 @@ def test_a_long_prompt_is_another_one_each_time(engine, monkeypatch, letters, fi
         view = vllm_serve_info.api_view(engine, {**PARAMS, "prompt_letters": letters, "routes": False}, "API is up")
         assert view["completion"]["prompt_tokens"] == 280 and view["routes"] is None
     assert all(re.fullmatch(fits, prompt) for prompt in prompts) and len(set(prompts)) == (2 if letters else 1)
+
+
+KERNEL = """[    0.000000] Linux version 6.14.0
+[  100.000000] NVRM: Xid (PCI:000f:01:00): 43, pid=1, early
+[  200.000000] NVRM: Xid (PCI:000f:01:00): 79, pid=4711, GPU has fallen off the bus.
+"""
+
+
+def test_the_kernels_lines_since_a_moment(tmp_path):
+    (tmp_path / "stat").write_text("btime 1795226000\n")
+    (tmp_path / "log").write_text(KERNEL)
+    roots = {"kernel_log": str(tmp_path / "log"), "proc_root": str(tmp_path)}
+    view = vllm_serve_info.kernel_view({"kernel_since": 1795226150.0, "roots": roots})
+    assert view["kernel_lines"] == ["2026-11-21T01:56:40Z NVRM: Xid (PCI:000f:01:00): 79, pid=4711, GPU has fallen off the bus."]
+    assert vllm_serve_info.kernel_view({"kernel_since": None}) == {"kernel_lines": [], "kernel_error": ""}
+
+
+def test_a_kernels_log_that_cannot_be_read_is_said(tmp_path):
+    view = vllm_serve_info.kernel_view({"kernel_since": 1.0, "roots": {"kernel_log": str(tmp_path / "none"), "proc_root": str(tmp_path)}})
+    assert view["kernel_lines"] == [] and view["kernel_error"]
