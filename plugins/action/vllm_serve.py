@@ -27,13 +27,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, signature
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress, minutes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED, AnotherFailed, RunBoard
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import Signature
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import (
     FabricWatch,
     HaltWatch,
@@ -152,17 +154,18 @@ class TokenQuestion:
 class NodeLogs:
     """The logs of one run on this node, read on from poll to poll, and their diagnoses: the engine's own, and those of Ray's workers."""
 
-    def __init__(self, node: str, run_id: str, of_ray: bool) -> None:
+    def __init__(self, node: str, run_id: str, of_ray: bool, signatures: t.Sequence[Signature]) -> None:
         self._node = node
+        self._signatures = signatures
         self._run_id = run_id
         self._offset = 0
         self._ray_offsets: dict[str, int] | None = {} if of_ray else None
         self._first = True
         self._suspected = False
         self.clock = Clock()
-        self.diagnosis = Diagnosis()
+        self.diagnosis = Diagnosis(signatures)
         self._of_ray: dict[str, Diagnosis] = {}
-        self._of_kernel = Diagnosis()
+        self._of_kernel = Diagnosis(signatures)
         self._kernel_since: float | None = None
         self._kernel_seen: set[str] = set()
         self._polls = 0
@@ -188,7 +191,7 @@ class NodeLogs:
         self._ray_offsets = snapshot["ray_offsets"] if self._ray_offsets is not None else None
         self.diagnosis.feed(timed(snapshot["log_lines"], self._node, snapshot["now"], source="engine", ahead=self.clock.ahead))
         for name, lines in snapshot["ray_lines"].items():
-            self._of_ray.setdefault(name, Diagnosis()).feed(timed(lines, self._node, snapshot["now"], source=name, ahead=self.clock.ahead))
+            self._of_ray.setdefault(name, Diagnosis(self._signatures)).feed(timed(lines, self._node, snapshot["now"], source=name, ahead=self.clock.ahead))
         self._polls += 1
         # What the kernel wrote before the start is the preflight's to judge.
         self._kernel_since = snapshot["now"] if self._kernel_since is None else self._kernel_since
@@ -288,6 +291,11 @@ class ActionModule(ActionBase):
         self._what = "rank" if self._starts_jointly and options["node_role"] == "worker" else "engine"
         if options["state"] == "stopped" or not (self._starts_jointly or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
+        try:
+            self._signatures = signature.load(options["signature_dirs"], profiles.roots(self._vars))
+        except signature.SignatureError as error:
+            failure = {"failed": True, "msg": str(error), "verdict": "block", "remedy": error.problems[0].remedy, "reason": "signatures"}
+            return complete(failure, self._started)
         board = RunBoard(C.DEFAULT_LOCAL_TMP, self._task._uuid, self._node, options["node_role"])
         board.join()
         try:
@@ -466,7 +474,7 @@ class ActionModule(ActionBase):
 
     def _wait_head(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch the engine until it generated a token; returns what the result gains."""
-        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], options["executor"] == "ray")
+        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], options["executor"] == "ray", self._signatures)
         self._log, healthy_at = log, None
         board.publish(BEGUN, {})
         api = {"model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
@@ -565,7 +573,7 @@ class ActionModule(ActionBase):
     def _wait_worker(self, board: RunBoard, options: dict[str, t.Any], _started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and what Ray runs there until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
-        log = NodeLogs(self._node, "", of_ray=True)
+        log = NodeLogs(self._node, "", True, self._signatures)
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
             if self._log is None:
                 # Until the head has started its engine, ranks and logs here are those of the one before.
@@ -580,7 +588,7 @@ class ActionModule(ActionBase):
 
     def _wait_rank(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
-        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], of_ray=False)
+        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], False, self._signatures)
         self._log, last = log, {}
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
             self._process(board, options, snapshot, log, progress, elapsed)

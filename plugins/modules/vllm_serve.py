@@ -232,6 +232,14 @@ options:
     type: int
     default: 600
     version_added: 0.2.0
+  signature_dirs:
+    description:
+      - Directories on the controller with failure signatures of your own, tried together with the shipped ones on every line of a start.
+      - Relative paths are seen from the current directory, then from the inventory's, then from the playbook's.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   stop_grace:
     description:
       - Seconds between SIGTERM and SIGKILL, at least 1. Below 120 a large engine may be killed while it frees its memory.

@@ -49,6 +49,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "log_max_bytes": {"type": "int", "default": 67108864},
     "state_dir": {"type": "path", "default": "/var/lib/gb10"},
     "log_dir": {"type": "path", "default": "/var/log/gb10"},
+    "signature_dirs": {"type": "list", "elements": "str", "default": []},
     "roots": ROOTS,
     "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
     "docker_timeout": {"type": "int", "default": 60},

@@ -145,7 +145,8 @@ def play(tmp_path, monkeypatch):
 
     made = Play()
     made.shown, made.asked, made.jobs = [], [], []
-    monkeypatch.setattr(vllm_serve, "display", types.SimpleNamespace(display=made.shown.append, warning=made.shown.append, vv=lambda _text: None, vvv=lambda _text: None))
+    show = {"display": made.shown.append, "warning": made.shown.append, "vv": lambda _text: None, "vvv": lambda _text: None}
+    monkeypatch.setattr(vllm_serve, "display", types.SimpleNamespace(**show))
     made.clock = clock
     return made
 
@@ -516,6 +517,28 @@ def test_a_kernels_log_that_cannot_be_read_is_said_and_ends_nothing(play):
     assert not play.run(STARTED, snapshot(kernel_error="no permission"), snapshot(**TOKEN))["failed"]
     play.run(STARTED, snapshot(kernel_error="no permission"), dead("x", exit_code=1), task="second")
     assert "spark-1: the kernel's log could not be read, so it may hold the cause: no permission" in play.shown
+
+
+def test_a_signature_of_the_users_own_names_the_cause(play, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/mine.yml").write_text(
+        """---
+- id: flurb-gone
+  where: vllm
+  patterns: [the flurb is gone]
+  rank_scope: cause
+  cause: the flurb is gone
+  consequence: nothing works
+  remedy: Bring the flurb back.
+  source: this test
+  examples: ["FlurbError: the flurb is gone"]
+"""
+    )
+    line = "FlurbError: the flurb is gone"
+    result = play.run(STARTED, snapshot(log_lines=[line]), snapshot(), signature_dirs=[str(tmp_path / "own")])
+    assert (result["reason"], result["cause_known"]) == ("flurb-gone", True) and result["remedy"].startswith("Bring the flurb back.")
+    missing = play.run(STARTED, snapshot(), signature_dirs=[str(tmp_path / "none")], task="second")
+    assert missing["failed"] and "none on the controller" in missing["msg"]
 
 
 def test_memory_that_is_used_up_ends_the_wait_before_the_node_freezes(play):
