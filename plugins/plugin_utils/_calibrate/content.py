@@ -120,7 +120,7 @@ def start_of(cycle: dict[str, t.Any]) -> dict[str, t.Any]:
         "seconds_to_first_token_cold": serve.get("seconds_to_first_token"),
         "seconds_to_first_token_warm": completion.get("seconds"),
         "longest_silence_seconds": serve.get("longest_silence_seconds"),
-        "unexplained_mb": (account.get("memory") or {}).get("unexplained_mb"),
+        "unexplained_mb": (account.get("accounting") or {}).get("unexplained_mb"),
         "available_mb_after_stop": plain(cycle["memory_after_stop"]).get("available_mb"),
         "answers": {word: plain(cycle[word]) for word in ("memory_after_stop", "account", "serve", "engine", "ranks")},
     }

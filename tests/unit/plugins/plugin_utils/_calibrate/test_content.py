@@ -70,7 +70,7 @@ def test_a_start_is_kept_in_figures():
         "marks": {"image": "100.0", "serve": "110.5", "proof": "180.5", "ray": None, "report": "181.0"},
         "serve": started,
         "engine": {"completion": {"seconds": 0.1}},
-        "account": {"memory": {"unexplained_mb": 512}},
+        "account": {"accounting": {"unexplained_mb": 512}},
         "memory_after_stop": {"available_mb": 118000},
         "ranks": {"ranks": []},
     }
