@@ -279,6 +279,7 @@ class ActionModule(ActionBase):
         self._vars = task_vars or {}
         self._node = str(self._vars["inventory_hostname"])
         self._started = time.monotonic()
+        self._longest_silence = 0.0
         self._log: NodeLogs | None = None
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         # Without Ray the nodes decide jointly, so they use the board even when there is nothing to wait for.
@@ -328,7 +329,7 @@ class ActionModule(ActionBase):
         except AnsibleError as error:
             board.fail(str(error))
             raise
-        return complete({**result, "failed": False}, self._started)
+        return complete({**result, "failed": False, "longest_silence_seconds": round(self._longest_silence, 1)}, self._started)
 
     def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError, options: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the failed result, with what was changed until then, and publish it unless another node failed first.
@@ -424,13 +425,14 @@ class ActionModule(ActionBase):
         Polls that fail are repeated for a bounded time: a connection may come back, and a node that loads weights was reported to starve ssh.
         """
         failing_since: float | None = None
-        next_poll, next_line = 0.0, 0.0
+        next_poll, next_line, asked_at = 0.0, 0.0, 0.0
         for elapsed in clock(timeout, options["wait_sleep"] / BOARD_READS_PER_POLL):
             board.raise_if_another_failed()
             if board.success():
                 return
             if elapsed < min(next_poll, timeout):
                 continue
+            asked_at = time.monotonic() if failing_since is None else asked_at
             try:
                 snapshot = self._poll(options, **more())
             except UnknownState as error:
@@ -448,6 +450,7 @@ class ActionModule(ActionBase):
                 self._reset_connection()
             else:
                 failing_since = None
+                self._longest_silence = max(self._longest_silence, time.monotonic() - asked_at)
                 board.raise_if_another_failed()
                 yield time.monotonic() - self._started, snapshot
             next_poll = elapsed + options["wait_sleep"]

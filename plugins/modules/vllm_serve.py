@@ -361,6 +361,12 @@ seconds_to_first_token:
   returned: where the engine or a part of it is started, with O(state=started)
   type: float
   sample: 0.412
+longest_silence_seconds:
+  description: The longest time for which the node gave no answer while it was waited for.
+  returned: when it was waited for
+  type: float
+  version_added: 0.2.0
+  sample: 1.4
 log_path:
   description: The engine's log on the node.
   returned: where the engine or a part of it is started
