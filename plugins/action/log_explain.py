@@ -118,9 +118,6 @@ class ActionModule(ActionBase):
             record = cleaned(explain(options["path"], signatures), {})
             if options["dest"] and not self._task.check_mode:
                 write_new(options["dest"], record)
-        except signature.SignatureError as error:
-            first = error.problems[0]
-            return self._failed(ClusterError(str(error), remedy=first.remedy), started)
         except ClusterError as error:
             return self._failed(error, started)
         return complete({**record, "msg": self._summary(record), "dest": options["dest"] or ""}, started)

@@ -20,7 +20,7 @@ from re import _parser as regex_parser  # the only way to know how a pattern rep
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import is_about_engine, is_quiet
 
@@ -108,11 +108,11 @@ class Signature:
         return bool(self.pattern.search(line, 0, SEARCHED)) and (self.after is None or any(self.after.search(one, 0, SEARCHED) for one in earlier))
 
 
-class SignatureError(Exception):
+class SignatureError(ClusterError):
     """Tables of signatures cannot be used; ``problems`` says why."""
 
     def __init__(self, *problems: Problem) -> None:
-        super().__init__("; ".join(map(str, problems)))
+        super().__init__("; ".join(map(str, problems)), remedy=problems[0].remedy, reason="signatures")
         self.problems = list(problems)
 
 
