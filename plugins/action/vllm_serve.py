@@ -348,7 +348,11 @@ class ActionModule(ActionBase):
         known = board.gather(EVIDENCE, EVIDENCE_SECONDS)
         failures = [one for entry in known.values() for one in entry["failures"]]
         addresses = {entry["address"]: node for node, entry in known.items()}
-        first = events.first(failures, [line for entry in known.values() for line in entry["lines"]], addresses)
+        # Rank 0 is on the head; where the others are, is known of two nodes alone.
+        names = list(known)
+        has_head = bool(names) and known[names[0]]["role"] == "head"
+        ranks = dict(enumerate(names[: 2 if options["node_count"] == 2 else 1])) if has_head else {}
+        first = events.first(failures, [line for entry in known.values() for line in entry["lines"]], addresses, ranks)
         is_known = any(one["certainty"] == KNOWN and one["verdict"] == "block" for one in failures)
         conclusion = board.conclude({"first_failure": first, "cause_known": is_known})
         details = {name: value for name, value in error.details.items() if name != "suspected"}
@@ -370,6 +374,8 @@ class ActionModule(ActionBase):
         snapshot = self._last_look(options)
         if self._log is None or snapshot is None:
             return error
+        if self._has_engine and snapshot["engine"]["stopped_by"]:
+            return stopped(self._node, self._what, snapshot["engine"], self._log.diagnosis)
         diagnosis = self._log.worst()
         if diagnosis.fatal and diagnosis.fatal.signature.names_cause:
             return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])

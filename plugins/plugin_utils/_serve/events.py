@@ -23,8 +23,11 @@ Failure = dict[str, t.Any]
 #: What Ray says of an actor that died, and the address of its node, some lines below.
 DIED = re.compile(r"ActorDiedError|died unexpectedly")
 ADDRESS = re.compile(r"\bip[:=] ?(?P<address>[\da-fA-F.:]{2,45})\b")
-#: The end of a rank: one takes the others along, within less time than two polls are apart.
-RANK_ENDED = "rank ended"
+RANK = re.compile(r"\brank=\[?(?P<rank>\d{1,4})\]? died unexpectedly")
+#: The ends of a rank and of the engine's core: one takes the others along, within less time than two polls are apart.
+RANK_ENDED, CORE_ENDED = "rank ended", "core ended"
+#: Somebody stopped the engine, and its main process ended without a word: both explain the end of every rank.
+STOPPED, ENGINE_ENDED = "stopped", "ended"
 
 
 class Clock:
@@ -45,7 +48,7 @@ def of_error(node: str, error: ClusterError, at: float) -> Failure:
     """Return what a watch found on a node as a failure; the collection's own waits that ended are only suspected to be the engine's."""
     suspected = error.verdict == "unknown" or bool(error.details.get("suspected"))
     return {
-        "id": error.reason or "ended",
+        "id": error.reason or ENGINE_ENDED,
         "node": node,
         "verdict": "block",
         "cause": str(error),
@@ -57,10 +60,13 @@ def of_error(node: str, error: ClusterError, at: float) -> Failure:
     }
 
 
-def blamed(lines: t.Iterable[str], addresses: t.Mapping[str, str]) -> str:
-    """Return the node whose rank died first by what Ray says on another one, empty when it does not say."""
+def blamed(lines: t.Iterable[str], addresses: t.Mapping[str, str], ranks: t.Mapping[int, str]) -> str:
+    """Return the node whose rank died first by what Ray and the engine say on another one, empty when they do not say."""
     died = False
     for line in lines:
+        named = RANK.search(line)
+        if named and int(named["rank"]) in ranks:
+            return ranks[int(named["rank"])]
         died = died or bool(DIED.search(line))
         found = ADDRESS.search(line) if died else None
         if found and found["address"] in addresses:
@@ -68,17 +74,27 @@ def blamed(lines: t.Iterable[str], addresses: t.Mapping[str, str]) -> str:
     return ""
 
 
-def first(failures: t.Iterable[Failure], lines: t.Iterable[str] = (), addresses: t.Mapping[str, str] | None = None) -> Failure | None:
+def first(
+    failures: t.Iterable[Failure], lines: t.Iterable[str] = (), addresses: t.Mapping[str, str] | None = None, ranks: t.Mapping[int, str] | None = None
+) -> Failure | None:
     """Return the failure that came first among those that are known, else among the others; None without any.
 
-    Where ranks ended within one poll, and no line names a cause, Ray's word counts for which of them took the others along.
+    ``addresses`` and ``ranks`` map to the names of nodes. Processes that ended within one poll took each other along: which one began is what Ray and the
+    engine say, else what explains the end of all.
     """
-    found = [one for one in failures if one["verdict"] != "warn"]
-    chosen = min(found, key=lambda one: (one["certainty"] != KNOWN, math.inf if one["time"] is None else one["time"]), default=None)
-    if chosen is None or (chosen["certainty"] == KNOWN and chosen["id"] != RANK_ENDED):
-        return chosen
-    node = blamed(lines, addresses or {})
-    return next((one for one in found if one["node"] == node and one["id"] == RANK_ENDED), {**chosen, "node": node} if node else chosen)
+    found = sorted(
+        (one for one in failures if one["verdict"] != "warn"),
+        key=lambda one: (one["id"] != STOPPED, one["certainty"] != KNOWN, math.inf if one["time"] is None else one["time"]),
+    )
+    if not found or (found[0]["certainty"] == KNOWN and found[0]["id"] not in (RANK_ENDED, CORE_ENDED)):
+        return found[0] if found else None
+    node = blamed(lines, addresses or {}, ranks or {})
+    ended = [one for one in found if one["id"] in (RANK_ENDED, CORE_ENDED)]
+    if node:
+        return next((one for one in ended if one["node"] == node), {**found[0], "node": node})
+    explains = {ENGINE_ENDED: 0, CORE_ENDED: 1}
+    known = [one for one in found if one["certainty"] == KNOWN]
+    return min(known, key=lambda one: explains.get(one["id"], 2)) if known else found[0]
 
 
 def text(failure: Failure) -> str:

@@ -16,6 +16,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import CORE_ENDED, RANK_ENDED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import minutes
 
 Processes = t.Sequence[t.Mapping[str, t.Any]]
@@ -77,22 +78,22 @@ class RankWatch:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._known: dict[tuple[int, int], str] = {}
+        self._known: dict[tuple[int, int], t.Mapping[str, t.Any]] = {}
         self._last: set[tuple[int, int]] = set()
 
     def trouble(self, processes: Processes) -> ClusterError | None:
         """Return the error for a rank that has ended, None while all live."""
         alive = {(one["pid"], one["start_ticks"]): one for one in processes if one["state"] != "ended"}
-        gone = [text for key, text in self._known.items() if key not in alive]
+        gone = [one for key, one in self._known.items() if key not in alive]
         ranks = {key for key, one in alive.items() if one["kind"] in (classify.RANK, classify.ENGINE_CORE)}
-        self._known = {key: alive[key]["text"] for key in ranks if key in self._last or key in self._known}
+        self._known = {key: alive[key] for key in ranks if key in self._last or key in self._known}
         self._last = ranks
         if not gone:
             return None
         return ClusterError(
-            f"ended on {self._node} while the engine started: {'; '.join(sorted(gone))}",
+            f"ended on {self._node} while the engine started: {'; '.join(sorted(one['text'] for one in gone))}",
             remedy=f"When no line says why, somebody or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
-            reason="rank ended",
+            reason=CORE_ENDED if any(one["kind"] == classify.ENGINE_CORE for one in gone) else RANK_ENDED,
         )
 
 

@@ -77,6 +77,30 @@ def test_of_ranks_that_ended_within_a_poll_ray_names_the_first():
     assert events.first(found, DIED, {"10.77.1.11": "spark-1"})["node"] == "spark-1"
 
 
+def core(node, at):
+    return events.of_error(node, ClusterError(f"core ended on {node}", reason="core ended"), at)
+
+
+#: As vLLM's own watch over its ranks writes it (v1/executor/ray_executor_v2.py of 0.32.0).
+RANK_DIED = "(EngineCore pid=5) ERROR 11-21 02:41:17 [ray_executor_v2.py:522] RayWorkerProc rank=[1] died unexpectedly, shutting down executor."
+
+
+def test_the_engine_names_a_rank_by_its_number():
+    found = [core("spark-1", NOW), ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
+    assert events.first(found, [RANK_DIED], {}, {0: "spark-1", 1: "spark-2"})["node"] == "spark-2"
+    # Of more nodes only the head's rank is known; the core, which ended with its ranks, says most then.
+    assert events.first(found, [RANK_DIED], {}, {0: "spark-1"})["id"] == "core ended"
+
+
+def test_what_explains_the_end_of_all_ranks_stands_before_them():
+    ranks = [ended("spark-2", NOW), core("spark-1", NOW + 1)]
+    assert events.first(ranks)["id"] == "core ended"
+    killed = events.of_error("spark-1", ClusterError("the engine on spark-1 was ended by SIGKILL"), NOW + 2)
+    assert events.first([*ranks, killed]) == killed
+    stop = events.of_error("spark-1", ClusterError("stopped by user bob", reason="stopped"), NOW + 3)
+    assert events.first([*ranks, killed, stop]) == stop
+
+
 def test_an_echo_is_about_the_node_that_ray_names():
     echo = log("spark-1", 0.0, *DIED)
     assert events.first(echo, DIED, ADDRESSES)["node"] == "spark-2"

@@ -35,6 +35,7 @@ def test_a_rank_that_ends_is_named():
     assert [watch.trouble(there) for _poll in range(3)] == [None] * 3
     found = watch.trouble(there[1:])
     assert str(found) == "ended on spark-2 while the engine started: rank (pid 7)" and found.reason == "rank ended"
+    assert watch.trouble([]).reason == "core ended"
 
 
 @pytest.mark.parametrize(
