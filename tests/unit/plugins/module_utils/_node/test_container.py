@@ -330,13 +330,13 @@ def test_a_missing_device_is_named(tmp_path):
 
 # -- what is told ----------------------------------------------------------------------------------------------------
 
-# Recorded from engine 20.10 and its init program; those of CDI are composed after moby and runc, which no node here runs with a driver.
+# Recorded from engine 20.10 and its init program, and in the lab from engine 26.1 with a specification of no device and of another driver.
 RECORDED_REFUSALS = {
     'could not select device driver "nvidia" with capabilities: [[gpu]]': ("knows no NVIDIA runtime", "gb10_container_gpus"),
     "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all": ("does not find the GPU", "sudo nvidia-ctk cdi generate"),
-    'error mounting "/usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05" to rootfs at "/usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05": no such file or directory': (
-        "not those of this node", "sudo nvidia-ctk cdi generate",
-    ),
+    'runc create failed: unable to start container process: error during container init: error mounting "/usr/share/gb10-lab/driver/libcuda.so.580.95.05" to '
+    'rootfs at "/usr/lib/x86_64-linux-gnu/libcuda.so.1": create mount destination for /usr/lib/x86_64-linux-gnu/libcuda.so.1 mount: bind mount source stat: '
+    "stat /usr/share/gb10-lab/driver/libcuda.so.580.95.05: no such file or directory: unknown": ("not those of this node", "sudo nvidia-ctk cdi generate"),
     "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
     "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown": ("may not grant", "gb10_memlock"),
     "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is not there", "Create it"),
