@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, ray
 
 from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, Play
@@ -270,7 +271,9 @@ def older(lab: Lab, host: str, name: str, session: str = "") -> str:
     if session:
         own["head_session"] = session
     wanted = container.WantedContainer("gb10", "ray", own, ["ray", *ray.start_arguments(own)], ray.ray_environment(own))
-    payload = container.creation_payload(wanted, wanted.paths.cache)
+    # The lab's engine lives under its image's entrypoint alone, as NVIDIA's does.
+    wrapper = json.loads(inspected["Config"]["Labels"].get(LABEL_ENTRYPOINT, "[]"))
+    payload = container.creation_payload(wanted, wanted.paths.cache, wrapper)
     payload["labels"]["io.gb10.spec"] = "1:" + wanted.digest.partition(":")[2]
     engine_log, state_cache = wanted.paths.engine_log, wanted.paths.cache
     payload["mounts"] = [

@@ -275,9 +275,9 @@ def test_code_of_the_model_that_leads_to_another_blob(lab: Lab, live_cluster: No
         fault.answered(lab.play(tags="model"), "modeling_planted.py was replaced on this node", "remove /var/lib/gb10/model-code", where=HEAD)
         restart = lab.play(tags="serve", gb10_allow_restart=True, gb10_serve_arguments={"max_num_seqs": 4})
         assert restart.rc != 0 and "nothing was started" in restart.said
-        fault.left(live=True)
     finally:
         lab.run(HEAD, "rm", "-f", f"{SNAPSHOT}/modeling_planted.py", f"{MODEL}/blobs/{blob}")
+    fault.left(live=True)
     assert not fault.completes().changed
 
 
