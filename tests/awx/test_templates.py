@@ -74,6 +74,8 @@ def options() -> dict[str, dict[str, t.Any]]:
 OPTIONS = options()
 #: Defaults that stand in the role doctor alone, in its vars and tasks.
 DOCTORS = {"gb10_become": True, "gb10_fail_on_block": False}
+#: Settings without a default, and what a survey begins with in their place.
+WITHOUT_DEFAULT = {"gb10_explain": ""}
 
 
 def surveyed(objects: Objects) -> list[dict[str, t.Any]]:
@@ -211,7 +213,7 @@ def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
 def test_an_unanswered_survey_does_what_the_collection_does_by_itself(objects: Objects) -> None:
     """But for the confirmations: those have to be given."""
     for name, question in questions(objects):
-        default = DOCTORS.get(question["variable"], OPTIONS[question["variable"]].get("default"))
+        default = {**DOCTORS, **WITHOUT_DEFAULT}.get(question["variable"], OPTIONS[question["variable"]].get("default"))
         plain = str(default).lower() if isinstance(default, bool) else default
         if question["variable"] == "gb10_confirmed":
             plain = "false"
