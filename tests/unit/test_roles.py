@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import shlex
 import typing as t
 from pathlib import Path
 
+import jinja2
 import pytest
 import yaml
 
@@ -94,3 +96,12 @@ def merged_twice(node: yaml.Node) -> t.Iterator[str]:
 @pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for folder in ("roles", "playbooks") for path in sorted((ROOT / folder).rglob("*.yml"))])
 def test_no_key_stands_beside_a_merge_that_has_it(path):
     assert list(merged_twice(yaml.compose((ROOT / path).read_text(encoding="utf-8")) or yaml.ScalarNode("", ""))) == []
+
+
+@pytest.mark.parametrize(("env", "run"), [({}, "&& PIP_CONSTRAINT= python3 -m pip"), ({"PIP_CONSTRAINT": "/c.txt"}, "&& python3 -m pip")])
+def test_a_constraint_of_the_base_does_not_bind_the_layer_and_one_of_the_user_does(env: dict[str, str], run: str) -> None:
+    """NGC images set PIP_CONSTRAINT for what users add with pip."""
+    environment = jinja2.Environment(autoescape=False)
+    environment.filters["quote"] = shlex.quote
+    recipe = environment.from_string((ROOT / "roles/image/templates/Dockerfile.j2").read_text(encoding="utf-8")).render(gb10_build_pip_env=env)
+    assert run in recipe and ("ENV PIP_CONSTRAINT=/c.txt" in recipe) is bool(env)
