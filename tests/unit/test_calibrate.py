@@ -95,6 +95,11 @@ def test_without_a_file_it_says_what_it_would_take_and_reads_nothing(machine):
     assert "Look at the machine" not in done.stdout and list(machine.glob("*.tar.gz")) == []
 
 
+def test_check_mode_reads_and_writes_nothing(machine):
+    done = calibrate(machine, "--check", gb10_calibrate_to=str(machine / "out.tar.gz"))
+    assert done.rc == 0 and "changed=0" in done.stdout and list(machine.glob("*.tar.gz")) == [], done.out
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
