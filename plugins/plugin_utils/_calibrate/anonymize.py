@@ -46,13 +46,13 @@ _KINDS = {
     "ipv6": rf"{_ADDRESS_START}(?:[0-9A-Fa-f]{{0,4}}:){{2,7}}(?:(?:\d{{1,3}}\.){{3}}\d{{1,3}}|[0-9A-Fa-f]{{0,4}})(?![\w:])",
     # The versions of NVIDIA's packages have four numbers, too.
     "ipv4": r"(?<!==)(?:(?<![\w.])|(?<=\\[nrt])|(?<=\d[mK]))(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)",
-    "home": r"(?<=/home/)[^/\s\"'\\:,;)\]}]+|(?<=/Users/)[^/\s\"'\\:,;)\]}]+",
+    "home": r"(?<=/home/)[^/\s\"'\\:,;)\]}]{1,64}|(?<=/Users/)[^/\s\"'\\:,;)\]}]{1,64}",
     "tag": (
         r"<(?P<tagname>serial|pdi|board_id|gpu_part_number|board_part_number|chassis_serial_number|module_id|guid|cluster_uuid|gpu_fabric_guid)>"
-        r"(?!N/A)[^<]*(?=<)"
+        r"(?!N/A)[^<]{0,128}(?=<)"
     ),
-    "serial": r"(?i:\b(?P<serialname>serial(?:[ _-]?(?:number|no\.?))?\s{0,4}[:=]\s{0,4}\"?))[A-Za-z0-9._-]{4,}",
-    "ssid": r"(?i:\b(?P<ssidname>ssid\s{0,4}[:=]\s{0,4}))(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)",
+    "serial": r"(?i:\b(?P<serialname>serial(?:[ _-]?(?:number|no\.?))?\s{0,4}[:=]\s{0,4}\"?))[A-Za-z0-9._-]{4,64}",
+    "ssid": r"(?i:\b(?P<ssidname>ssid\s{0,4}[:=]\s{0,4}))(?:\"[^\"\n]{0,64}\"|'[^'\n]{0,64}'|\S{1,64})",
 }
 #: Files of sysfs that hold a name of the chip without anything that would show it.
 _CHIP_FILES = ("phys_switch_id", "node_guid", "sys_image_guid")
@@ -177,7 +177,7 @@ class _Anonymizer:
             return "|".join(map(re.escape, sorted(known, key=lambda one: (-len(one), one)))) or r"(?!)"
 
         known = {
-            "mail": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+            "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
             "secret": rf"(?i:{one_of(self._secrets)})",
             "word": rf"{_START}(?i:{one_of(self._words)})(?![A-Za-z0-9])",
             "address": rf"(?<![\d.])(?i:{one_of(self._addresses)})(?!\d|\.\d)",

@@ -108,3 +108,9 @@ def test_the_chip_of_twins_stays_one_chip():
 def test_json_stays_json():
     content = {"spark-1": {"path": "/home/jenny/a", "address": "192.168.100.11", "text": f"say {SECRET}\nspark-1"}}
     assert json.loads(one(json.dumps(content)))["node-1"]["address"] == "192.0.2.11"
+
+
+@pytest.mark.parametrize("part", ["a", "a.", "1.", ":", "f:", "aa:", "a-", "serial ", "ssid ", "x@", "/home/", "<serial>", "\\n", "0f"])
+def test_an_odd_text_takes_no_longer_than_another(part):
+    """With time that grows with the square of the length, this would not end."""
+    assert one(part * (1_000_000 // len(part)))
