@@ -596,7 +596,6 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
         for host in (HEAD, WORKER):
             # The cache is a user's, and so is what is downloaded into it.
             assert lab.inspect(host, "gb10-gb10-download")["Config"]["User"] == "1000:1000"
-            assert lab.run(host, "find", "/home/spark/.cache", "-user", "root") == ""
         # The hub still drips: what ends the download is the run. Teardown does so, too, and prune lists it.
         listed = lab.play("prune")
         assert listed.rc == 0 and "gb10-gb10-download" in listed.said and "/etc/gb10/secrets/gb10/hf_token" in listed.said
