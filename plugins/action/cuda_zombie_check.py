@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
             earlier = carried(result)
             reclaim = result["reclaim"]
             stage = "memory is coming back" if reclaim["state"] == "rising" else "memory is being taken"
-            display.display(line(node, stage, f"(+{reclaim['risen_mb']} MiB)", reclaim["samples_mb"][-1], time.monotonic() - started))
+            display.display(line(node, stage, f"(+{reclaim['risen_mb']} MiB)", "", reclaim["samples_mb"][-1], time.monotonic() - started))
 
     @staticmethod
     def _seconds(arguments: dict[str, t.Any], name: str) -> int:
