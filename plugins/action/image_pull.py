@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
                 return {key: value for key, value in status.items() if key not in OF_JOB}
             text = self._text()
             if text:
-                progress.update("pulling", text, None, elapsed)
+                progress.update("pulling", text, "", None, elapsed)
         return {"failed": True, "msg": f"the pull did not end within {limit} s", "remedy": "See on the node: journalctl -u docker --since -10min"}
 
     def _job(self, job: str, mode: str) -> dict[str, t.Any]:
