@@ -14,13 +14,21 @@ from .lab import HEAD, WORKER, Lab, Once, Play, utc
 
 #: The ranks as Ray calls them, and the core on the head, for pgrep.
 RANK, CORE = "^ray::RayWorkerProc", "^VLLM::EngineCore"
-#: What the head's progress lines call the stages in which ranks are there.
-STAGES = ("joining ranks", "loading weights", "allocating KV cache")
+#: The line of the engine's log by which a stage in which ranks are there has begun; as soon as there is a rank without one. Looks of the play may miss a stage.
+STAGES = {"starting ranks": "", "loading model": "Starting to load model", "weights loaded": "Loading weights took"}
+#: What a play prints when the start begins.
+TO_SERVE = "vllm_server : Start the engine"
+#: Waits until another log than the one given is the newest and has the line, and the process is there; prints its number.
+FIND = """
+until log=$(ls -t /var/log/gb10/gb10/engine/*.log | head -1) && [ "$log" != "$1" ] && grep -q "$2" "$log"; do sleep 0.2; done
+until pgrep --oldest --full "$3"; do sleep 0.2; done
+"""
+NEWEST = "ls -t /var/log/gb10/gb10/engine/*.log 2>/dev/null | head -1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Injection:
-    """A signal to a process of a node, when the head says that it has come to a stage."""
+    """A signal to a process of a node, when the engine has come to a stage."""
 
     host: str
     signal: str
@@ -50,10 +58,11 @@ class Injected:
     known: bool
 
 
-def hit(lab: Lab, one: Injection, pids: list[str]) -> None:
-    """Send the signal to the process, as soon as it is there."""
-    find = 'until pgrep --oldest --full "$1"; do sleep 0.2; done'
-    pids.append(lab.run(one.host, "timeout", "60", "sh", "-c", find, "sh", one.process).strip())
+def hit(lab: Lab, one: Injection, before: str, pids: list[str]) -> None:
+    """Send the signal to the process, as soon as the stage has come. ``before`` is the log of the engine before."""
+    # The engine's log is on the head, the process perhaps on the other node.
+    lab.run(HEAD, "timeout", "150", "sh", "-c", FIND, "sh", before, STAGES[one.stage], RANK)
+    pids.append(lab.run(one.host, "timeout", "30", "sh", "-c", 'until pgrep --oldest --full "$1"; do sleep 0.2; done', "sh", one.process).strip())
     lab.run(one.host, "kill", f"-{one.signal}", pids[0])
 
 
@@ -61,7 +70,8 @@ def hit(lab: Lab, one: Injection, pids: list[str]) -> None:
 def injected(lab: Lab, one: Injection) -> t.Iterator[Injected]:
     """Bring the cluster up with an injection. What was stopped by a signal goes on at the end."""
     pids: list[str] = []
-    during = Once(f"{HEAD}: {one.stage}", lambda: hit(lab, one, pids))
+    before = lab.run(HEAD, "sh", "-c", NEWEST).strip()
+    during = Once(TO_SERVE, lambda: hit(lab, one, before, pids))
     try:
         played = lab.play(on_output=during)
         during.join()
