@@ -16,8 +16,8 @@ from .lab import HEAD, WORKER, Lab, Once, Play, utc
 RANK, CORE = "^ray::RayWorkerProc", "^VLLM::EngineCore"
 #: The line of the engine's log by which a stage in which ranks are there has begun; as soon as there is a rank without one. Looks of the play may miss a stage.
 STAGES = {"starting ranks": "", "loading model": "Starting to load model", "weights loaded": "Loading weights took"}
-#: What a play prints when the start begins.
-TO_SERVE = "vllm_server : Start the engine"
+#: What every progress line holds: the engine has been started by the first one, and a play that waits for an injection goes on looking at it.
+STARTED = "GiB available"
 #: Waits until another log than the one given is the newest and has the line, and the process is there; prints its number.
 FIND = """
 until log=$(ls -t /var/log/gb10/gb10/engine/*.log | head -1) && [ "$log" != "$1" ] && grep -q "$2" "$log"; do sleep 0.2; done
@@ -71,7 +71,7 @@ def injected(lab: Lab, one: Injection) -> t.Iterator[Injected]:
     """Bring the cluster up with an injection. What was stopped by a signal goes on at the end."""
     pids: list[str] = []
     before = lab.run(HEAD, "sh", "-c", NEWEST).strip()
-    during = Once(TO_SERVE, lambda: hit(lab, one, before, pids))
+    during = Once(STARTED, lambda: hit(lab, one, before, pids))
     try:
         played = lab.play(on_output=during)
         during.join()
