@@ -97,6 +97,23 @@ def test_a_rank_that_is_stopped_is_named_at_once(lab: Lab, live_cluster: None, f
     assert fault.completes().changed == {}
 
 
+def test_an_engine_that_answers_wrongly_is_left_running_and_asked_once(lab: Lab, live_cluster: None, fault: Fault) -> None:
+    """The lab's model knows one sentence, so no sum of its is right. What it says within a grammar is what the grammar allows."""
+    asked = lab_profile(lab, "lab_asked", ("requires:", "answers: [arithmetic, structured_output]\n\nrequires:"))
+    run = lab.json(HEAD, f"{STATE}/run/run.json")["run_id"]
+    fault.now(time.time())
+    played = lab.play("serve", tags="proof", gb10_profile=asked)
+    fault.answered(played, "a wrong answer, ", where=HEAD)
+    assert "answers.arithmetic" in played.said and "answers.structured_output" not in played.said
+    kept = lab.json(HEAD, f"{STATE}/answers.json")
+    assert kept["run_id"] == run and kept["results"]["arithmetic"]["expected"] in played.said
+    assert "a wrong answer, " in lab.play("serve", tags="proof", gb10_profile=asked).said
+    assert lab.json(HEAD, f"{STATE}/answers.json") == kept, "it was asked again"
+    silenced = lab.play("serve", tags="proof", gb10_profile=asked, gb10_silenced=["answers.arithmetic"])
+    assert silenced.rc == 0, silenced.said
+    assert lab.json(HEAD, f"{STATE}/run/run.json")["run_id"] == run and lab.engine_lives()
+
+
 def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fault: Fault) -> None:
     """The engine is halted, so that the stop takes its whole grace: the run comes upon an engine that lives and answers nothing."""
     before = lab.json(HEAD, f"{STATE}/run/run.json")
