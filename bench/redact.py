@@ -25,7 +25,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import redact
 SIZE = 16384
 LOG = ROOT / "tests/unit/fixtures/field/logs/healthy/qwen3.6-35b-bf16-0.19.log"
 UNITS = (
-    "a.", "a-", "token", "token=", "http://", "://a", "a@://", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "bearer ", "  - ", "password: a\n"
+    "a.", "a-", "token", "token=", "http://", "://a", "a@://", "://a:", "--api-key ",
+    "'token': '", r"\"token\": \"", "token=[", "x-", "bearer ", "  - ", "password: a\n"
 )  # fmt: skip
 
 

@@ -101,7 +101,8 @@ class ActionModule(ActionBase):
             return {"msg": f"{len(made.texts)} files would be written to {arguments['path']}", "files": sorted(made.texts)}
         size = archive.written(arguments["path"], made)
         gaps = content.missing(answers)
-        lines = [f"{len(made.texts)} files, {size} bytes: {arguments['path']}", *(f"missing: {gap['what']} of {gap['node']}: {gap['why']}" for gap in gaps if gap["why"] != content.NOT_ASKED)]
+        shown = [f"missing: {gap['what']} of {gap['node']}: {gap['why']}" for gap in gaps if gap["why"] != content.NOT_ASKED]
+        lines = [f"{len(made.texts)} files, {size} bytes: {arguments['path']}", *shown]
         display.display("\n".join(["Calibration", *(f"  {line}" for line in lines)]))
         summary = {"path": arguments["path"], "bytes": size, "files": len(made.texts), "nodes": len(answers), "missing": len(gaps)}
         return {"msg": lines[0], **summary}

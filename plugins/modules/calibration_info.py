@@ -128,7 +128,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if "samples" in params["sections"]:
         recorder.take("samples.jsonl", lambda: memory_samples(params["roots"], params["sample_s"], params["sample_until"]))
     errors = recorder.sections.errors
-    return {"msg": f"{len(recorder.files)} files, {len(errors)} that could not be read", "files": recorder.files, "errors": errors, "hostname": socket.gethostname()}
+    msg = f"{len(recorder.files)} files, {len(errors)} that could not be read"
+    return {"msg": msg, "files": recorder.files, "errors": errors, "hostname": socket.gethostname()}
 
 
 def main() -> None:

@@ -44,7 +44,8 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         raise _refused(f"{without}, but parallel.data is {profile['parallel']['data']}", "add `ray` to the profile's image.layers")
     if engine and spreads_ranks(engine):
         return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
-    without = f"image {tag} holds no Ray, and {f'vLLM {engine}' if engine else 'no vLLM'}, which spreads its ranks by itself from {history()['nnodes']['added']} on"
+    first, has = history()["nnodes"]["added"], f"vLLM {engine}" if engine else "no vLLM"
+    without = f"image {tag} holds no Ray, and {has}, which spreads its ranks by itself from {first} on"
     raise _refused(without, "add `ray` to the profile's image.layers, or choose another image.base")
 
 

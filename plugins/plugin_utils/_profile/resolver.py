@@ -182,7 +182,8 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     step = functools.partial(Step, source=", ".join(row.get("source", ())))
     for refused in row.get("refused", ()):
         lifted = any(text_of(wanted.get(other)) == setting for other, setting in refused.get("unless", {}).items())
-        if text == refused["value"] and engine.within(refused.get("since"), refused.get("until")) and refused.get("executor") in (None, executor) and not lifted:
+        applies = engine.within(refused.get("since"), refused.get("until")) and refused.get("executor") in (None, executor)
+        if text == refused["value"] and applies and not lifted:
             until = f", or take an image.base with vLLM {refused['until']} or newer" if "until" in refused else ""
             return step("block", name, f"{as_typed(name, value)} is refused: {refused['why']}.", remedy=f"remove it{until}"), None
     default, changed = engine.default(name)
@@ -219,7 +220,8 @@ def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) 
         what = f"vLLM {engine.version} does not take {as_typed(name, value)}"
         first, gone = row.get("values", {}).get(text_of(value), (None, None))
     if first and not engine.within(first, None):
-        return Step("block", name, f"{what}; the first release with it is {first}.", f"take an image.base with vLLM {first} or newer, or remove it", _source(row))
+        remedy = f"take an image.base with vLLM {first} or newer, or remove it"
+        return Step("block", name, f"{what}; the first release with it is {first}.", remedy, _source(row))
     if gone and engine.within(gone, None):
         says = f"; instead: {row['instead']}" if "instead" in row else ""
         return Step("block", name, f"{what}; it is gone since {gone}{says}.", "remove it", _source(row))

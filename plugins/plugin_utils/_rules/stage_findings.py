@@ -518,7 +518,8 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
         if len(set(values.values())) > 1 and not named_like(name, needs["own_names"]):
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
-            remedy = f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then --tags {needs['stage']},serve -e gb10_allow_restart=true"
+            again = f"--tags {needs['stage']},serve -e gb10_allow_restart=true"
+            remedy = f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then {again}"
             found.append(finding("proof.env_same", CLUSTER, "block", message, measured=shown, needed="one value", remedy=remedy))
     same = f"{len(every)} live rank(s) agree in all of {len(names)} variables but those that are expected to differ."
     return found or [finding("proof.env_same", CLUSTER, "pass", same)]

@@ -230,7 +230,9 @@ def test_no_repetition_holds_another(pattern):
     assert not any(unbounded(re._parser.parse(pattern.pattern, pattern.flags)))
 
 
-@pytest.mark.parametrize("unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_"])
+@pytest.mark.parametrize(
+    "unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_"]
+)
 def test_long_texts_of_every_kind_stay_what_they_are_or_get_shorter(unit):
     """Their time is measured by bench/redact.py."""
     text = (unit * 16384)[:16384]

@@ -55,8 +55,8 @@ def call(tmp_path, monkeypatch):
     def call(root, engine=None, sleep=lambda _seconds: None, **params):
         monkeypatch.setattr(stack_info, "EngineApi", lambda socket, timeout: engine or Engine())
         mine = {
-            "sample_s": 0, "probe": False, "probe_timeout": 1, "probe_token": False, "token_timeout": 1, "api_key_file": None, "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "proc_root": str(root),
-            "docker_socket": "/x", "docker_timeout": 1, **params,
+            "sample_s": 0, "probe": False, "probe_timeout": 1, "probe_token": False, "token_timeout": 1, "api_key_file": None,
+            "nvidia_smi": str(tmp_path / "absent"), "tool_timeout": 5, "proc_root": str(root), "docker_socket": "/x", "docker_timeout": 1, **params,
         }  # fmt: skip
         return stack_info.work(types.SimpleNamespace(params=rooted(mine), check_mode=False), sleep)
 

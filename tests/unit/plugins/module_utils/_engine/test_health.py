@@ -117,7 +117,9 @@ def test_what_ends_a_stall(run, began, before, after, since):
     assert (found and found.since) == since
 
 
-@pytest.mark.parametrize("note", [None, {}, {"run_id": "r"}, {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]}, {"run_id": "r", "since": 1, "progress": 7}])
+@pytest.mark.parametrize(
+    "note", [None, {}, {"run_id": "r"}, {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]}, {"run_id": "r", "since": 1, "progress": 7}]
+)
 def test_a_note_that_cannot_be_read_is_none(note):
     assert Still.of_note(note) is None
 

@@ -125,7 +125,10 @@ def one(version, arguments=None, env=None, executor="ray", known_env=()):
 @pytest.mark.parametrize(
     ("version", "arguments", "message"),
     [
-        ("0.19.1", {"swap_space": 4}, "vLLM 0.19.1 knows no --swap-space; it is gone since 0.18.0; instead: nothing, since the engine no longer swaps to the CPU."),
+        (
+            "0.19.1", {"swap_space": 4},
+            "vLLM 0.19.1 knows no --swap-space; it is gone since 0.18.0; instead: nothing, since the engine no longer swaps to the CPU.",
+        ),
         ("0.24.0", {"max_modle_len": 4}, "vLLM 0.24.0 knows no --max-modle-len (did you mean 'max_model_len'?)."),
         ("0.19.1", {"kv_cache_dtype": "nvfp4"}, "vLLM 0.19.1 does not take --kv-cache-dtype nvfp4; the first release with it is 0.20.0."),
         ("0.32.0", {"mamba_cache_mode": "all"}, "vLLM 0.32.0 does not take --mamba-cache-mode all; it is gone since 0.32.0."),
@@ -165,8 +168,14 @@ def test_a_switch_without_an_opposite_is_left_out_when_it_is_off():
 @pytest.mark.parametrize(
     ("version", "env", "arguments", "left", "verdict", "message"),
     [
-        ("0.24.0", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}, {"linear_backend": "flashinfer_cutlass"}, {}, "pass", "becomes --linear-backend flashinfer"),
-        ("0.29.0", {"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, {"linear_backend": "marlin", "moe_backend": "marlin"}, {}, "pass", "becomes --linear-backend marlin and --moe"),
+        (
+            "0.24.0", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}, {"linear_backend": "flashinfer_cutlass"}, {}, "pass",
+            "becomes --linear-backend flashinfer",
+        ),
+        (
+            "0.29.0", {"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, {"linear_backend": "marlin", "moe_backend": "marlin"}, {}, "pass",
+            "becomes --linear-backend marlin and --moe",
+        ),
         ("0.19.1", {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, {"attention_backend": "TRITON_ATTN"}, {}, "pass", "becomes --attention-backend TRITON_ATTN"),
         ("0.24.0", {"VLLM_RPC_TIMEOUT": "9"}, {}, {}, "warn", "VLLM_RPC_TIMEOUT=9 is left out: vLLM ignores it since 0.23.0."),
         ("0.24.0", {"VLLM_USE_FLASHINFER_MOE_FP4": "0"}, {}, {}, "warn", "ignores it since 0.24.0. moe_backend says it now."),
@@ -174,9 +183,15 @@ def test_a_switch_without_an_opposite_is_left_out_when_it_is_off():
         ("0.24.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "pass", "is left out: vLLM 0.24.0 does that by itself."),
         ("0.33.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "pass", "is left out: vLLM 0.33.0 does that by itself."),
         ("0.33.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "0"}, {}, {}, "warn", "vLLM ignores it since 0.33.0."),
-        ("0.19.1", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "block", "knows no VLLM_USE_RAY_V2_EXECUTOR_BACKEND; the first release with it is 0.20.0."),
+        (
+            "0.19.1", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "block",
+            "knows no VLLM_USE_RAY_V2_EXECUTOR_BACKEND; the first release with it is 0.20.0.",
+        ),
         ("0.24.0", {"VLLM_HOST_PI": "1"}, {}, {}, "block", "vLLM 0.24.0 knows no VLLM_HOST_PI, nor does the image set it (did you mean 'VLLM_HOST_IP'?)."),
-        ("0.19.1", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-b12x"}, {}, {}, "block", "does not take VLLM_NVFP4_GEMM_BACKEND=flashinfer-b12x; the first release with it is 0.22.0."),
+        (
+            "0.19.1", {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-b12x"}, {}, {}, "block",
+            "does not take VLLM_NVFP4_GEMM_BACKEND=flashinfer-b12x; the first release with it is 0.22.0.",
+        ),
     ],
 )
 def test_variables(version, env, arguments, left, verdict, message):
@@ -213,7 +228,8 @@ def test_every_row_of_the_history_can_be_read():
     words = {"added", "removed", "ignored", "instead", "defaults", "values", "becomes", "refused", "source"}
     for name, row in history().items():
         assert row.keys() <= words and row["source"], name
-        for version in (row.get("added"), row.get("removed"), row.get("ignored"), *row.get("defaults", {}), *(v for span in row["values"].values() for v in span)):
+        spans = [version for span in row["values"].values() for version in span]
+        for version in (row.get("added"), row.get("removed"), row.get("ignored"), *row.get("defaults", {}), *spans):
             assert version is None or Version(version)
         for targets in row.get("becomes", {}).values():
             assert all(target in history() or target == "gpu_memory_utilization" for target in targets), name

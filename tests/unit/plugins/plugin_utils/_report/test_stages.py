@@ -256,8 +256,10 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
 def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halted: bool, verdict: str, words: str) -> None:
     """An engine that is busy has proven nothing, and is not at fault."""
     info = {"engine": {"live": True}, "api": "answers", "last_end": "", "completion": None, "progress": progress}
-    rank = {"pid": 7, "title": "r", "env": {}, "environ": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1, "devices": [],
-            "libcuda": []}  # fmt: skip
+    rank = {
+        "pid": 7, "title": "r", "env": {}, "environ": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1,
+        "devices": [], "libcuda": [],
+    }  # fmt: skip
     node = {
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
         "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]}, **SETTINGS,

@@ -105,7 +105,10 @@ FULL = {
     [
         ({}, "the image holds and takes what that of spark-1 does."),
         ({"engine_error": "no answer"}, "the image holds and takes what that of spark-1 does."),
-        ({"packages": ["torch==2.9.1"]}, "2 field(s) differ: packages.torch is 2.9.1 here and 2.9.0 on spark-1; packages.vllm is absent here and 0.32.0 on spark-1."),
+        (
+            {"packages": ["torch==2.9.1"]},
+            "2 field(s) differ: packages.torch is 2.9.1 here and 2.9.0 on spark-1; packages.vllm is absent here and 0.32.0 on spark-1.",
+        ),
         ({"engine": {**FULL["engine"], "env": []}}, "1 field(s) differ: engine.env.VLLM_HOST_IP is absent here and True on spark-1."),
         (
             {"engine": {**FULL["engine"], "flags": {"--dtype": {"default": "half", "choices": ["auto", "half"]}}}},
