@@ -255,7 +255,7 @@ def main() -> None:
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
             "needle_percent": {"type": "int", "default": 2},
-            "max_tokens": {"type": "int", "default": 4096},
+            "max_tokens": {"type": "int", "default": 4096, "no_log": False},
             "timeout": {"type": "int", "default": 600},
             "again": {"type": "bool", "default": False},
         },

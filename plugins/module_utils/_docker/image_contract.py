@@ -28,6 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import class
 
 Contract = dict[str, t.Any]
 
+
 def _texts(value: t.Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
 

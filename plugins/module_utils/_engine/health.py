@@ -146,4 +146,3 @@ def verdict(probe: Probe, processes: Processes) -> Health:
     if probe.still_s >= probe.limit_s:
         return Health(STALLED, f"no progress for {probe.still_s:.0f} s", suspects(processes))
     return Health(UNKNOWN, f"no token and no progress for {probe.still_s:.0f} s, which counts as stalled from {probe.limit_s:.0f} s on", suspects(processes))
-

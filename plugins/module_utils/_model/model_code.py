@@ -40,7 +40,6 @@ NOTES = "model-code"
 Ids = dict[str, str]
 
 
-
 def blob_id(content: bytes, named: str) -> str:
     """Return the hub's id of a file's content, of the kind that ``named`` is of."""
     if _LFS_ID.fullmatch(named):

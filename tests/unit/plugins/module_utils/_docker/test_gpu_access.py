@@ -84,7 +84,7 @@ COMPAT = "/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04"
 REACHED = {"error": "", "driver": "580.159.03", "gpus": 1, "cuda": "13.2", "libcuda": [COMPAT], "image_cuda": "13.2"}
 
 
-def proving(stdout="", error=None, info=DGX_OS):
+def proving(stdout="", error=None, info=None):
     """An engine whose throw-away container prints this, or that refuses it."""
     runs = []
 
@@ -94,7 +94,7 @@ def proving(stdout="", error=None, info=DGX_OS):
             raise error
         return ExecResult(0, stdout, "")
 
-    return types.SimpleNamespace(get=lambda path: info, run_throwaway=run_throwaway, runs=runs)
+    return types.SimpleNamespace(get=lambda path: info or DGX_OS, run_throwaway=run_throwaway, runs=runs)
 
 
 def answered(**changes):

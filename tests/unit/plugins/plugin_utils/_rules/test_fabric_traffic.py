@@ -21,8 +21,8 @@ ASKED = {"prompt_tokens": 500, "tokens": 1, "seconds": 0.9}
 NEEDED = 500 * 89 * 4096 * 2
 
 
-def needed(facts=NEMOTRON, dtype="auto", parallel=TP2, nodes=2, completion=ASKED):
-    return fabric_traffic.needed_bytes(facts, dtype, parallel, nodes, completion)
+def needed(facts=None, dtype="auto", parallel=None, nodes=2, completion=None):
+    return fabric_traffic.needed_bytes(NEMOTRON if facts is None else facts, dtype, parallel or TP2, nodes, completion or ASKED)
 
 
 # --- what is needed -------------------------------------------------------------------------------------------------------

@@ -81,7 +81,6 @@ NETWORK_101 = [{"family": "ipv4", "address": "192.168.100.21", "prefix": 24, "ne
 UNPINNED = {**PROFILE, "model": {**PROFILE["model"], "revision": None}}
 
 
-
 def driver(version: str) -> dict[str, t.Any]:
     """What a node with another driver answers."""
     return {"gpus__0__driver_version": version, "docker__cdi_libcuda": [{"path": "/etc/cdi/nvidia.yaml", "libcuda": [version]}]}

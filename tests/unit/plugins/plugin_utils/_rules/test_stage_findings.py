@@ -129,10 +129,10 @@ def test_contracts_are_compared_field_by_field(change, message):
     assert (found["node"], found["message"], found["verdict"]) == ("spark-2", message, "block" if "differ" in message else "pass")
 
 
-def resolved(arguments, env=(), profile=PROFILE, nodes=2, **changes):
+def resolved(arguments, env=(), profile=None, nodes=2, **changes):
     answer = contract(**changes)
     answer["contract"] = {**FULL, **answer["contract"]} if answer["exists"] else None
-    changed, found = stage_findings.resolved(answer, profile, arguments, dict(env), "ray", nodes)
+    changed, found = stage_findings.resolved(answer, profile or PROFILE, arguments, dict(env), "ray", nodes)
     return changed, [(one["id"], one["verdict"]) for one in found]
 
 

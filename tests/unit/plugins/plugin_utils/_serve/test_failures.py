@@ -16,7 +16,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failure
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "vllm"
 
 
-
 def diagnosis(*lines):
     made = failures.Diagnosis()
     made.feed(lines)
