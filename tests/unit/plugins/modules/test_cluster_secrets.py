@@ -55,6 +55,12 @@ def test_check_mode_makes_nothing(call, tmp_path):
     assert result["diff"]["after"]["ray_token"] == "made" and not (tmp_path / "s").exists()
 
 
+def test_a_key_that_is_given_is_written_for_its_owner_alone(call, tmp_path):
+    assert call(api_key="plantedKey")["changed"] and not call(api_key="plantedKey")["changed"]
+    key = tmp_path / "s/c/api_key"
+    assert (key.read_text(), stat.S_IMODE(key.stat().st_mode)) == ("plantedKey", 0o600)
+
+
 def test_a_token_that_is_given_replaces_another(call, tmp_path):
     call(make=["ray_token"])
     result = call(ray_token="theHeads")
