@@ -25,7 +25,7 @@ else:
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import GUARD_DIRECTORY, LAUNCH_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START, shown_value
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder, listed, named_like
@@ -432,8 +432,11 @@ def proof(
 
 
 def _carries(name: str, have: str | None, wanted: str) -> bool:
-    """Return whether a rank has a variable of its node's container; the launcher adds the guard's directory to Python's path."""
-    return have == wanted or (name == "PYTHONPATH" and have is not None and have.startswith(f"{wanted}:"))
+    """Return whether a rank has a variable of its node's container; the launcher adds the guard's directory to Python's path.
+
+    Of a secret it is seen that it is there; whether all ranks have the same one is compared by digests.
+    """
+    return have in (wanted, shown_value(name, wanted)) or (name == "PYTHONPATH" and have is not None and have.startswith(f"{wanted}:"))
 
 
 def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Finding]:
@@ -468,7 +471,8 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
     found = []
     for rank in ranks:
         wrong = {name: rank["env"].get(name) for name, value in expected.items() if not _carries(name, rank["env"].get(name), value)}
-        detail = ", ".join(f"{name}={have!r} instead of {expected[name]!r}" for name, have in wrong.items())
+        shown = {name: shown_value(name, expected[name]) for name in wrong}
+        detail = ", ".join(f"{name}={have!r} instead of {shown[name]!r}" for name, have in wrong.items())
         own = needs["api_secrets"] if node == needs["head"] else []
         but_own = f" but {', '.join(own)} of its API" if own else ""
         leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
@@ -483,7 +487,7 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 "block" if wrong else "pass",
                 f"rank {rank['pid']}: {detail}." if wrong else f"rank {rank['pid']} carries all {len(expected)} forwarded variables.",
                 measured=wrong,
-                needed={name: expected[name] for name in wrong},
+                needed=shown,
                 remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true" if wrong else "",
             )
         )

@@ -362,6 +362,15 @@ def test_the_environment_of_a_start_proves_nothing_but_a_leak(present, secrets):
     assert bad == [("proof.env", "spark-2", "unknown"), ("proof.secrets", "spark-2", secrets), ("proof.env_same", "cluster", "unknown")]
 
 
+@pytest.mark.parametrize(("have", "verdict"), [("<secret>", "pass"), (None, "block")])
+def test_a_secret_that_is_forwarded_is_compared_and_shown_by_its_name_alone(have, verdict):
+    """A node says no secret's value, so the value of the inventory is not what is compared here."""
+    rank = a_rank({"WANDB_API_KEY": have} if have else {})
+    (found, _leaks) = stage_findings._rank_env("spark-2", [rank], {"WANDB_API_KEY": "4f1c9a77d02b"}, PROOF_NEEDS)
+    assert (found["id"], found["verdict"]) == ("proof.env", verdict)
+    assert "4f1c9a77d02b" not in str(found)
+
+
 def env_same(head, worker):
     """What is found when the two live ranks have these variables beside those that they share; forwarded ones are as they should be."""
     ranks = {"spark-1": rank_answer(ranks=[a_rank(**head)]), "spark-2": rank_answer(ranks=[a_rank(**worker)])}
