@@ -72,6 +72,20 @@ def test_an_engine_that_nothing_proves_dead_runs_on(before, now, known, kept, sa
     assert verdict[0] is kept and said in verdict[1]
 
 
+@pytest.mark.parametrize(
+    ("before", "token", "kept", "said"),
+    [
+        (NONE, "pass", True, "The engine gives tokens and runs on, unproven."),
+        (NONE, "block", False, "are stopped; the next run replaces them"),
+        (NEW, "pass", True, "The engine that served before this play was left alone."),
+    ],
+)
+def test_an_engine_that_gives_tokens_is_not_stopped_by_a_proof(before, token, kept, said):
+    proved = {"findings": [{"id": "proof.completion", "verdict": token}, {"id": "proof.fabric", "verdict": "unknown"}]}
+    verdict = lines(before, NEW, head={"__proof_judged": proved})
+    assert verdict[0] is kept and said in verdict[1]
+
+
 def test_the_first_failure_of_all_nodes_stands_above_the_others():
     first = {"node": "spark-2", "time": 1795228877.0, "id": "memory-out", "cause": "memory ran out", "consequence": "the rank ends", "remedy": "Drop it.",
              "lines": ["CUDA out of memory."], "certainty": "known"}  # fmt: skip

@@ -26,6 +26,7 @@ READS = {
     "before": "__abort_before",
     "after": "__abort_after",
     "failed": "__abort_failed",
+    "proved": "__proof_judged",
     "stop": "__abort_stop",
     "memory": "__abort_memory",
     "logs": "__abort_logs",
@@ -72,11 +73,17 @@ def is_kept(answers: Answers) -> bool:
     return not any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
 
 
+def gave_token(answers: Answers) -> bool:
+    """Return whether this play's proof had its token: whatever else it found, the engine answers."""
+    found = [one for answer in answers.values() for one in (answer["proved"] or {}).get("findings") or []]
+    return any(one["id"] == "proof.completion" and one["verdict"] == "pass" for one in found)
+
+
 def runs_on(answers: Answers) -> bool:
-    """Return whether the engine that this play started lives, and nobody knows why it gives no token: a false alarm can cost a reboot."""
+    """Return whether the engine that this play started lives and either answers, or nobody knows why it does not: a false alarm can cost a reboot."""
     before, now = _engines(answers)
     ours = bool(now and now["live"]) and not (before.get("live") and before["run_id"] == now["run_id"])
-    return ours and any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values())
+    return ours and (gave_token(answers) or any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values()))
 
 
 def unready_runs(answers: Answers) -> list[str]:
@@ -90,6 +97,11 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
     before, now = _engines(answers)
     if check_mode:
         return "Check mode started nothing, and stops nothing."
+    if runs_on(answers) and gave_token(answers):
+        return (
+            "The engine gives tokens and runs on, unproven. When what the proof found is mended, or was a mistake, run --tags proof;"
+            " to stop it run the playbook teardown."
+        )
     if runs_on(answers):
         return (
             "The engine runs on: nothing proves that it cannot serve, and one that is killed can keep memory that only a reboot brings back."
