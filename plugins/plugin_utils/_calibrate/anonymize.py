@@ -119,7 +119,9 @@ class Pseudonyms:
             network, own = divmod(int(address), 1 << 64)
             prefix = 0xFE80 << 48 if address.is_link_local else (0x20010DB8 << 32) + self.number("network6", str(network))
             made = ipaddress.IPv6Address((prefix << 64) + (self.number("interface6", f"{own:x}") if own else 0))
-        return made.exploded if len(text) == len(made.exploded) else str(made)
+        # sysfs writes all 32 digits. Python 3.13's own `exploded` writes the end of a mapped address with dots.
+        full = made.packed.hex(":", 2)
+        return full if len(text) == len(full) else str(made)
 
 
 class _Anonymizer:
