@@ -52,6 +52,13 @@ def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any
     leave(**cleaned({**complete(result, started), "invocation": {"module_args": module.params}}, secrets))
 
 
+def require_least(params: t.Mapping[str, t.Any], least: t.Mapping[str, int]) -> None:
+    """Raise :class:`ClusterError` for the first option that is below its least value."""
+    for name, value in least.items():
+        if params[name] < value:
+            raise ClusterError(f"{name} is {params[name]}, expected {value} or more", remedy=f"Correct {name}.", reason="input")
+
+
 def finding(
     id: str,
     node: str,

@@ -174,9 +174,7 @@ MODELS_SECONDS = 10.0
 
 def check_numbers(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` for an option out of its range."""
-    for name, least in MINIMUM.items():
-        if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
+    _module.require_least(params, MINIMUM)
     if params["needle_percent"] > MOST_PERCENT:
         what = f"needle_percent is {params['needle_percent']}, expected at most {MOST_PERCENT}"
         raise ClusterError(what, remedy="Correct needle_percent.", reason="input")

@@ -275,9 +275,7 @@ def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    for name, least in LEAST.items():
-        if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
+    _module.require_least(params, LEAST)
     path = accounting.baseline_path(params["state_dir"])
     boot = accounting.boot_id(params["roots"]["proc_root"])
     current, before = existing(path, boot)

@@ -198,9 +198,7 @@ def write_note(path: str, available: int, boot: str) -> None:
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    for name, least in MINIMUM.items():
-        if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
+    _module.require_least(params, MINIMUM)
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
     boot = accounting.boot_id(params["roots"]["proc_root"])
     if params["state"] == "noted":

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
-from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import started_with
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -532,9 +532,7 @@ def check(params: Params, check_mode: bool, readers: Readers | None = None) -> d
     With ``readers`` the first look takes what somebody has read already. Raises :class:`ClusterError` for an option that is too small.
     What is unknown has the verdict ``unknown``.
     """
-    for name, least in LEAST.items():
-        if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, expected {least} or more", remedy=f"Correct {name}.", reason="input")
+    require_least(params, LEAST)
     node = platform.node()
     seen = namespace(params)
     try:
