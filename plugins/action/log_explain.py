@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete, finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures, log_files, signature
 
 KIND = "gb10.cluster.explain"
@@ -41,8 +41,7 @@ def refuse_existing(path: str) -> None:
 def write_new(path: str, record: dict[str, t.Any]) -> None:
     """Write a record, readable by the user alone, and never over another file. Raises :class:`ClusterError`."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as stream:
-            stream.write(f"{json.dumps(record, indent=2, ensure_ascii=False)}\n")
+        new_file.create(path, f"{json.dumps(record, indent=2, ensure_ascii=False)}\n".encode())
     except OSError as error:
         raise ClusterError(f"cannot be written: {error.strerror}", where=path, remedy="Give gb10_explain_to the name of a new file.") from error
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import os
@@ -15,6 +14,7 @@ import tarfile
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
 
 #: Everything lies below this directory.
 ROOT = "calibration"
@@ -48,13 +48,10 @@ def written(path: str, content: Content) -> int:
         raise ClusterError(f"the calibration has {size} characters; an archive holds {MOST_BYTES}", remedy="Lower gb10_calibrate_seconds.", reason="size")
     raw = packed(content)
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(raw)
+        new_file.create(path, raw)
     except FileExistsError as error:
         raise ClusterError(f"gb10_calibrate_to: {path} exists", remedy="Name a file that does not exist yet.", reason="exists") from error
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.remove(path)
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Free space there, or name another file.", reason="write") from error
     return len(raw)
 
