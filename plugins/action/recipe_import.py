@@ -1,0 +1,136 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Makes a profile from a recipe on the controller. Reads, asks a registry for a digest, and writes new files alone; nothing is executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import typing as t
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
+
+KIND = "gb10.cluster.import"
+
+
+def pending(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files to write, none where the first of them, the profile, is the same already. Raises :class:`ClusterError` for one of other content."""
+    same = []
+    for name, content in files.items():
+        try:
+            if Path(name).read_bytes() == content:
+                same.append(name)
+                continue
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ClusterError(f"cannot be read: {error.strerror}", where=name, remedy="Give gb10_import_to another directory.") from error
+        if next(iter(files)) not in same:
+            remedy = "Give gb10_import_to another directory, or move the file."
+            raise ClusterError("exists already, with another content", where=name, expected="a new file", remedy=remedy)
+    return {} if next(iter(files), "") in same else {name: content for name, content in files.items() if name not in same}
+
+
+def write(files: dict[str, bytes]) -> None:
+    """Write new files, the profile last: where it is, the import is complete. Raises :class:`ClusterError`."""
+    for name, content in reversed(files.items()):
+        try:
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+            new_file.create(name, content)
+        except OSError as error:
+            raise ClusterError(f"cannot be written: {error.strerror}", where=name, remedy="Give gb10_import_to a directory of yours.") from error
+
+
+class ActionModule(ActionBase):
+    """Reads a recipe on the controller, and writes the profile that it is."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        started = time.monotonic()
+        _result, options = self.validate_argument_spec(
+            argument_spec={
+                "path": {"type": "path", "required": True},
+                "dest": {"type": "path"},
+                "image": {"type": "str"},
+                "revisions": {"type": "dict", "default": {}},
+                "values": {"type": "dict", "default": {}},
+                "variant": {"type": "str"},
+                "features": {"type": "list", "elements": "str", "default": []},
+            }
+        )
+        try:
+            return cleaned(complete(self._import(options, task_vars or {}), started), {})
+        except ClusterError as error:
+            return cleaned(complete(failure_result(error), started), {})
+
+    def _import(self, options: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the record, and write profile and record where that is asked for. Raises :class:`ClusterError`."""
+        recipe = reading.read(options["path"])
+        # Ansible's own kinds of text and number cannot be written as YAML: they become plain ones.
+        given = json.loads(json.dumps({name: options[name] for name in ("image", "revisions", "values", "variant", "features")}))
+        choices = Choices(**{name: value for name, value in given.items() if value is not None})
+        profile, ledger, patches = imported.convert(recipe, choices, lambda image: self._digest(image, task_vars))
+        findings = ledger.findings()
+        record = {
+            "schema": 1,
+            "kind": KIND,
+            "path": str(recipe.path),
+            "sha256": recipe.sha256,
+            "recipe": recipe.kind,
+            "id": profile["id"] if profile else "",
+            "profile": profile or {},
+            "verdict": table.worst(findings),
+            "rows": [row._asdict() for row in ledger.rows],
+        }
+        files = self._files(options["dest"], record, imported.text(profile, recipe), patches) if profile and options["dest"] else {}
+        new = pending(files)
+        if not self._task.check_mode:
+            write(new)
+        text = next(iter(new.values()), b"").decode()
+        return {
+            **record,
+            "findings": findings,
+            "files": list(files),
+            "changed": bool(new),
+            "actions": [f"write {name}" for name in new],
+            "diff": {"before": "", "after": text, "before_header": "no profile", "after_header": next(iter(new))} if new else {},
+            "msg": self._message(record, list(files)),
+        }
+
+    @staticmethod
+    def _files(dest: str, record: dict[str, t.Any], text: str, patches: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the content of each file."""
+        start = os.path.join(dest, record["id"])
+        return {
+            f"{start}.yml": text.encode(),
+            f"{start}.import.json": f"{json.dumps(cleaned(record, {}), indent=2, ensure_ascii=False)}\n".encode(),
+            **{os.path.join(dest, name): content for name, content in patches.items()},
+        }
+
+    def _digest(self, image: str, task_vars: dict[str, t.Any]) -> tuple[str, str]:
+        """Return the digest that the tag has in its registry now, or why that is unknown."""
+        answer = self._execute_module(module_name="gb10.cluster.image_digest_info", module_args={"image": image}, task_vars=task_vars)
+        if not answer.get("failed"):
+            return str(answer["digest"]), ""
+        return "", " ".join(str(answer.get("msg") or "no answer").split()).rstrip(".")
+
+    @staticmethod
+    def _message(record: dict[str, t.Any], files: list[str]) -> str:
+        if not record["profile"]:
+            return f"{record['path']} (of {record['recipe']}) is refused. Nothing was written."
+        where = f"-e gb10_profile={files[0]}" if files else "nothing was written: give a directory as gb10_import_to"
+        return f"{record['path']} (of {record['recipe']}) is the profile {record['id']}, imported and untested: {where}"

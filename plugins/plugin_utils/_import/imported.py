@@ -1,0 +1,403 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a recipe's facts to a profile of this collection. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.images import repository
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.known_answers import CHECKS
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret, shown_value
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import launcher_recipes, vllm_recipes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import VLLM_RECIPES, Recipe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+
+#: What marks a profile that came from a recipe.
+MARK = "Imported, untested"
+
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
+_REFERENCE = re.compile(r"(?=.{1,300}\Z)[a-z0-9][a-z0-9._-]*(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)*(?::[\w][\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?\Z", re.ASCII)
+#: A variable with a default, in the value of another one.
+_DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:?-([^{}$]*)\}")
+#: Questions that fit any chat model; tool_call is asked where the engine has a parser for it.
+_ANSWERS = ("arithmetic", "echo", "coherence", "tool_call")
+
+#: How an argument gets into a profile's parallel sizes.
+_SIZES = {"tensor_parallel_size": "tensor", "pipeline_parallel_size": "pipeline", "data_parallel_size": "data"}
+_BACKENDS = {"ray": "ray", "mp": "native", "uni": "native"}
+#: Arguments that say where one rank is; the collection works that out for each node.
+_OF_A_RANK = {
+    "nnodes", "node_rank", "master_addr", "master_port", "headless", "data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local",
+    "data_parallel_address", "data_parallel_rpc_port", "data_parallel_backend", "data_parallel_external_lb", "data_parallel_hybrid_lb",
+}  # fmt: skip
+#: Arguments that name a file with Python; one without a directory lies in the model's repository.
+_PLUGINS = {"reasoning_parser_plugin", "tool_parser_plugin"}
+#: Arguments that the engine fills from a file of its own.
+_FILES = {"config": "it reads more arguments from a file of one machine"}
+_OWN_CACHE = {"download_dir": "gb10_hf_home"}
+
+#: Variables that hold a fact of one machine or one rank, besides those that the collection sets on each node.
+_OF_A_NODE = {
+    "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE", "HEAD_IP", "ETH_IF", "IB_IF", "IFACE_NAME", "MN_IF_NAME",
+    "NCCL_IB_GID_INDEX", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HF_ENDPOINT", "TRANSFORMERS_CACHE", "HUGGINGFACE_HUB_CACHE", "RAY_ADDRESS",
+}  # fmt: skip
+#: Variables that take NCCL off the fabric.
+_OFF_FABRIC = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML as the shipped profiles are written: lists are indented, and nothing refers to another part of the file."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: t.Any) -> bool:
+        return True
+
+
+class Imported(t.NamedTuple):
+    """A profile, or None when something is refused, with all that became of the recipe."""
+
+    profile: dict[str, t.Any] | None
+    ledger: Ledger
+    #: What the profile's mods need next to it, by path.
+    files: dict[str, bytes]
+
+
+def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[str, str]]) -> Imported:
+    """Return a recipe as a profile. ``resolve`` says which digest a tag has, or why that is unknown."""
+    ledger = Ledger()
+    read = vllm_recipes.draft if recipe.kind == VLLM_RECIPES else launcher_recipes.draft
+    draft = read(recipe, choices, ledger)
+    if draft is None:
+        return Imported(None, ledger, {})
+    profile = _Mapper(draft, choices, ledger).profile(recipe)
+    folder = f"{profile['id']}.mods"
+    if not ledger.is_refused:
+        profile["image"]["base"] = _pinned(draft, resolve, ledger)
+        # What the rules of a profile say against it is said in their words; files are compared when the profile is read.
+        for problem in profiles.validate(profile, expected_id=profile["id"])[1]:
+            ledger.refused(problem.where, problem.what, f"expected {problem.expected or 'another value'}", problem.remedy or "correct the recipe")
+    if ledger.is_refused:
+        return Imported(None, ledger, {})
+    if draft.mods.mods:
+        profile["image"] |= {"mods": draft.mods.at(folder), "tag": f"local/{profile['id']}:imported"}
+    return Imported(profile, ledger, {f"{folder}/{name}": content for name, content in draft.mods.files.items()})
+
+
+def slug(name: str) -> str:
+    """Return a recipe's name as the id of a profile; one of a shipped profile gets an end of its own, so that it does not take its place."""
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "recipe"
+    return f"{plain}_imported" if plain in profiles.known() else plain
+
+
+def text(profile: dict[str, t.Any], recipe: Recipe) -> str:
+    """Return a profile as the file that people read."""
+    head = f"# {MARK}: made from {recipe.path.name}, a recipe of {recipe.kind} (sha256 {recipe.sha256}).\n"
+    return f"---\n{head}{yaml.dump(profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=150)}"
+
+
+def _pinned(draft: Draft, resolve: t.Callable[[str], tuple[str, str]], ledger: Ledger) -> str:
+    """Return the image by its digest, or by its tag when no registry says the digest."""
+    image = draft.image
+    if "@sha256:" in image:
+        ledger.taken(draft.image_field, image, "image.base")
+        return image
+    digest, why = resolve(image)
+    if not digest:
+        moving = " A tag can be given to another image at any time." if image.endswith(":latest") or image == repository(image) else ""
+        ledger.changed(draft.image_field, image, "image.base, by its tag", f"its digest is unknown: {why}.{moving}", remedy="name the digest in image.base")
+        return image
+    pinned = f"{repository(image)}@{digest}"
+    ledger.changed(draft.image_field, image, pinned, "this is what the tag is today", differs=False)
+    return pinned
+
+
+class _Mapper:
+    """Makes the profile of one recipe; what cannot be in it is noted."""
+
+    def __init__(self, draft: Draft, choices: Choices, ledger: Ledger) -> None:
+        self.draft = draft
+        self.choices = choices
+        self.ledger = ledger
+        self.model: dict[str, t.Any] = {"repo": draft.model}
+        self.repositories: dict[str, dict[str, str]] = {}
+        self.parallel: dict[str, t.Any] = {"tensor": 1}
+        self.serve: dict[str, t.Any] = {}
+        self.executor = draft.executor
+
+    def profile(self, recipe: Recipe) -> dict[str, t.Any]:
+        """Return the profile; it is only of use when nothing was refused."""
+        draft = self.draft
+        if not _REPOSITORY.match(draft.model):
+            self._refuse("model", draft.model or "nothing", "it is not a repository of the hub, such as org/name", "name the repository in the recipe")
+        if draft.image and not _REFERENCE.match(draft.image):
+            self._refuse(draft.image_field, draft.image, "it is not the reference of an image", "give one as gb10_import_image")
+        for name, value in draft.parsed.arguments.items():
+            self._argument(name, value)
+        for name, unknown in draft.parsed.missing.items():
+            self._missing(name, unknown)
+        self._revision()
+        self._remote_code()
+        nodes = self._nodes()
+        env = self._env(nodes)
+        answers = self._answers()
+        memory = dict(draft.memory)
+        if "model_gb" in memory:
+            memory["weights_gb"] = round(memory.pop("model_gb") / nodes, 1)
+            self.ledger.taken("metadata.model_vram", draft.memory["model_gb"], f"memory.weights_gb = {memory['weights_gb']}")
+        found = {
+            "schema": profiles.SCHEMA_VERSION,
+            "id": slug(draft.name),
+            "model": self.model,
+            "repositories": self.repositories,
+            # An engine that starts with Ray needs an image that has it: no layer is added to an image that nobody looked into.
+            "image": {"base": draft.image, "layers": []},
+            "parallel": self.parallel,
+            "executor": self.executor or "native",
+            "executor_reason": self._executor_reason(nodes),
+            "env": {"shared": env} if env else None,
+            "serve": dict(sorted(self.serve.items())),
+            "memory": memory,
+            "answers": answers,
+            "requires": draft.requires,
+            "evidence": profiles.UNTESTED,
+            "notes": f"{MARK}: from {recipe.path.name}, a recipe of {recipe.kind}. {self._description()}".strip(),
+        }
+        return {name: value for name, value in found.items() if value not in (None, {}, [], "")}
+
+    def _executor_reason(self, nodes: int) -> str:
+        if nodes == 1:
+            return ""
+        return "its recipe says so" if self.executor else "its recipe does not ask for Ray"
+
+    def _description(self) -> str:
+        """Return what the recipe says about itself, unless that holds a secret."""
+        text = " ".join(self.draft.description.split())
+        return "" if holds_secret(text) else text
+
+    def _refuse(self, field: str, found: t.Any, why: str, remedy: str) -> None:
+        self.ledger.refused(field, found, why, remedy)
+
+    def _argument(self, name: str, value: t.Any) -> None:
+        """Put one argument where a profile has it."""
+        field = f"--{name.replace('_', '-')}"
+        if name in ("api_key", "hf_token"):
+            self.ledger.secret(field)
+        elif name in _SIZES:
+            self._size(field, _SIZES[name], value)
+        elif name == "enable_expert_parallel":
+            self.parallel["expert"] = bool(value)
+            self.ledger.taken(field, value, "parallel.expert")
+        elif name == "served_model_name":
+            names = [str(one) for one in value] if isinstance(value, list) else str(value).split()
+            self.model["served_names"] = names
+            self.ledger.taken(field, " ".join(names), "model.served_names")
+        elif name == "revision":
+            self._commit(field, str(value))
+        elif name in ("code_revision", "tokenizer_revision"):
+            if value != self.draft.parsed.arguments.get("revision", value):
+                self._refuse(field, value, "it is another revision than the model's, and all of a repository is of one", "pin model.revision alone")
+            else:
+                self._commit(field, str(value))
+        elif name == "distributed_executor_backend":
+            self.executor = _BACKENDS.get(str(value), "")
+            if self.executor:
+                self.ledger.taken(field, value, f"executor: {self.executor}")
+            else:
+                self._refuse(field, value, "it is not a way in which this collection starts ranks", "use ray or mp")
+        elif name in _OF_A_RANK:
+            self.ledger.dropped(field, value, "it says where a rank is, which the collection works out for each node", differs=False)
+        elif name in RESERVED:
+            self.ledger.dropped(field, value, f"it is set by the collection from {RESERVED[name].setting}", differs=False)
+        elif name in _OWN_CACHE:
+            self.ledger.dropped(field, value, f"models lie in {_OWN_CACHE[name]}", differs=False)
+        elif name in _FILES:
+            self._refuse(field, value, _FILES[name], "write its arguments into the recipe")
+        elif holds_secret(str(value)):
+            self.ledger.secret(field)
+        elif name in _PLUGINS:
+            self._plugin(field, name, str(value))
+        else:
+            self._path(field, name, value)
+            self.serve[name] = self._second(name, value)
+            self.ledger.taken(field, value, f"serve.{name}")
+
+    def _size(self, field: str, size: str, value: t.Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self._refuse(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_values")
+            return
+        if value > 1 or size == "tensor":
+            self.parallel[size] = value
+        self.ledger.taken(field, value, f"parallel.{size}")
+
+    def _missing(self, name: str, unknown: str) -> None:
+        """Leave out an argument without a value where the collection sets it, refuse any other."""
+        field = f"--{name.replace('_', '-')}"
+        if name in _OF_A_RANK or name in RESERVED and name not in _SIZES and name != "revision":
+            self.ledger.dropped(field, unknown, "it is set by the collection on each node", differs=False)
+        else:
+            self._refuse(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_values")
+
+    def _plugin(self, field: str, name: str, value: str) -> None:
+        """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""
+        file = value.removeprefix("./")
+        if "/" in file:
+            self._refuse(field, value, "it is a file with code that lies in no repository", "build an image that holds it, and give that as gb10_import_image")
+            return
+        self.model.setdefault("side_files", []).append(file)
+        self.serve[name] = f"side_file:{file}"
+        self.ledger.changed(field, value, self.serve[name], "a file without a directory is taken from the model's repository")
+
+    def _second(self, name: str, value: t.Any) -> t.Any:
+        """Return an argument with the repositories that it names beside the model's as ones of the profile: nothing is fetched while an engine starts."""
+        if name == "tokenizer":
+            return self._repository("--tokenizer", "tokenizer", "tokenizer", value)
+        if name == "speculative_config" and isinstance(value, dict):
+            repo = value.get("model")
+            purpose = "assistant" if "assistant" in str(repo).lower() else "drafter"
+            other = self._repository("--speculative-config model", purpose, purpose, repo, value.get("revision"))
+            if other != repo:
+                # The directory of a commit needs none, and the cache's main is what a repository without one is.
+                value = {key: one for key, one in value.items() if key not in ("revision", "code_revision")} | {"model": other}
+        if name == "lora_modules":
+            return [self._adapter(number, one) for number, one in enumerate(value if isinstance(value, list) else [value], start=1)]
+        return value
+
+    def _adapter(self, number: int, value: t.Any) -> t.Any:
+        """Return one adapter, NAME=PATH or a mapping, with its repository as one of the profile."""
+        given = value if isinstance(value, dict) else dict(zip(("name", "path"), str(value).partition("=")[::2]))
+        other = self._repository("--lora-modules", f"adapter{number}", "adapter", given.get("path"))
+        return value if other == given.get("path") else {**given, "path": other}
+
+    def _repository(self, field: str, name: str, purpose: str, repo: t.Any, revision: t.Any = None) -> t.Any:
+        """Return how an argument refers to a repository, once it is one of the profile; anything else is returned as it is."""
+        if not isinstance(repo, str) or not _REPOSITORY.match(repo) or repo == self.draft.model:
+            return repo
+        chosen = self.choices.revisions.get(repo) or revision
+        self.repositories[name] = {"repo": repo, "purpose": purpose}
+        if isinstance(chosen, str) and _COMMIT.match(chosen):
+            self.repositories[name]["revision"] = chosen
+            self.ledger.taken(field, f"{repo} at {chosen}", f"repositories.{name}")
+        elif chosen:
+            self._refuse(field, f"{repo} at {chosen}", "it is not a commit: what a branch or a tag holds can change", self._pin(repo))
+        elif purpose == "tokenizer":
+            self._refuse(field, repo, "its commit is not known, and the engine would look for the model's in it", self._pin(repo))
+        else:
+            why = "its commit is not known: the cache's main decides"
+            self.ledger.changed(field, repo, f"repositories.{name}", why, remedy=self._pin(repo))
+        return f"repository:{name}"
+
+    def _path(self, field: str, name: str, value: t.Any) -> None:
+        """Say that a file has to be in the image: none is copied into a container."""
+        paths = [value, *(value.values() if isinstance(value, dict) else ())]
+        for one in paths:
+            if isinstance(one, str) and (one.startswith(("/", "./", "~")) or name == "chat_template" and one.endswith(".jinja")):
+                self.ledger.changed(field, one, f"serve.{name} as it is", "the file has to be in the image: see that it is")
+
+    def _commit(self, field: str, value: str) -> None:
+        """Take a commit of the model's repository; a branch is none."""
+        if not _COMMIT.match(value):
+            self.ledger.dropped(field, value, "it is not a commit: what a branch or a tag holds can change", remedy=self._pin(self.draft.model))
+        elif self.model.get("revision", value) != value:
+            self._refuse(field, value, f"it is another commit than {self.model['revision']}, which the recipe names, too", "correct the recipe")
+        else:
+            self.model["revision"] = value
+            self.ledger.taken(field, value, "model.revision")
+
+    def _pin(self, repo: str) -> str:
+        return f"""pin it: -e '{{"gb10_import_revisions": {{"{repo}": "COMMIT"}}}}', with 40 hexadecimal digits"""
+
+    def _revision(self) -> None:
+        if self.draft.revision:
+            self._commit("model_revision", self.draft.revision)
+        chosen = self.choices.revisions.get(self.draft.model)
+        named = {self.draft.model, *(one["repo"] for one in self.repositories.values())}
+        for repo in self.choices.revisions:
+            if repo not in named:
+                self._refuse("gb10_import_revisions", repo, f"the recipe does not name this repository{near(repo, named)}", "correct its name, or leave it out")
+        if chosen:
+            self.model["revision"] = str(chosen)
+            self.ledger.changed("model", self.draft.model, f"model.revision = {chosen}", "gb10_import_revisions says so", differs=False)
+
+    def _remote_code(self) -> None:
+        """Refuse code of a repository whose commit is not pinned."""
+        pinned = "revision" in self.model
+        if self.serve.get("trust_remote_code") and not pinned:
+            what = "it runs code from the model's repository, whose commit the recipe does not name"
+            self._refuse("--trust-remote-code", "true", what, f"{self._pin(self.draft.model)}; or remove the argument where vLLM knows the architecture")
+        for name, one in self.repositories.items():
+            if self.serve.get("trust_remote_code") and "revision" not in one and one["purpose"] != "tokenizer":
+                what = "it lets code of this repository run, too, whose commit the recipe does not name"
+                self._refuse("--trust-remote-code", one["repo"], what, self._pin(one["repo"]))
+        for file in self.model.get("side_files", []):
+            if not pinned:
+                self._refuse("model", file, "it is code of a repository whose commit the recipe does not name", self._pin(self.draft.model))
+
+    def _nodes(self) -> int:
+        """Return the number of nodes, which has to be one that the recipe is for."""
+        nodes = self.parallel["tensor"] * self.parallel.get("pipeline", 1) * self.parallel.get("data", 1)
+        least, most = self.draft.least_nodes, self.draft.most_nodes
+        if nodes < least or most and nodes > most:
+            bounds = f"{least} or more" if not most else f"{least} to {most}"
+            self._refuse("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_values")
+        if nodes == 1 and self.executor == "ray":
+            self.ledger.changed("executor", "ray", "native", "one node needs no Ray", differs=False)
+            self.executor = "native"
+        return nodes
+
+    def _env(self, nodes: int) -> dict[str, str]:
+        """Return the variables of every container."""
+        env: dict[str, str] = {}
+        for given, value in self.draft.env.items():
+            name, field = str(given), f"env.{given}"
+            if isinstance(value, (list, dict)) or value is None:
+                kind = "nothing" if value is None else type(value).__name__
+                self._refuse(field, kind, "it is not one text or number", "correct the recipe")
+                continue
+            content = env_text(name, value)
+            if (default := _DEFAULT.sub(r"\1", content)) != content:
+                self.ledger.changed(field, content, default or "nothing", "a profile has no variables: its default is taken", differs=False)
+                content = default
+            unknown = missing_names(content) or re.findall(r"\$\{?\w+\}?", content)
+            if name in SECRET_ENV or shown_value(name, content) != content:
+                self.ledger.secret(field)
+            elif name in profiles.PER_HOST_ENV or name in _OF_A_NODE:
+                self.ledger.dropped(field, content, "it is a fact of one machine, which the collection finds on each node", differs=False)
+            elif name in OWNED_ENV or name in profiles.SHARED_ENV:
+                own = profiles.SHARED_ENV.get(name, content)
+                self.ledger.dropped(field, content, f"it is set by the collection{'' if own == content else f' to {own}'}", differs=own != content)
+            elif name in _OFF_FABRIC and content.lower() == _OFF_FABRIC[name]:
+                remedy = "gb10_fabric_fallback: tcp, if that is what you want"
+                self.ledger.dropped(field, content, "it takes NCCL off InfiniBand", remedy=remedy, differs=nodes > 1)
+            elif unknown:
+                why = "it has no value: a profile has no variables of the machine that it is read on"
+                self._refuse(field, ", ".join(unknown), why, "write the value into the recipe")
+            elif "{{" in content or "{%" in content:
+                self._refuse(field, content, "it holds a template of Jinja, and none is filled in", "write the value itself")
+            else:
+                env[name] = content
+                self.ledger.taken(field, content, f"env.shared.{name}")
+        return env
+
+    def _answers(self) -> list[str]:
+        """Return the questions with known answers that fit: what nobody has run is asked at its first start."""
+        if any(self.serve.get(name) in ("pooling", "embed", "score", "classify") for name in ("runner", "task", "convert")):
+            return []
+        asked = [name for name in _ANSWERS if not CHECKS[name].needs or self.serve.get(CHECKS[name].needs)]
+        self.ledger.changed("answers", "nothing", ", ".join(asked), "an engine that nobody has tried is asked what has a known answer", differs=False)
+        return asked

@@ -1,0 +1,281 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes of eugr/spark-vllm-docker and of sparkrun, whose format grew from it. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, mods, shell, template
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, Recipe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+
+#: What the fields hold that mean something here; anything else is reported as unknown.
+_SPEC: dict[str, t.Any] = {
+    "model": {"type": "str"},
+    "model_revision": {"type": "str"},
+    "runtime": {"type": "str"},
+    "container": {"type": "str"},
+    "containers": {"type": "list", "elements": "dict"},
+    "command": {"type": "str"},
+    "defaults": {"type": "dict", "default": {}},
+    "env": {"type": "dict", "default": {}},
+    "mods": {"type": "list", "elements": "str", "default": []},
+    "build_args": {"type": "list", "elements": "str", "default": []},
+    "cluster_only": {"type": "bool", "default": False},
+    "solo_only": {"type": "bool", "default": False},
+    "mode": {"type": "str", "choices": ["auto", "solo", "cluster"], "default": "auto"},
+    "min_nodes": {"type": "int"},
+    "max_nodes": {"type": "int"},
+    "executor": {"type": "str"},
+    "executor_config": {"type": "dict", "default": {}},
+    "runtime_config": {"type": "dict", "default": {}},
+    "volumes": {"type": "list", "elements": "str", "default": []},
+    "metadata": {"type": "dict", "default": {}},
+}
+#: Fields that say something about the recipe, and nothing to the engine.
+_TEXT_FIELDS = {
+    "name", "description", "recipe_version", "sparkrun_version", "runtime_version", "maintainer", "benchmark", "builder", "builder_config",
+    "distribution_config", "runtime_cache", "stop_after_post",
+}  # fmt: skip
+#: Commands that run before, beside or after the engine.
+_HOOKS_BEFORE = ("pre_exec", "patches")
+_HOOKS_AFTER = ("post_exec", "post_commands")
+
+#: Names that the launchers give images which others publish.
+_PUBLISHED = {
+    EUGR: {"vllm-node": "eugr/spark-vllm:latest", "vllm-node-b12x": "eugr/spark-vllm-b12x:latest"},
+    "": {
+        "vllm-node": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest",
+        "vllm-node-b12x": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-b12x:latest",
+        "vllm-node-tf5": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest",
+    },
+}
+#: Arguments of the build script that only choose between those.
+_CHOOSING_ARGS = {"--exp-b12x", "--no-build", "--tf5", "--pre-tf", "--pre-transformers"}
+
+_RUNTIMES = {"", "vllm", "vllm-distributed", "vllm-ray", "eugr-vllm", "eugr-vllm-ray"}
+#: Defaults from which sparkrun makes a command where a recipe has none.
+_GENERATED = {
+    "port": "--port", "host": "--host", "tensor_parallel": "-tp", "pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size",
+    "gpu_memory_utilization": "--gpu-memory-utilization", "max_model_len": "--max-model-len", "max_num_batched_tokens": "--max-num-batched-tokens",
+    "max_num_seqs": "--max-num-seqs", "served_model_name": "--served-model-name", "dtype": "--dtype", "quantization": "--quantization",
+    "kv_cache_dtype": "--kv-cache-dtype", "enforce_eager": "--enforce-eager", "enable_prefix_caching": "--enable-prefix-caching",
+    "trust_remote_code": "--trust-remote-code", "enable_auto_tool_choice": "--enable-auto-tool-choice",
+    "distributed_executor_backend": "--distributed-executor-backend", "otlp_traces_endpoint": "--otlp-traces-endpoint", "api_key": "--api-key",
+}  # fmt: skip
+
+#: Facts of a model that sparkrun's metadata may hold, and what a profile calls them.
+_CONFIG = {"num_layers": "num_hidden_layers", "num_kv_heads": "num_key_value_heads", "head_dim": "head_dim", "kv_lora_rank": "kv_lora_rank"}
+_GGUF = re.compile(r"[^/\s]+/[^/\s:]+:[A-Za-z0-9_.-]+\Z")
+_CACHES = re.compile(r"(?:/root/\.(?:cache|triton)|/tmp|/dev/shm|/cache)(?:/|\Z)")
+
+
+def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
+    """Return the facts of a recipe, None when they cannot be found; what is refused stands in the ledger."""
+    fields, problems = schema.check({key: recipe.data[key] for key in _SPEC if key in recipe.data}, {"type": "dict", "options": _SPEC})
+    for one in problems:
+        ledger.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
+    if problems:
+        return None
+    _other_fields(recipe.data, ledger)
+    _engine(fields, ledger)
+    _hooks(recipe.data, ledger)
+    changes = mods.read(fields["mods"], recipe.path.parent, ledger)
+    _executor_config(fields["executor_config"], ledger)
+    values = {**fields["defaults"], **choices.values, "model": fields["model"]}
+    if choices.variant or choices.features:
+        given = ", ".join(filter(None, (choices.variant, *choices.features)))
+        ledger.refused("gb10_import_variant, gb10_import_features", given, "recipes of this kind have none", "leave them out")
+    least, most = _nodes(fields)
+    if most == 1 and str(values.get("tensor_parallel", 1)) != "1" and "tensor_parallel" not in choices.values:
+        ledger.changed("defaults.tensor_parallel", values["tensor_parallel"], "1", "the recipe is for one node alone", differs=False)
+        values["tensor_parallel"] = 1
+    found = _command(fields, values, choices.values, recipe.kind == EUGR, ledger)
+    if found is None:
+        return None
+    parsed, env = found
+    model = _model(fields, parsed.model, ledger)
+    _volumes(fields["volumes"], parsed.model if parsed.model != model else "", ledger)
+    return Draft(
+        name=recipe.path.stem,
+        model=model,
+        image=_image(fields, choices, recipe.kind, ledger),
+        parsed=parsed,
+        env={**fields["env"], **env},
+        revision=fields["model_revision"] or "",
+        least_nodes=least,
+        most_nodes=most,
+        memory=_memory(fields["metadata"], ledger),
+        mods=changes,
+        executor="ray" if fields["runtime"] in ("vllm-ray", "eugr-vllm-ray") else "",
+        description=str(recipe.data.get("description") or fields["metadata"].get("description") or ""),
+    )
+
+
+def _other_fields(data: dict[t.Any, t.Any], ledger: Ledger) -> None:
+    """Report fields that say nothing to the engine, and those that are not known."""
+    handled = {*_SPEC, *_HOOKS_BEFORE, *_HOOKS_AFTER}
+    for key, value in data.items():
+        if key in _TEXT_FIELDS:
+            ledger.dropped(str(key), value, "it says nothing to the engine", differs=False)
+        elif key not in handled:
+            known = schema.near(key, [*handled, *_TEXT_FIELDS])
+            ledger.dropped(str(key), value, f"it is not a known field{known}", remedy="see in the recipe's repository what it does")
+
+
+def _engine(fields: dict[str, t.Any], ledger: Ledger) -> None:
+    """Refuse recipes of other engines."""
+    runtime = (fields["runtime"] or "").lower()
+    if runtime not in _RUNTIMES:
+        engine = shell.engine_named(runtime) or f"the runtime {runtime}"
+        ledger.refused("runtime", runtime, f"it starts {engine}, and not vLLM", shell.OTHER_ENGINE_REMEDY)
+    elif runtime:
+        ledger.dropped("runtime", runtime, "vLLM is what this collection starts", differs=False)
+    if fields["executor"] not in (None, "docker"):
+        ledger.refused("executor", fields["executor"], "this collection starts engines in Docker's containers alone", "choose a recipe for Docker")
+
+
+def _hooks(data: dict[t.Any, t.Any], ledger: Ledger) -> None:
+    """Refuse what would have to run before the engine starts, and leave out what runs after."""
+    remedy = "put what it does into an image of your own, give that as gb10_import_image, and remove it from the recipe"
+    for name in _HOOKS_BEFORE:
+        entries = data.get(name) or []
+        for entry in entries if isinstance(entries, list) else [entries]:
+            what = "it is copied into the container" if isinstance(entry, dict) else "it is a command that runs before the engine, and none is executed"
+            ledger.refused(name, entry, what, remedy)
+    for name in _HOOKS_AFTER:
+        if data.get(name):
+            ledger.dropped(name, data[name], "it runs after the engine has started, and nothing of a recipe is executed")
+
+
+def _executor_config(config: dict[str, t.Any], ledger: Ledger) -> None:
+    """Leave out the options of the container: this collection has its own, and none is weakened silently."""
+    weakens = {"privileged", "security_opt", "cap_add", "devices", "user"}
+    for name, value in config.items():
+        asked = name in weakens and value not in (None, False, "", [], "root")
+        why = "it would give the container more rights than this collection's have" if asked else "this collection's containers have options of their own"
+        ledger.dropped(f"executor_config.{name}", value, why, differs=asked)
+
+
+def _nodes(fields: dict[str, t.Any]) -> tuple[int, int]:
+    """Return the fewest and the most nodes that a recipe is for; 0 for no limit."""
+    least = fields["min_nodes"] or (2 if fields["cluster_only"] or fields["mode"] == "cluster" else 1)
+    return least, fields["max_nodes"] or (1 if fields["solo_only"] or fields["mode"] == "solo" else 0)
+
+
+def _command(
+    fields: dict[str, t.Any], values: dict[str, t.Any], chosen: t.Mapping[str, t.Any], doubled_first: bool, ledger: Ledger
+) -> tuple[arguments.Parsed, dict[str, str]] | None:
+    """Return the engine's arguments and the variables that the command sets, None when it is refused."""
+    text = fields["command"] or _generated(fields, values, ledger)
+    filled = template.fill(text, values)
+    used = filled.used if fields["command"] else set(values) & {*_GENERATED, "model"}
+    variables = {name: str(value) for name, value in fields["env"].items() if isinstance(value, (str, int, float))}
+    try:
+        command = shell.take_apart(filled.text, variables, ledger)
+        parsed = arguments.parse(command.words, fields["model"] or "", doubled_first, ledger)
+    except RecipeError as error:
+        ledger.refused("command", template.as_written(error.where), f"it {error.what}", error.remedy)
+        return None
+    for name in values:
+        if name in chosen and name not in used:
+            known = ", ".join(sorted(used - {"model"})) or "none"
+            ledger.refused(f"gb10_import_values.{name}", chosen[name], "the command does not use it", f"its placeholders: {known}; or correct the recipe")
+        elif name in chosen:
+            ledger.changed(f"defaults.{name}", fields["defaults"].get(name, "nothing"), str(chosen[name]), "gb10_import_values says so", differs=False)
+        elif name not in used and name != "model" and fields["command"]:
+            if name == "served_model_name" and not doubled_first and name not in parsed.arguments:
+                parsed.arguments[name] = values[name]
+                continue
+            ledger.dropped(f"defaults.{name}", values[name], "the command does not use it", differs=name not in parsed.arguments and name not in _GENERATED)
+    return parsed, command.env
+
+
+def _generated(fields: dict[str, t.Any], values: dict[str, t.Any], ledger: Ledger) -> str:
+    """Return the command that sparkrun makes of the defaults, as a template of them."""
+    words = ["vllm serve {model}"]
+    for name, value in values.items():
+        if name not in _GENERATED:
+            if name != "model":
+                ledger.dropped(f"defaults.{name}", value, "a command made of defaults has no option for it")
+        elif isinstance(value, bool):
+            words += [_GENERATED[name]] if value else []
+        else:
+            words.append(f"{_GENERATED[name]} {{{name}}}")
+    return " ".join(words)
+
+
+def _model(fields: dict[str, t.Any], served: str, ledger: Ledger) -> str:
+    """Return the model's repository."""
+    model = fields["model"] or served
+    if _GGUF.match(model) or model.lower().endswith(".gguf"):
+        ledger.refused("model", model, "it is a GGUF file, which llama.cpp serves, and not vLLM", shell.OTHER_ENGINE_REMEDY)
+    elif served and served != model and not served.startswith(("/", "~", ".")):
+        ledger.refused("command", served, f"it is another model than the recipe's {model}", "correct the recipe")
+    elif served != model and served:
+        ledger.changed("command", served, model, "a profile names a repository, and no folder of one machine")
+    return model
+
+
+def _volumes(volumes: list[str], served: str, ledger: Ledger) -> None:
+    """Leave out mounts of caches and of the model; anything else that a recipe mounts is unknown content."""
+    for volume in volumes:
+        _source, _colon, target = volume.partition(":")
+        target = target.partition(":")[0]
+        if _CACHES.match(target) or served and target == served:
+            ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
+        else:
+            remedy = "build an image that holds them, and give that as gb10_import_image"
+            ledger.refused("volumes", volume, "it puts files of one machine into the container", remedy)
+
+
+def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger) -> str:
+    """Return the image that others can pull; empty when there is none."""
+    container, args = fields["container"] or "", fields["build_args"]
+    if choices.image:
+        ledger.changed("container", container or "nothing", choices.image, "gb10_import_image says so", differs=False)
+        return choices.image
+    if fields["containers"]:
+        why = "it names an image for each machine, and all ranks need the same one"
+        ledger.refused("containers", fields["containers"], why, "give one as gb10_import_image")
+        return ""
+    remedy = "give an image that can be pulled: -e gb10_import_image=REFERENCE"
+    if not container:
+        ledger.refused("container", "nothing", "the recipe names no image", remedy)
+        return ""
+    published = _PUBLISHED.get(kind, _PUBLISHED[""])
+    name = container.removesuffix(":latest")
+    building = [arg for arg in args if arg not in _CHOOSING_ARGS]
+    if "/" not in container and (name not in published or building):
+        why = f"it is built on the machine of who runs the recipe{' with ' + ' '.join(building) if building else ''}, and nobody publishes it"
+        ledger.refused("container", container, why, remedy)
+        return ""
+    if args:
+        ledger.dropped("build_args", " ".join(args), "nothing is built: the published image is taken", differs=bool(building))
+    if name in published:
+        ledger.changed("container", container, published[name], "this is where the launcher of the recipe has it from", differs=False)
+        return published[name]
+    return container
+
+
+def _memory(metadata: dict[str, t.Any], ledger: Ledger) -> dict[str, t.Any]:
+    """Return what the recipe knows of the model's memory, in the words of a profile."""
+    found: dict[str, t.Any] = {}
+    config, rest = {}, []
+    for name, value in metadata.items():
+        if name in _CONFIG and isinstance(value, int) and not isinstance(value, bool):
+            config[_CONFIG[name]] = value
+            ledger.taken(f"metadata.{name}", value, f"memory.config.{_CONFIG[name]}")
+        elif name == "model_vram" and isinstance(value, (int, float)) and not isinstance(value, bool):
+            found["model_gb"] = float(value)
+        else:
+            rest.append(str(name))
+    if rest:
+        ledger.dropped("metadata", ", ".join(rest), "it says nothing to the engine", differs=False)
+    return {**found, **({"config": config} if config else {})}

@@ -1,0 +1,253 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A recipe's command taken apart without a shell: variables, and the words of the engine's command. This plugin util is PRIVATE to the collection.
+
+What only a shell could do is refused by its name. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import CLOSE, OPEN, as_written, missing, without_missing
+
+#: A dollar sign and a backtick that quotes protect, a dollar sign in double quotes, and a blank at which an unquoted variable falls into words.
+_DOLLAR, _BACKTICK, _QUOTED_DOLLAR, _GAP = "\ue004", "\ue005", "\ue006", "\ue007"
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
+_VARIABLE = re.compile(
+    rf"(?P<dollar>[${_QUOTED_DOLLAR}])(?:(?P<all>[@*])|(?P<plain>[A-Za-z_]\w*)"
+    rf"|[{{{OPEN}](?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^{{}}{OPEN}{CLOSE}]*))?[}}{CLOSE}])"
+)
+#: A variable in a form that only a shell fills in; a lone dollar sign stands for itself.
+_LEFT_OVER = re.compile(rf"[${_QUOTED_DOLLAR}][\w{{{OPEN}(!#?$-]")
+_CONTINUED = re.compile(r"\\[ \t]*\r?\n")
+
+_OPERATORS = {
+    "|": "a pipe", "|&": "a pipe", "||": "a command that runs when another one fails", "&": "a command in the background",
+    "(": "a subshell", ")": "a subshell", ">": "a redirection", ">>": "a redirection", "<": "a redirection", ";;": "a case",
+}  # fmt: skip
+_SEPARATORS = (";", "&&")
+_KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "function", "{", "}", "[[", "[", "test", "!"}
+#: Commands that change nothing about the engine.
+_HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
+#: Commands that only start what follows them.
+_STARTERS = {"exec", "nohup", "time", "command"}
+_SHELLS = {"bash", "sh", "dash", "zsh"}
+_PYTHON = re.compile(r"python[0-9.]*\Z")
+
+#: Engines by what starts them, where the table of processes does not know it, by its own names, and by sparkrun's names of runtimes.
+ENGINES = {
+    "sglang": "SGLang", "sglang_router": "SGLang", "llama-cli": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp",
+    "llama.cpp": "llama.cpp", "rpc-server": "llama.cpp", "ik_llama": "llama.cpp", "trtllm": "TensorRT-LLM",
+    "tensorrt_llm": "TensorRT-LLM", "mpirun": "an engine under MPI", "tensorfold": "TensorFold", "tensorfold-server": "TensorFold", "tfold": "TensorFold",
+    "atlas": "Atlas", "modular-max": "MAX", "max": "MAX", "ollama": "Ollama", "lmdeploy": "LMDeploy", "mlc_llm": "MLC LLM", "tabbyapi": "TabbyAPI",
+    "ds4": "ds4", "ds4-server": "ds4", "text-generation-launcher": "Text Generation Inference", "triton": "Triton Inference Server",
+    "dynamo": "Dynamo", "vllm-omni": "vLLM-Omni", "vllm_omni": "vLLM-Omni", "uvicorn": "a server of its own (uvicorn)", "ktransformers": "KTransformers",
+}  # fmt: skip
+
+_SHELL_REMEDY = "write the command without it, as variables and one `vllm serve`"
+OTHER_ENGINE_REMEDY = "import a recipe for vLLM: this collection starts no other engine"
+
+
+class Command(t.NamedTuple):
+    """The engine's command: the words behind ``vllm serve``, and the variables that the command sets."""
+
+    words: list[str]
+    env: dict[str, str]
+
+
+class Refused(RecipeError):
+    """A command holds what only a shell can do, or starts another program. ``where`` is the part that does."""
+
+
+def engine_named(name: str) -> str:
+    """Return the engine that a program, a module or a runtime is of; empty for vLLM and for what is not known."""
+    name = name.rpartition("/")[2].lower().replace("tensor-fold", "tensorfold")
+    _kind, engine = classify.judge((name,)) or ("", "")
+    known = next((ENGINES[one] for one in (name, engine, name.partition(".")[0]) if one in ENGINES), "")
+    return known or next((who for word, who in ENGINES.items() if name.startswith(f"{word}-")), "")
+
+
+def protect(text: str) -> str:
+    """Return a command as :mod:`shlex` reads it: without comments, each line ended by ``;``, and with what quotes protect marked."""
+    result: list[str] = []
+    quote, at = "", 0
+    while at < len(text):
+        char, rest = text[at], text[at:]
+        continued = _CONTINUED.match(rest) if quote != "'" else None
+        if continued:
+            result.append("" if quote else " ")
+            at += continued.end()
+            continue
+        at += 1
+        if quote == "'":
+            quote = "" if char == "'" else quote
+            result.append({"$": _DOLLAR, "`": _BACKTICK}.get(char, char))
+        elif char == "\\" and at < len(text):
+            at += 1
+            result.append({"$": _DOLLAR, "`": _BACKTICK}.get(text[at - 1]) or char + text[at - 1])
+        elif char == "`" or rest.startswith(("$(", "<(", ">(")):
+            raise Refused("is what another command prints, which only a shell can put in", where=rest[:20], remedy=_SHELL_REMEDY)
+        elif char == '"':
+            quote = "" if quote else '"'
+            result.append(char)
+        elif quote:
+            result.append(_QUOTED_DOLLAR if char == "$" else char)
+        elif char == "#" and (not result or result[-1][-1:] in " \t;\n"):
+            at += len(rest.partition("\n")[0]) - 1
+        else:
+            quote = "'" if char == "'" else ""
+            result.append(" ; " if char == "\n" else char)
+    if quote:
+        raise Refused("is a quote that is not closed", where=quote, remedy="correct the command")
+    return "".join(result)
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the commands of a text, each as its words before variables are filled in. Raises :class:`Refused`."""
+    lexer = shlex.shlex(protect(text), posix=True, punctuation_chars=";|&()<>")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    found: list[list[str]] = [[]]
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        raise Refused(f"cannot be taken apart: {error}", where="the command", remedy="correct the command") from error
+    for word in words:
+        if word in _SEPARATORS:
+            found.append([])
+        elif word and not word.strip(";|&()<>"):
+            what = _OPERATORS.get(word) or ("a redirection" if set(word) & set("<>") else "something")
+            raise Refused(f"is {what}, which only a shell can do", where=word, remedy=_SHELL_REMEDY)
+        else:
+            found[-1].append(word)
+    return [command for command in found if command]
+
+
+class Shell:
+    """Reads commands one after the other, as far as no shell is needed."""
+
+    def __init__(self, variables: t.Mapping[str, str], ledger: Ledger) -> None:
+        self.variables = dict(variables)
+        self.exported = set(variables)
+        self.env: dict[str, str] = {}
+        self.engine: list[str] | None = None
+        self.ledger = ledger
+
+    def expand(self, word: str) -> list[str]:
+        """Return the words that a word becomes: an unquoted variable may hold several, or none."""
+
+        def value_of(match: re.Match[str]) -> str:
+            if match["all"]:
+                return ""
+            name = match["plain"] or match["name"]
+            value = self.variables.get(name)
+            if not value and match["default"] is not None:
+                value = match["default"]
+                self.ledger.changed("command", f"${name}", value or "nothing", "a profile has no variables: its default is taken", differs=False)
+            if value is None:
+                return missing(f"${name}")
+            return value if match["dollar"] == _QUOTED_DOLLAR else re.sub(r"\s+", _GAP, value)
+
+        text = _VARIABLE.sub(value_of, word)
+        if _LEFT_OVER.search(without_missing(text)):
+            shown = as_written(word).replace(_QUOTED_DOLLAR, "$")
+            raise Refused("is a value that only a shell can work out", where=shown, remedy=_SHELL_REMEDY)
+        text = text.replace(_DOLLAR, "$").replace(_BACKTICK, "`").replace(_QUOTED_DOLLAR, "$")
+        return [part for part in text.split(_GAP) if part] if _GAP in text or text != word and not text else [text]
+
+    def assign(self, name: str, value: str, export: bool) -> None:
+        self.variables[name] = "".join(self.expand(value.replace("$", _QUOTED_DOLLAR)))
+        if export or name in self.exported:
+            self.exported.add(name)
+            self.env[name] = self.variables[name]
+
+    def run(self, text: str, depth: int = 0) -> None:
+        """Read a text of commands. Raises :class:`Refused`."""
+        for words in commands(text):
+            self._command(words, depth)
+
+    def _command(self, words: list[str], depth: int) -> None:
+        assignments: list[tuple[str, str]] = []
+        while words and (match := _ASSIGNMENT.match(words[0])):
+            assignments.append((match[1], match[2]))
+            words = words[1:]
+        for name, value in assignments:
+            self.assign(name, value, export=bool(words))
+        words = [part for word in words for part in self.expand(word)]
+        if not words:
+            return
+        name = words[0].rpartition("/")[2]
+        if name in _STARTERS or name == "env":
+            self._command(words[1:], depth)
+        elif name == "export":
+            self._export(words[1:])
+        elif name == "unset":
+            for one in words[1:]:
+                self.variables.pop(one, None)
+                self.env.pop(one, None)
+        elif name in _HARMLESS:
+            self.ledger.dropped("command", " ".join(words), "the engine does not depend on it", differs=False)
+        elif name in _SHELLS:
+            self._inner(words, depth)
+        else:
+            self._engine(words)
+
+    def _export(self, words: list[str]) -> None:
+        for word in words:
+            match = _ASSIGNMENT.match(word)
+            if match:
+                # Its value is filled in already.
+                self.variables[match[1]] = self.env[match[1]] = match[2]
+                self.exported.add(match[1])
+            elif word in self.variables:
+                self.env[word] = self.variables[word]
+                self.exported.add(word)
+
+    def _inner(self, words: list[str], depth: int) -> None:
+        scripts = [words[at + 1] for at, word in enumerate(words[:-1]) if re.match(r"-[a-z]*c\Z", word)]
+        if len(scripts) != 1 or depth > 2:
+            raise Refused("starts a script, which is not executed", where=" ".join(words)[:60], remedy=_SHELL_REMEDY)
+        self.run(scripts[0], depth + 1)
+
+    def _engine(self, words: list[str]) -> None:
+        """Read the command of an engine. Raises :class:`Refused` for any other one."""
+        shown = as_written(" ".join(words))[:60]
+        name = words[0].rpartition("/")[2]
+        module = words[2] if _PYTHON.match(name) and words[1:2] == ["-m"] and len(words) > 2 else ""
+        other = engine_named(module or name)
+        if other:
+            raise Refused(f"starts {other}, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)
+        if name == "vllm" and words[1:2] == ["serve"]:
+            found = words[2:]
+        elif module and classify.judge(words) in [(kind, "vllm") for kind in classify.SERVERS]:
+            found = words[4:] if words[3:4] == ["serve"] else words[3:]
+        elif name in _KEYWORDS:
+            raise Refused("needs a shell", where=shown, remedy=_SHELL_REMEDY)
+        elif name.startswith("-"):
+            what = "stands behind the end of the command: the line before it is empty, a comment, or does not end in a backslash"
+            raise Refused(what, where=shown, remedy="correct the command: no launcher passes this argument on")
+        else:
+            remedy = "put what it does into an image of your own, and give that as gb10_import_image"
+            raise Refused("is a command, and none is executed", where=shown, remedy=remedy)
+        if "--omni" in found:
+            raise Refused("starts vLLM-Omni, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)
+        if self.engine is not None:
+            raise Refused("starts a second engine", where=shown, remedy="make one recipe of each")
+        self.engine = found
+
+
+def take_apart(text: str, variables: t.Mapping[str, str], ledger: Ledger) -> Command:
+    """Return the engine's command in a text. ``variables`` are those of the recipe. Raises :class:`Refused`."""
+    shell = Shell(variables, ledger)
+    shell.run(text)
+    if shell.engine is None:
+        raise Refused("holds no `vllm serve`", where="the command", remedy=OTHER_ENGINE_REMEDY)
+    return Command(shell.engine, shell.env)

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The placeholders of a recipe's command: ``{name}``. This plugin util is PRIVATE to the collection.
+
+What launchers do with str.format and the like is done without: nothing of a value is looked up but its text.
+A doubled brace stands for one brace in eugr's files and for itself in sparkrun's; which of the two it is shows only in the word that
+holds it, so it is kept as a character of its own until then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+#: A doubled brace.
+OPEN, CLOSE = "\ue000", "\ue001"
+#: Around the name of what has no value: an argument that the collection sets itself does not need it.
+NO_VALUE, NO_VALUE_END = "\ue002", "\ue003"
+
+_BRACES = re.compile(r"\{\{|\}\}|(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MISSING = re.compile(f"{NO_VALUE}([^{NO_VALUE_END}]*){NO_VALUE_END}")
+#: How deep values may refer to each other.
+_DEEPEST = 10
+
+
+class Filled(t.NamedTuple):
+    """A text with its placeholders filled in, and the names that it used."""
+
+    text: str
+    used: set[str]
+
+
+def missing(name: str) -> str:
+    """Return what stands for a placeholder or variable that has no value."""
+    return f"{NO_VALUE}{name}{NO_VALUE_END}"
+
+
+def missing_names(text: str) -> list[str]:
+    """Return the names in a text that have no value, as they were written."""
+    return _MISSING.findall(text)
+
+
+def without_missing(text: str) -> str:
+    """Return a text without the names that have no value."""
+    return _MISSING.sub("", text)
+
+
+def as_written(text: str) -> str:
+    """Return a text for people: with the names of what has no value, and braces as in the file."""
+    return _MISSING.sub(r"\1", text).replace(OPEN, "{{").replace(CLOSE, "}}")
+
+
+def spellings(word: str, doubled_first: bool) -> list[str]:
+    """Return what a word with doubled braces may mean, the likelier first; ``doubled_first``: two stand for one."""
+    both = [word.replace(OPEN, "{").replace(CLOSE, "}"), word.replace(OPEN, "{{").replace(CLOSE, "}}")]
+    return list(dict.fromkeys(both if doubled_first else reversed(both)))
+
+
+def text_of(value: t.Any) -> str:
+    """Return a value as a launcher puts it into the command."""
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def fill(text: str, values: t.Mapping[str, t.Any]) -> Filled:
+    """Fill in the placeholders; a value may hold others."""
+    used: set[str] = set()
+
+    def inner(part: str, depth: int) -> str:
+        def value_of(match: re.Match[str]) -> str:
+            if match[1] is None:
+                return OPEN if match[0] == "{{" else CLOSE
+            if match[1] not in values or values[match[1]] is None or depth > _DEEPEST:
+                return missing(match[0])
+            used.add(match[1])
+            value = text_of(values[match[1]])
+            # Braces of a value are nobody's but its own: only placeholders in it are filled in.
+            return re.sub(_BRACES.pattern.rpartition("|")[2], lambda one: inner(one[0], depth + 1) if one[1] in values else one[0], value)
+
+        return _BRACES.sub(value_of, part)
+
+    return Filled(inner(text, 0), used)

@@ -1,0 +1,304 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes of vllm-project/recipes: a model with variants, features and hardware, put together for a Spark. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, shell, template
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import Recipe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+
+#: What the recipes call this machine, its generation, and its maker, which counts where the generation has nothing of its own.
+_SPARK, _GENERATION, _MAKER = "dgx_spark_gb10", "blackwell", "nvidia"
+#: How an engine is spread: on one node, and over several.
+_STRATEGIES = ("single_node_tp", "multi_node_tp")
+#: GB of one Spark that a model may take, by the recipes' own figures (which have a fifth on top of the weights).
+_NODE_GB = 120
+#: Numbers of nodes over which tensor ranks can be spread.
+_NODES = (1, 2, 4, 8)
+
+#: Images whose engine has the version of its release.
+_RELEASES = ("vllm/vllm-openai", "docker.io/vllm/vllm-openai", "nvcr.io/nvidia/vllm")
+
+_ARGS = {"type": "list", "elements": "str", "default": []}
+_PART: dict[str, t.Any] = {"extra_args": _ARGS, "extra_env": {"type": "dict", "default": {}}}
+#: What is read of a recipe; the rest of it describes other machines, or is text.
+_SPEC: dict[str, t.Any] = {
+    "meta": {"type": "dict", "default": {}},
+    "model": {"type": "dict", "required": True},
+    "features": {"type": "dict", "default": {}, "values": {"type": "dict"}},
+    "opt_in_features": {"type": "list", "elements": "str", "default": []},
+    "variants": {"type": "dict", "default": {}, "values": {"type": "dict"}},
+    "hardware_overrides": {"type": "dict", "default": {}},
+    "strategy_overrides": {"type": "dict", "default": {}},
+    "hardware_opt_in_features": {"type": "dict", "default": {}},
+    "dependencies": {"type": "list", "elements": "dict", "default": []},
+}
+_MODEL: dict[str, t.Any] = {
+    "model_id": {"type": "str", "required": True},
+    "base_args": _ARGS,
+    "base_env": {"type": "dict", "default": {}},
+}
+#: Parts of a recipe that say nothing to an engine on a Spark.
+_OTHER = {
+    "guide", "compatible_strategies", "default_strategy", "strategy_hardware", "strategy_min_gpus", "kv_offload_support", "hardware_notes", "omni",
+}  # fmt: skip
+_MODEL_OTHER = {
+    "architecture", "parameter_count", "active_parameters", "context_length", "install", "nightly_required", "docker_image", "docker_source",
+    "min_vllm_version", "default_frontend", "flashinfer_autotune", "supports_dcp",
+}  # fmt: skip
+_VARIANT_OTHER = {
+    "model_id", "precision", "precision_hardware", "label", "description", "vram_minimum_gb", "min_vllm_version", "docker_image", "tp", "default_modes",
+    "supported_hardware", "hardware_overrides",
+}  # fmt: skip
+
+
+class _Parts:
+    """Arguments and variables, put together in the order in which the recipes' own site does it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.words: list[str] = []
+        self.env: dict[str, t.Any] = {}
+        self.ledger = ledger
+
+    def add(self, where: str, part: t.Any, args: str = "extra_args", env: str = "extra_env") -> None:
+        """Take the arguments and variables of a part; what they hold is checked."""
+        if part is None:
+            return
+        if not isinstance(part, dict):
+            self.ledger.refused(where, part, f"found {schema.found(part)}; expected a mapping", "correct the recipe")
+            return
+        spec = {args: _PART["extra_args"], env: _PART["extra_env"]}
+        fields, problems = schema.check({key: part[key] for key in spec if key in part}, {"type": "dict", "options": spec}, where)
+        for one in problems:
+            self.ledger.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
+        if not problems:
+            self.words += fields[args]
+            self.env.update(fields[env])
+
+
+def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
+    """Return the facts of a recipe for one variant on Sparks, None when they cannot be found; what is refused stands in the ledger."""
+    fields, problems = schema.check({key: recipe.data[key] for key in _SPEC if key in recipe.data}, {"type": "dict", "options": _SPEC})
+    if not problems:
+        model, problems = schema.check({key: fields["model"][key] for key in _MODEL if key in fields["model"]}, {"type": "dict", "options": _MODEL}, "model")
+    for one in problems:
+        ledger.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
+    if problems:
+        return None
+    whole_model = fields["model"]
+    _unknown(recipe.data, {*_SPEC, *_OTHER}, "", ledger)
+    _unknown(whole_model, {*_MODEL, *_MODEL_OTHER}, "model.", ledger)
+    if "omni" in recipe.data or "omni" in str(fields["meta"].get("tasks")):
+        ledger.refused("omni", recipe.data.get("omni") or "tasks", "it is served by vLLM-Omni, and not vLLM", shell.OTHER_ENGINE_REMEDY)
+    _hardware(fields["meta"].get("hardware") or {}, ledger)
+    chosen = _variant(fields["variants"], choices.variant, ledger)
+    if chosen is None:
+        return None
+    name, variant = chosen
+    _unknown(variant, {*_PART, *_VARIANT_OTHER}, f"variants.{name}.", ledger)
+    supported = variant.get("supported_hardware")
+    if isinstance(supported, list) and not {_SPARK, _GENERATION, _MAKER} & set(map(str, supported)):
+        ledger.refused(f"variants.{name}.supported_hardware", supported, "it names no Spark", _others(fields["variants"], name))
+
+    for value in choices.values:
+        if value != "tensor_parallel":
+            ledger.refused("gb10_import_values", value, "recipes of this kind have no placeholders", "give tensor_parallel alone")
+    nodes = _nodes(name, variant, choices, ledger)
+    strategy = _STRATEGIES[nodes > 1]
+    parts = _Parts(ledger)
+    parts.add("model", model, "base_args", "base_env")
+    parts.add(f"variants.{name}", variant)
+    of_variant = _mapping(variant.get("hardware_overrides"))
+    parts.add(f"variants.{name}.hardware_overrides.{_SPARK}", of_variant.get(_SPARK))
+    _of_generation(fields, strategy, f"variants.{name}", of_variant, parts)
+    _features(fields, name, variant, strategy, choices.features, parts)
+    for one in fields["dependencies"]:
+        ledger.dropped("dependencies", one, "it is a command that installs something, and none is executed", remedy="see that the image holds it")
+
+    try:
+        parsed = arguments.parse([template.fill(word, {}).text for item in parts.words for word in _words(item)], "", False, ledger)
+    except RecipeError as error:
+        ledger.refused("args", template.as_written(error.where), f"it {error.what}", error.remedy)
+        return None
+    parsed.arguments.setdefault("tensor_parallel_size", nodes)
+    vllm = str(variant.get("min_vllm_version") or whole_model.get("min_vllm_version") or "")
+    image = _image(whole_model, variant, vllm, choices, ledger)
+    requires = {"vllm": f">={vllm}"} if vllm[:1].isdigit() and image.startswith(_RELEASES) else {}
+    if requires:
+        ledger.taken("min_vllm_version", vllm, "requires.vllm")
+    elif vllm:
+        ledger.dropped("min_vllm_version", vllm, "an image of others may count its releases in another way", differs=False)
+    slug = str(fields["meta"].get("slug") or recipe.path.stem)
+    return Draft(
+        name=slug if name == "default" else f"{slug}-{name}",
+        model=str(variant.get("model_id") or model["model_id"]),
+        image=image,
+        image_field="docker_image",
+        parsed=parsed,
+        env=parts.env,
+        memory={"class_gb": 128},
+        requires=requires,
+        description=str(variant.get("description") or fields["meta"].get("description") or ""),
+    )
+
+
+def _words(item: str) -> list[str]:
+    """Return the words of an item: some hold an option together with its value."""
+    option, blank, value = item.partition(" ")
+    return [option, value.strip().strip("'")] if blank and option.startswith("--") and "=" not in option else [item]
+
+
+def _unknown(data: dict[t.Any, t.Any], known: set[str], where: str, ledger: Ledger) -> None:
+    """Report fields that are not known."""
+    for key, value in data.items():
+        if key not in known:
+            ledger.dropped(f"{where}{key}", value, f"it is not a known field{schema.near(key, known)}", remedy="see in the recipe's repository what it does")
+
+
+def _hardware(hardware: t.Any, ledger: Ledger) -> None:
+    level = hardware.get(_SPARK) if isinstance(hardware, dict) else None
+    if level == "unsupported":
+        ledger.refused(f"meta.hardware.{_SPARK}", level, "the recipe says that a Spark does not run it", "choose another recipe")
+    elif level is None:
+        ledger.dropped("meta.hardware", hardware, "it names no Spark: nobody is known to have run it on one")
+    else:
+        ledger.dropped(f"meta.hardware.{_SPARK}", level, "it is of the recipe; as a profile it is untested", differs=False)
+
+
+def _others(variants: dict[str, t.Any], name: str) -> str:
+    others = ", ".join(one for one in variants if one != name)
+    return f"choose another variant with -e gb10_import_variant=NAME: {others}" if others else "choose another recipe"
+
+
+def _variant(variants: dict[str, t.Any], asked: str, ledger: Ledger) -> tuple[str, dict[str, t.Any]] | None:
+    """Return the chosen variant, ``default`` without a choice."""
+    name = asked or "default"
+    if not variants and not asked:
+        return name, {}
+    if name not in variants:
+        what = f"it is not a variant of the recipe{schema.near(name, variants)}"
+        ledger.refused("variants", name, what, f"choose one with -e gb10_import_variant=NAME: {', '.join(map(str, variants)) or 'it has none'}")
+        return None
+    others = [one for one in variants if one != name]
+    if others:
+        ledger.dropped("variants", ", ".join(others), f"the variant {name} is taken", remedy=_others(variants, name), differs=not asked)
+    return name, variants[name]
+
+
+def _mapping(value: t.Any) -> dict[t.Any, t.Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _for_generation(overrides: t.Any) -> t.Any:
+    """Return what overrides say for a Spark's generation, or else for its maker."""
+    overrides = _mapping(overrides)
+    return overrides.get(_GENERATION) or overrides.get(_MAKER)
+
+
+def _of_generation(fields: dict[str, t.Any], strategy: str, where: str, of_variant: dict[t.Any, t.Any], parts: _Parts) -> None:
+    """Take what holds for the strategy and for the generation: a strategy's own replaces that of the recipe and of its variant."""
+    of_strategy = fields["strategy_overrides"].get(strategy) or {}
+    parts.add(f"strategy_overrides.{strategy}", of_strategy)
+    overrides = _mapping(_mapping(of_strategy).get("hardware_overrides"))
+    if _for_generation(overrides):
+        parts.add(f"strategy_overrides.{strategy}.hardware_overrides", _for_generation(overrides))
+    else:
+        parts.add("hardware_overrides", _for_generation(fields["hardware_overrides"]))
+        parts.add(f"{where}.hardware_overrides", _for_generation(of_variant))
+    parts.add(f"strategy_overrides.{strategy}.hardware_overrides.{_SPARK}", overrides.get(_SPARK))
+
+
+def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], strategy: str, asked: t.Sequence[str], parts: _Parts) -> None:
+    """Take the features that are on by default, or that were asked for."""
+    ledger, modes = parts.ledger, _mapping(variant.get("default_modes"))
+    off = {*fields["opt_in_features"], *map(str, fields["hardware_opt_in_features"].get(_SPARK) or ())} - set(modes) - set(asked)
+    for feature in asked:
+        if feature not in fields["features"]:
+            known = ", ".join(fields["features"]) or "it has none"
+            ledger.refused("features", feature, "it is not a feature of the recipe", f"choose among those of the recipe: {known}")
+    for feature, content in fields["features"].items():
+        where, description = f"features.{feature}", content.get("description", "")
+        if feature in off:
+            remedy = "add its name to gb10_import_features to have it"
+            ledger.dropped(where, description, "it is off unless it is asked for", remedy=remedy, differs=False)
+        elif isinstance(content.get("strategies"), list) and strategy not in content["strategies"]:
+            ledger.dropped(where, description, f"it is not for {strategy}", differs=False)
+        elif "companion" in content:
+            ledger.dropped(where, description, "it starts a program beside the engine, and none is executed")
+        else:
+            mode = _mode(content, name, str(modes.get(feature) or content.get("default_mode") or "")) if "modes" in content else ""
+            if mode is None:
+                ledger.dropped(where, description, f"none of its modes is for the variant {name} on a Spark")
+                continue
+            chosen = content["modes"][mode] if mode else content
+            where = f"{where}.modes.{mode}" if mode else where
+            overrides = _mapping(chosen.get("hardware_overrides"))
+            own = overrides.get(_SPARK) or _for_generation(overrides)
+            ledger.taken(where, description, "part of the profile")
+            parts.add(where, {**chosen, **_mapping(own)}, "args", "env")
+
+
+def _mode(content: dict[str, t.Any], name: str, first: str) -> str | None:
+    """Return the mode of a feature: ``first``, or else the first one that is for this variant and a Spark."""
+    modes = _mapping(content["modes"])
+    for mode in [first, *modes]:
+        one = _mapping(modes.get(mode))
+        limits, variants = _mapping(one.get("hardware")), one.get("variants")
+        fits = not isinstance(variants, list) or name in variants
+        if one and fits and not any(limits.get(hardware) == "unsupported" for hardware in (_SPARK, _GENERATION, _MAKER)):
+            return mode
+    return None
+
+
+def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledger) -> int:
+    """Return the number of nodes: what was asked for, what the variant says, or as many as its memory needs."""
+    field, asked = f"variants.{name}.vram_minimum_gb", choices.values.get("tensor_parallel")
+    if asked is not None:
+        ledger.changed("tensor_parallel", "nothing", str(asked), "gb10_import_values says so", differs=False)
+        return asked
+    needed = variant.get("vram_minimum_gb")
+    if not isinstance(needed, (int, float)) or isinstance(needed, bool):
+        return variant.get("tp") or 1
+    nodes = next((number for number in _NODES if number * _NODE_GB >= needed), 0)
+    if not nodes:
+        ledger.refused(field, needed, f"it is more GB than {_NODES[-1]} Sparks have", _others({}, name))
+        return 1
+    nodes = max(nodes, variant["tp"]) if isinstance(variant.get("tp"), int) else nodes
+    ledger.changed(field, needed, f"parallel.tensor = {nodes}", f"a Spark has room for {_NODE_GB} GB", differs=False)
+    return nodes
+
+
+def _image(model: dict[str, t.Any], variant: dict[str, t.Any], vllm: str, choices: Choices, ledger: Ledger) -> str:
+    """Return the image: the one asked for, the recipe's, or the engine's own of the release that the recipe asks for at least."""
+    exact = _mapping(_mapping(variant.get("hardware_overrides")).get(_SPARK)).get("docker_image")
+    named = next(filter(None, map(_nvidia_image, (exact, variant.get("docker_image"), model.get("docker_image")))), "")
+    if choices.image:
+        ledger.changed("docker_image", named or "nothing", choices.image, "gb10_import_image says so", differs=False)
+        return choices.image
+    remedy = "give an image: -e gb10_import_image=REFERENCE"
+    if named or model.get("nightly_required") is True:
+        image = named or "vllm/vllm-openai:nightly"
+        if not named:
+            ledger.changed("nightly_required", "true", image, "the recipe needs a newer engine than any release of its time", remedy=remedy)
+        return image
+    if not vllm[:1].isdigit():
+        ledger.refused("docker_image", "nothing", "the recipe names neither an image nor a release of vLLM", remedy)
+        return ""
+    image = f"vllm/vllm-openai:v{vllm}"
+    ledger.changed("docker_image", "nothing", image, "the first release that the recipe is for; a newer one may do better on a Spark", remedy=remedy)
+    return image
+
+
+def _nvidia_image(named: t.Any) -> str:
+    """Return the image for NVIDIA's machines: a text is theirs, a mapping goes by maker, by version of CUDA, or by both."""
+    if isinstance(named, dict):
+        named = named.get("nvidia") or named.get("cu130") or named.get("cu129")
+        named = named.get("cu130") or named.get("cu129") if isinstance(named, dict) else named
+    return named if isinstance(named, str) else ""

@@ -1,0 +1,351 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes of three kinds as profiles: what each becomes, and why others do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+RECIPES = FIXTURES / "recipes"
+CASES = yaml.safe_load((RECIPES / "cases.yml").read_text(encoding="utf-8"))
+PROFILES = yaml.safe_load((RECIPES / "profiles.yml").read_text(encoding="utf-8"))
+CONTRACT = "0.33.0"
+DIGEST = "sha256:" + "0" * 64
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+#: Arguments and variables that only an image with a fork of the engine knows, by the recipe that is for it.
+FORKS = {
+    "eugr/dspark-pinned": {"VLLM_B12X_W4A16_FORCE_TILE_CONFIG"},
+    "sparkrun/gpt-oss-120b": {"mxfp4_layers", "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8"},
+    "sparkrun/v1-with-more": {"max_parallel_prefills"},
+}
+
+
+def unknown(_image):
+    """No registry answers."""
+    return "", "no registry was asked"
+
+
+def convert(name, resolve=unknown):
+    return imported.convert(reading.read(str(RECIPES / f"{name}.yaml")), Choices(**CASES[name].get("choices", {})), resolve)
+
+
+def of_text(text, tmp_path, name="recipe", **choices):
+    """Import a recipe that is given as text."""
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(text)
+    return imported.convert(reading.read(str(path)), Choices(**choices), unknown)
+
+
+def eugr(tmp_path, command, more="", **choices):
+    """Import a recipe that is nothing but a command."""
+    indented = "".join(f"  {line}\n" for line in command.splitlines())
+    text = f'recipe_version: "1"\nname: n\nmodel: org/m\ncontainer: org/image:1\ndefaults: {{tensor_parallel: 2, port: 8000}}\n{more}\ncommand: |\n{indented}'
+    return of_text(text, tmp_path, **choices)
+
+
+def refusals(found):
+    return {row.field: row.why for row in found.ledger.rows if row.outcome == "refused"}
+
+
+# --- the recipes --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_recipe_has_a_case_and_most_import():
+    assert set(CASES) == {str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.glob("*/*.yaml")}
+    assert len(CASES) >= 30 and set(PROFILES) == {name for name, case in CASES.items() if "refused" not in case} and len(PROFILES) >= 20
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_a_recipe_becomes_its_profile(name):
+    found = convert(name)
+    assert refusals(found) == {}
+    profile = {key: value for key, value in found.profile.items() if key not in ("schema", "evidence", "notes")}
+    assert profile == PROFILES[name]
+    assert found.profile["evidence"] == "untested" and found.profile["notes"].startswith("Imported, untested: from ")
+    differs = {row.field for row in found.ledger.rows if row.differs}
+    assert differs - {"container", "docker_image"} == set(CASES[name].get("differs", [])) - {"docker_image"}
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - set(PROFILES)))
+def test_a_refusal_says_why_and_what_to_do(name):
+    found = convert(name)
+    assert found.profile is None
+    rows = [(row.field, row.why) for row in found.ledger.rows if row.outcome == "refused"]
+    assert set(CASES[name]["refused"].items()) <= set(rows)
+    assert all(row.remedy for row in found.ledger.rows if row.outcome == "refused")
+    assert any(finding["id"] == "import.refused" and finding["verdict"] == "block" for finding in found.ledger.findings())
+
+
+def test_each_mod_is_refused_for_its_own_reason():
+    whys = [(row.found, row.why) for row in convert("eugr/glm-5.3-flash-mods").ledger.rows if row.outcome == "refused"]
+    assert whys == [
+        ("mods/fix-clamp", "it holds a script or what only one can put in its place (run.sh), and none is executed"),
+        ("mods/absent", "it is a change to the image that does not lie beside the recipe, so what it does is unknown"),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_the_file_is_a_valid_profile_that_says_where_it_came_from(name, tmp_path):
+    recipe = reading.read(str(RECIPES / f"{name}.yaml"))
+    found = convert(name)
+    path = tmp_path / f"{found.profile['id']}.yml"
+    path.write_text(imported.text(found.profile, recipe), encoding="utf-8")
+    for file, content in found.files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(content)
+    profile, problems = profiles.read(path)
+    assert problems == [] and profile["serve"] == found.profile.get("serve", {})
+    assert recipe.sha256 in path.read_text() and recipe.kind in path.read_text()
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_the_newest_engine_takes_what_a_profile_has(name):
+    """As far as its contract says, which is what the collection asks an image for."""
+    contract = json.loads((FIXTURES / "vllm" / "contracts" / f"{CONTRACT}.json").read_text(encoding="utf-8"))
+    profile, _problems = profiles.validate(convert(name).profile)
+    arguments = profiles.serve_arguments(profile, executor="native")
+    steps = resolver.resolve(resolver.Engine(CONTRACT, contract), arguments, profile["env"]["shared"], "native").steps
+    assert {step.name for step in steps if step.verdict == "block"} == FORKS.get(name, set())
+
+
+# --- mods ---------------------------------------------------------------------------------------------------------------------
+
+PATCH = "--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"run.sh": "x", "a.patch": PATCH}, "it holds a script or what only one can put in its place (run.sh), and none is executed"),
+        ({"template.jinja": "x"}, "it holds a script or what only one can put in its place (template.jinja), and none is executed"),
+        ({"sub/a.patch": PATCH}, "it holds a script or what only one can put in its place (sub), and none is executed"),
+        ({"README.md": "x"}, "it holds neither patches nor packages, so what it does is unknown"),
+        ({"a.patch": PATCH.replace("a/vllm", "vllm")}, "its patch a.patch does not change one Python package by paths such as a/vllm/FILE"),
+        ({"a.patch": PATCH.replace("/vllm", "/usr/local/lib/python3.12/dist-packages/vllm")}, "its patch a.patch does not change one Python package"),
+        ({"a.patch": PATCH + PATCH.replace("vllm", "torch")}, "its patch a.patch does not change one Python package"),
+        ({"a.patch": "no patch"}, "its patch a.patch does not change one Python package"),
+        ({"requirements.txt": "tilelang>=0.1\n"}, "its package tilelang>=0.1 is not pinned to a version"),
+        ({"requirements.txt": "git+https://x/y.git\n"}, "its package git+https://x/y.git is not pinned to a version"),
+    ],
+)
+def test_a_mod_that_is_more_than_patches_and_packages_is_refused(tmp_path, files, why):
+    for name, content in files.items():
+        (tmp_path / "mods" / "m" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mods" / "m" / name).write_text(content)
+    found = eugr(tmp_path, "vllm serve org/m", "mods: [mods/m]")
+    assert found.profile is None and refusals(found)["mods"].startswith(why) and found.files == {}
+
+
+def test_mods_of_one_name_are_not_mixed_up(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "fix.patch").write_text(PATCH)
+    assert refusals(eugr(tmp_path, "vllm serve org/m", "mods: [one/fix.patch, two/fix.patch]")) == {"mods": "it has the name fix, as another mod has"}
+
+
+# --- the image ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tag_becomes_the_digest_that_its_registry_names():
+    found = convert("eugr/shell-variables", lambda image: (DIGEST, "") if image == "vllm/vllm-openai:v0.28.0" else ("", "another image"))
+    assert found.profile["image"]["base"] == f"vllm/vllm-openai@{DIGEST}"
+
+
+def test_a_tag_stays_where_no_registry_answers_and_that_is_said():
+    found = convert("eugr/glm-4.7-flash-awq")
+    row = next(row for row in found.ledger.rows if row.became == "image.base, by its tag")
+    assert row.differs and row.why.startswith("its digest is unknown: no registry was asked.") and "can be given to another image" in row.why
+    assert found.profile["image"]["base"] == "eugr/spark-vllm:latest"
+
+
+def test_no_registry_is_asked_about_a_digest_or_a_refused_recipe():
+    asked = []
+    convert("eugr/dspark-pinned", lambda image: asked.append(image) or (DIGEST, ""))
+    convert("sparkrun/hooks", lambda image: asked.append(image) or (DIGEST, ""))
+    assert asked == []
+
+
+def test_an_image_that_is_given_wins(tmp_path):
+    found = imported.convert(reading.read(str(RECIPES / "eugr/built-image.yaml")), Choices(image="registry.example/mine:1"), unknown)
+    assert found.profile["image"]["base"] == "registry.example/mine:1"
+    assert refusals(eugr(tmp_path, "vllm serve org/m", image="--privileged; x"))["container"] == "it is not the reference of an image"
+
+
+# --- code and secrets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["vllm serve org/m --trust-remote-code", "vllm serve org/m --trust-remote-code --revision main"])
+def test_code_of_a_repository_needs_its_commit(tmp_path, command):
+    found = eugr(tmp_path, command)
+    why = {"--trust-remote-code": "it runs code from the model's repository, whose commit the recipe does not name"}
+    assert refusals(found) == why and found.profile is None
+    assert '"gb10_import_revisions": {"org/m": "COMMIT"}' in next(row.remedy for row in found.ledger.rows if row.outcome == "refused")
+    assert eugr(tmp_path, command, revisions={"org/m": COMMIT}).profile["model"]["revision"] == COMMIT
+
+
+def test_a_commit_that_is_none_is_refused(tmp_path):
+    assert refusals(eugr(tmp_path, "vllm serve org/m", revisions={"org/m": "main"})) == {"model.revision": "expected 40 hexadecimal digits"}
+
+
+def test_a_plugin_is_a_file_of_the_pinned_repository(tmp_path):
+    command = "vllm serve org/m --reasoning-parser-plugin parser.py --reasoning-parser p"
+    assert "it is code of a repository" in refusals(eugr(tmp_path, command))["model"]
+    profile = eugr(tmp_path, command, revisions={"org/m": COMMIT}).profile
+    assert profile["model"]["side_files"] == ["parser.py"] and profile["serve"]["reasoning_parser_plugin"] == "side_file:parser.py"
+    elsewhere = eugr(tmp_path, "vllm serve org/m --tool-parser-plugin /opt/parser.py")
+    assert refusals(elsewhere) == {"--tool-parser-plugin": "it is a file with code that lies in no repository"}
+
+
+def test_no_secret_is_kept_or_shown(tmp_path):
+    token = "hf_" + "a" * 30
+    more = f"env: {{HF_TOKEN: {token}, MY_PASSWORD: geheim123, VLLM_X: 'https://me:geheim123@example.com'}}\ndescription: uses {token}"
+    found = eugr(tmp_path, f"export VLLM_API_KEY=geheim123\nvllm serve org/m --api-key geheim123 --hf-token {token}", more)
+    text = json.dumps(found.profile) + str(found.ledger.rows)
+    assert found.profile and "geheim123" not in text.replace("export VLLM_API_KEY=geheim123", "") and "env" not in found.profile
+    assert token not in json.dumps(found.profile)
+    assert {row.field for row in found.ledger.rows if "it is a secret" in row.why} >= {"--api-key", "--hf-token", "env.HF_TOKEN", "env.VLLM_API_KEY"}
+
+
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [
+        ("{A: $OTHER}", "it has no value: a profile has no variables of the machine that it is read on"),
+        ("{A: '{{ lookup(\"pipe\", \"id\") }}'}", "it holds a template of Jinja, and none is filled in"),
+        ("{A: [1, 2]}", "it is not one text or number"),
+        ("{A: null}", "it is not one text or number"),
+        ("{'A B': 1}", "is not a valid variable name"),
+        ("[A=1]", "(a list)"),
+    ],
+)
+def test_variables_that_are_none(tmp_path, env, why):
+    found = eugr(tmp_path, "vllm serve org/m", f"env: {env}")
+    assert found.profile is None and any(why in row.why or why in row.found for row in found.ledger.rows if row.outcome == "refused"), found.ledger.rows
+
+
+def test_a_variable_with_a_default_has_that(tmp_path):
+    found = eugr(tmp_path, "vllm serve org/m", "env: {A: '${B:-x}/y', C: '${D-}'}")
+    assert found.profile["env"]["shared"] == {"A": "x/y", "C": ""}
+    assert [row.field for row in found.ledger.rows if "its default is taken" in row.why] == ["env.A", "env.C"]
+
+
+def test_facts_of_one_machine_are_left_out(tmp_path):
+    names = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_IB_HCA": "$IB_IF", "VLLM_HOST_IP": "10.0.0.1", "MASTER_ADDR": "10.0.0.1", "NCCL_IB_GID_INDEX": 3}
+    command = "vllm serve org/m -tp {tensor_parallel} --nnodes 2 --node-rank {node_rank} --master-addr {head_ip} --headless"
+    found = eugr(tmp_path, command, f"env: {json.dumps(names)}")
+    assert found.profile and "env" not in found.profile and "serve" not in found.profile
+    off = eugr(tmp_path, "vllm serve org/m -tp 2", "env: {NCCL_IB_DISABLE: 1, NCCL_NET: Socket}")
+    assert {row.field for row in off.ledger.rows if row.differs and "InfiniBand" in row.why} == {"env.NCCL_IB_DISABLE", "env.NCCL_NET"}
+
+
+# --- several repositories -----------------------------------------------------------------------------------------------------
+
+
+def test_a_drafter_without_a_commit_is_a_repository_that_nobody_pinned(tmp_path):
+    command = """vllm serve org/m --speculative-config '{{"method":"eagle3","model":"org/draft","num_speculative_tokens":3}}'"""
+    found = eugr(tmp_path, command)
+    assert found.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter"}}
+    assert found.profile["serve"]["speculative_config"] == {"method": "eagle3", "model": "repository:drafter", "num_speculative_tokens": 3}
+    assert [row.why for row in found.ledger.rows if row.differs and "drafter" in row.became] == ["its commit is not known: the cache's main decides"]
+    code = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT})
+    assert refusals(code)["--trust-remote-code"] == "it lets code of this repository run, too, whose commit the recipe does not name"
+    both = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT, "org/draft": COMMIT})
+    assert both.profile["repositories"]["drafter"]["revision"] == COMMIT
+
+
+def test_a_tokenizer_of_another_repository_needs_its_commit(tmp_path):
+    command = "vllm serve org/m --tokenizer org/tokens"
+    assert "the engine would look for the model's in it" in refusals(eugr(tmp_path, command))["--tokenizer"]
+    profile = eugr(tmp_path, command, revisions={"org/tokens": COMMIT}).profile
+    assert profile["repositories"] == {"tokenizer": {"repo": "org/tokens", "purpose": "tokenizer", "revision": COMMIT}}
+    assert profile["serve"]["tokenizer"] == "repository:tokenizer"
+
+
+def test_adapters_are_repositories_too(tmp_path):
+    profile = eugr(tmp_path, "vllm serve org/m --enable-lora --lora-modules a=org/one b=/opt/two").profile
+    assert profile["repositories"] == {"adapter1": {"repo": "org/one", "purpose": "adapter"}}
+    assert profile["serve"]["lora_modules"] == [{"name": "a", "path": "repository:adapter1"}, "b=/opt/two"]
+
+
+def test_a_drafter_in_a_folder_has_to_be_in_the_image(tmp_path):
+    found = eugr(tmp_path, """vllm serve org/m --speculative-config '{{"method":"dflash","model":"/workspace/dflash"}}'""")
+    assert "repositories" not in found.profile and any(row.found == "/workspace/dflash" and row.differs for row in found.ledger.rows)
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "command", "parallel"),
+    [
+        ("solo_only: true", "vllm serve org/m -tp {tensor_parallel}", {"tensor": 1}),
+        ("", "vllm serve org/m -tp 2 -pp 2 --enable-expert-parallel", {"tensor": 2, "pipeline": 2, "expert": True}),
+        ("cluster_only: true", "vllm serve org/m -tp 1 -pp 2", {"tensor": 1, "pipeline": 2}),
+        ("", "vllm serve org/m --data-parallel-size 2 --data-parallel-address 10.0.0.1", {"tensor": 1, "data": 2}),
+    ],
+)
+def test_sizes_become_parallel(tmp_path, more, command, parallel):
+    assert eugr(tmp_path, command, more).profile["parallel"] == parallel
+
+
+@pytest.mark.parametrize(
+    ("more", "command", "field"),
+    [
+        ("cluster_only: true", "vllm serve org/m -tp 1", "parallel"),
+        ("solo_only: true", "vllm serve org/m -tp 2", "parallel"),
+        ("", "vllm serve org/m -tp many", "--tensor-parallel-size"),
+        ("", "vllm serve org/m -tp {absent}", "--tensor-parallel-size"),
+        ("", "vllm serve org/m --distributed-executor-backend external_launcher", "--distributed-executor-backend"),
+        ("", "vllm serve org/m --max-model-len {absent}", "--max-model-len"),
+        ("", "vllm serve org/m --config /etc/vllm.yaml", "--config"),
+        ("", "vllm serve org/other", "command"),
+        ("", "vllm serve org/m --revision " + "a" * 40 + " --code-revision " + "b" * 40, "--code-revision"),
+        ("solo_only: maybe", "vllm serve org/m", "solo_only"),
+        ("mods: one", "vllm serve org/m", "mods"),
+        ("volumes: ['/home/me/fix.py:/usr/lib/fix.py']", "vllm serve org/m", "volumes"),
+    ],
+)
+def test_what_cannot_be_in_a_profile_is_named(tmp_path, more, command, field):
+    found = eugr(tmp_path, command, more)
+    assert found.profile is None and field in refusals(found), found.ledger.rows
+
+
+@pytest.mark.parametrize(
+    ("choices", "field", "why"),
+    [
+        ({"values": {"tensor_paralel": 1}}, "gb10_import_values.tensor_paralel", "the command does not use it"),
+        ({"revisions": {"org/n": COMMIT}}, "gb10_import_revisions", "the recipe does not name this repository (did you mean 'org/m'?)"),
+        ({"variant": "fp8"}, "gb10_import_variant, gb10_import_features", "recipes of this kind have none"),
+        ({"features": ["x"]}, "gb10_import_variant, gb10_import_features", "recipes of this kind have none"),
+    ],
+)
+def test_a_choice_that_changes_nothing_is_a_mistake(tmp_path, choices, field, why):
+    assert refusals(eugr(tmp_path, "vllm serve org/m -tp {tensor_parallel}", **choices)) == {field: why}
+
+
+def test_a_choice_that_a_recipe_of_variants_does_not_have(tmp_path):
+    text = (RECIPES / "vllm-project/gemma-4-26b.yaml").read_text()
+    found = of_text(text, tmp_path, variant="fp", features=["speed"], values={"max_model_len": 1})
+    assert refusals(found) == {"variants": "it is not a variant of the recipe (did you mean 'fp8'?)"}
+    found = of_text(text, tmp_path, features=["speed"], values={"max_model_len": 1})
+    assert refusals(found) == {"features": "it is not a feature of the recipe", "gb10_import_values": "recipes of this kind have no placeholders"}
+
+
+def test_all_reasons_are_named_at_once(tmp_path):
+    found = eugr(tmp_path, "vllm serve org/m --trust-remote-code -tp x", "mods: [a, b]\npre_exec: pip install x\nruntime: atlas")
+    assert set(refusals(found)) == {"runtime", "pre_exec", "mods", "--trust-remote-code", "--tensor-parallel-size"}
+
+
+def test_an_id_of_a_shipped_profile_is_not_taken(tmp_path):
+    name = profiles.known()[0]
+    assert imported.slug(name) == f"{name}_imported" and imported.slug("Qwen3.8-27B (NVFP4)") == "qwen3_8_27b_nvfp4"
