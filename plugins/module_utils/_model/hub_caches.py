@@ -27,7 +27,7 @@ _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 _PATTERN = re.compile(r"[*?[]")
 
 #: Suffixes of weight files that this collection does not judge: their names do not show whether they are complete.
-_OTHER_WEIGHTS = (".gguf", ".bin", ".pt", ".pth", ".onnx", ".safetensors", ".nemo", ".engine")
+OTHER_WEIGHTS = (".gguf", ".bin", ".pt", ".pth", ".onnx", ".safetensors", ".nemo", ".engine")
 
 
 def repo_name(directory: str) -> str | None:
@@ -120,7 +120,7 @@ def judged(snapshot: str) -> tuple[bool | None, list[str]]:
 
 
 def _holds_other_weights(snapshot: str) -> bool:
-    return any(name.lower().endswith(_OTHER_WEIGHTS) for _directory, _directories, names in os.walk(snapshot) for name in names)
+    return any(name.lower().endswith(OTHER_WEIGHTS) for _directory, _directories, names in os.walk(snapshot) for name in names)
 
 
 def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, t.Any]]:

@@ -42,6 +42,35 @@ CONFIG = "config.json"
 #: Any one of these makes a tokenizer; a name of two parts needs both.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json+merges.txt")
 
+#: What a repository is for: the model itself, what proposes tokens for it (a drafter, or an assistant by the words of its authors), its tokenizer,
+#: an adapter (LoRA), or single files.
+PURPOSES = ("model", "drafter", "assistant", "tokenizer", "adapter", "files")
+
+#: The purposes that need weights, a config.json and a tokenizer. A drafter reads the tokens of its model.
+_NEED_WEIGHTS = ("model", "drafter", "assistant")
+_NEED_TOKENIZER = ("model", "tokenizer")
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+_TOKENIZER = "tokenizer.json"
+
+#: What is fetched of a repository for a purpose when the profile names no files: a tokenizer's repository often holds a whole model, too.
+DEFAULT_FILES = {"tokenizer": ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "!*.safetensors.index.json")}
+
+_PATTERN = re.compile(r"[*?[]")
+
+#: The option of modules that look at what an engine loads.
+REPOSITORIES: dict[str, t.Any] = {
+    "type": "list",
+    "elements": "dict",
+    "options": {
+        "name": {"type": "str", "default": "model"},
+        "repo": {"type": "str", "required": True},
+        "revision": {"type": "str"},
+        "purpose": {"type": "str", "choices": list(PURPOSES), "default": "model"},
+        "files": {"type": "list", "elements": "str", "default": []},
+        "side_files": {"type": "list", "elements": "str", "default": []},
+    },
+}
+
 #: Facts of config.json that a plan or a proof needs, each with the names that it goes by. Models with several parts keep them under text_config.
 FACTS = {
     **{name: (name,) for name in ("architectures", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")},
@@ -242,7 +271,7 @@ def tokenizer_problem(root: str) -> Problem | None:
     """Return None when the model has a tokenizer in one of the known shapes."""
     if any(all(file_problem(root, part) is None for part in name.split("+")) for name in TOKENIZERS):
         return None
-    return Problem("model.missing", "tokenizer.json", f"there is no tokenizer (none of {', '.join(TOKENIZERS)})")
+    return Problem("model.missing", _TOKENIZER, f"there is no tokenizer (none of {', '.join(TOKENIZERS)})")
 
 
 def incomplete_blobs(repo_path: str | None) -> list[str]:
@@ -282,13 +311,32 @@ def facts(config: dict[str, t.Any]) -> dict[str, t.Any]:
     return {fact: next((source[name] for source in sources for name in names if source.get(name) is not None), None) for fact, names in FACTS.items()}
 
 
-def examine(root: str, side_files: t.Sequence[str]) -> tuple[list[Problem], list[str], dict[str, t.Any]]:
-    """Return (problems, weight files, facts) of the model in a directory; no problems means complete."""
-    config, problem = _json(root, CONFIG)
-    shards, problems = weight_files(root)
-    found = [problem, *problems, *weight_problems(root, shards), tokenizer_problem(root)]
+def matters(purpose: str, relative: str) -> bool:
+    """Return whether a file that every model needs is needed of a repository with this purpose, too."""
+    return purpose in (_NEED_TOKENIZER if relative == _TOKENIZER else _NEED_WEIGHTS)
+
+
+def examine(root: str, side_files: t.Sequence[str], purpose: str = "model") -> tuple[list[Problem], list[str], dict[str, t.Any]]:
+    """Return (problems, weight files, facts) of what a directory holds for a purpose; no problems means complete."""
+    found: list[Problem | None] = []
+    shards: list[str] = []
+    config: dict[str, t.Any] = {}
+    if purpose in _NEED_WEIGHTS:
+        config, problem = _json(root, CONFIG)
+        shards, problems = weight_files(root)
+        found += [problem, *problems, *weight_problems(root, shards)]
+    if purpose in _NEED_TOKENIZER:
+        found.append(tokenizer_problem(root))
+    if purpose == "adapter":
+        shards = list(_ADAPTER[1:])
+        found += [_json(root, _ADAPTER[0])[1], *weight_problems(root, shards)]
     found += [file_problem(root, _safe(name)) for name in side_files]
     return [entry for entry in found if entry], shards, facts(config)
+
+
+def named_files(files: t.Iterable[str]) -> list[str]:
+    """Return those of a repository's files that are names; the others are patterns, and ``!`` begins one of files that are left out."""
+    return [name for name in files if not name.startswith("!") and not _PATTERN.search(name)]
 
 
 def private_path(hf_home: str, root: str) -> str | None:

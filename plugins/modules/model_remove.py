@@ -1,0 +1,303 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_remove
+short_description: Remove revisions of models from a hub cache
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Removes exactly the revisions that O(models) names, from the hub cache in O(hf_home) alone. Files that another revision has, too, stay.
+  - Before anything is removed, the cache and the processes of the node are looked at again. Nothing goes when one of O(models) is in use or in O(keep), when
+    an engine may use any model, when a download of its repository may still run, or when its repository is only partly known.
+  - Files go first and the links to them last, so that a removal that was interrupted can be asked for again. One that is not there is no failure.
+  - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before, since an engine that starts next may want the model.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._look
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+options:
+  models:
+    description:
+      - What to remove, each as C(REPO@REVISION). The revision is a whole commit, or V(leftovers) for files that no revision leads to.
+      - M(gb10.cluster.model_inventory_info) lists them.
+    type: list
+    elements: str
+    required: true
+  keep:
+    description:
+      - What must not go, each as C(REPO@REVISION) with the reason, such as models that engines on other nodes use.
+    type: dict
+    default: {}
+  elsewhere:
+    description:
+      - Stacks of engines of which another node names the model (RV(gb10.cluster.model_inventory_info#module:named_stacks)). Their parts on this node
+        are no reason to keep any other model.
+    type: list
+    elements: str
+    default: []
+  hf_home:
+    description:
+      - The directory that holds C(hub/).
+    type: path
+    required: true
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters.
+    type: path
+    default: /var/lib/gb10
+  lock_id:
+    description:
+      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before each repository the module makes sure that the lock on
+        this node still is that one. With an empty one nothing is checked.
+    type: str
+    default: ""
+  max_files:
+    description:
+      - Files and directories of one repository after which it counts as only partly known.
+    type: int
+    default: 200000
+  max_seconds:
+    description:
+      - Seconds after which the look ends, and nothing is removed.
+    type: int
+    default: 120
+seealso:
+  - module: gb10.cluster.model_inventory_info
+  - module: gb10.cluster.cluster_lock
+"""
+
+EXAMPLES = r"""
+- name: Remove an old revision
+  gb10.cluster.model_remove:
+    hf_home: /home/spark/.cache/huggingface
+    models: [Qwen/Qwen3-30B-A3B-Thinking-2507-FP8@0123456789abcdef0123456789abcdef01234567]
+  become: true
+"""
+
+RETURN = r"""
+removed:
+  description: What was removed, or would be in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: [Qwen/Qwen3-30B-A3B-Thinking-2507-FP8@0123456789abcdef0123456789abcdef01234567]
+absent:
+  description: What was asked for and is not on this node.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+freed_bytes:
+  description: Bytes that came back, or would.
+  returned: success
+  type: int
+  sample: 31138512896
+findings:
+  description: One finding for each thing that may not go.
+  returned: when nothing was removed because of it
+  type: list
+  elements: dict
+  sample:
+    - id: models.in_use
+      node: spark-1
+      verdict: block
+      message: "org/name@0123456789abcdef0123456789abcdef01234567 is in use: vllm serve org/name (pid 4711)"
+      measured: null
+      needed: null
+      remedy: End what uses it, or have another profile served, then ask again.
+      source: /home/spark/.cache/huggingface/hub/models--org--name
+"""
+
+import contextlib
+import errno
+import functools
+import os
+import platform
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_files, model_use
+from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import LEFTOVERS, Repository, Request
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+Params = dict[str, t.Any]
+
+#: How many of those who stand in the way a message names.
+NAMED = 3
+
+
+# -- deciding --------------------------------------------------------------------------------------------------------
+
+
+def present(request: Request, found: Repository | None) -> bool:
+    """Return whether what was asked for is there."""
+    if found is None:
+        return False
+    return bool(found.leftovers()) if request.revision == LEFTOVERS else request.revision in found.revisions
+
+
+def objections(
+    request: Request, found: Repository, uses: model_use.Uses, keep: t.Mapping[str, str], elsewhere: t.Collection[str], now: float
+) -> list[dict[str, t.Any]]:
+    """Return a finding for each reason why what was asked for may not go from this node."""
+    blobs = found.leftovers() if request.revision == LEFTOVERS else found.revisions[request.revision].blobs
+    # A doubt about another revision counts: it may have the same files.
+    doubts = [text for texts in found.doubts.values() for text in texts]
+    running, using, unnamed = found.unfinished(now), uses.of_repository(request.repo, request.revision, blobs), uses.unnamed(elsewhere)
+    used, unknown = (functools.partial(make, platform.node(), path=found.path) for make in (inventory.in_use, inventory.unknown))
+    findings = []
+    if str(request) in keep:
+        findings.append(used(f"{request} stays: {keep[str(request)]}"))
+    if using:
+        findings.append(used(f"{request} is in use: {'; '.join(using[:NAMED])}"))
+    if running:
+        message = f"{request} has a download that may still run: {', '.join(running[:NAMED])}"
+        findings.append(used(message, remedy=f"Wait for its end, or for {inventory.RUNNING} seconds without a new byte, then ask again."))
+    if unnamed:
+        message = f"{request} may be in use: nothing says which model {'; '.join(holder.text for holder in unnamed[:NAMED])} has"
+        findings.append(unknown(message, remedy="End that engine first; the playbook doctor shows where it belongs."))
+    if doubts:
+        findings.append(unknown(f"{request} is only partly known: {'; '.join(doubts[:NAMED])}"))
+    return findings
+
+
+# -- acting ----------------------------------------------------------------------------------------------------------
+
+
+def remove(root: str, found: Repository, names: t.Collection[str]) -> None:
+    """Remove revisions of a repository: their files, the refs and, last, the links, without which nobody knew what to go on with. Raises OSError."""
+    relative = os.path.relpath(found.path, root)
+    gone = functools.partial(contextlib.suppress, FileNotFoundError)
+    for name in found.going(names):
+        with gone():
+            untrusted.remove(root, f"{relative}/blobs/{name}")
+    commits = [name for name in names if name in found.revisions]
+    for name in (name for commit in commits for name in found.refs.get(commit, [])):
+        with gone():
+            untrusted.remove(root, f"{relative}/refs/{name}")
+    for commit in commits:
+        for folder in (".no_exist", "snapshots"):
+            with gone():
+                untrusted.remove_tree(root, f"{relative}/{folder}/{commit}")
+    if set(found.revisions) <= set(names):
+        for folder in (".no_exist", "refs"):
+            with gone():
+                untrusted.remove_tree(root, f"{relative}/{folder}")
+        for folder in ("blobs", "snapshots", ""):
+            remove_empty(root, f"{relative}/{folder}".rstrip("/"))
+
+
+def remove_empty(root: str, relative: str) -> None:
+    """Remove a directory when nothing is in it. Raises OSError."""
+    above, _slash, name = relative.rpartition("/")
+    try:
+        with untrusted.directory(root, above) as handle:
+            os.rmdir(name, dir_fd=handle)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+            raise
+
+
+# -- the module ------------------------------------------------------------------------------------------------------
+
+
+def read(params: Params, requests: t.Iterable[Request]) -> dict[str, Repository]:
+    """Return the repositories that are asked for and there, by their names. Raises :class:`ClusterError` when one cannot be read as a whole."""
+    limits = inventory.Limits(params["max_files"], params["max_seconds"])
+    there = {os.path.basename(relative): relative for relative in inventory.repositories(params["hf_home"]) if relative.startswith("hub/")}
+    found = {}
+    for repo in dict.fromkeys(request.repo for request in requests):
+        relative = there.get(model_files.repo_directory(repo))
+        if relative:
+            try:
+                found[repo] = inventory.read_repository(params["hf_home"], relative, limits)
+            except OSError as error:
+                raise model_files.unreadable(os.path.join(params["hf_home"], relative), error) from error
+    return found
+
+
+def require_removable(asked: t.Sequence[Request], found: t.Mapping[str, Repository], params: Params) -> None:
+    """Raise :class:`ClusterError` with all findings when something that is there may not go."""
+    uses = model_use.read(params["state_dir"], params["roots"]["proc_root"])
+    uses.require_all_asked()
+    findings = [
+        one for request in asked for one in objections(request, found[request.repo], uses, params["keep"], params["elsewhere"], time.time())
+    ]
+    if findings:
+        said = "; ".join(entry["message"] for entry in findings)
+        raise ClusterError(f"nothing was removed: {said}", remedy=findings[0]["remedy"], reason="may not go", findings=findings)
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    require_least(params, {"max_files": 1, "max_seconds": 1})
+    requests = list(dict.fromkeys(map(inventory.parse_request, params["models"])))
+    found = read(params, requests)
+    going = [request for request in requests if present(request, found.get(request.repo))]
+    if going:
+        require_removable(going, found, params)
+    by_repo = {repo: [request.revision for request in going if request.repo == repo] for repo in found}
+    freed = sum(found[repo].freed(names) for repo, names in by_repo.items())
+    for repo, names in by_repo.items():
+        if names and not module.check_mode:
+            cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
+            try:
+                remove(params["hf_home"], found[repo], names)
+            except OSError as error:
+                remedy = f"{BECOME} Then ask again: what is left goes then."
+                raise ClusterError(f"removing {repo}: {error.filename}: {error.strerror}", remedy=remedy) from error
+    would = "would be removed" if module.check_mode else "removed"
+    return {
+        "changed": bool(going),
+        "msg": f"{len(going)} model(s) {would}, {freed} bytes" if going else "nothing to remove",
+        "reason": "removal was asked for" if going else "none of it is on this node",
+        "actions": [f"remove {request}" for request in going],
+        "removed": [str(request) for request in going],
+        "absent": [str(request) for request in requests if request not in going],
+        "freed_bytes": freed,
+        "findings": [],
+        "diff": {"before": {"models": [str(request) for request in going]}, "after": {"models": []}},
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "models": {"type": "list", "elements": "str", "required": True},
+            "keep": {"type": "dict", "default": {}},
+            "elsewhere": {"type": "list", "elements": "str", "default": []},
+            "hf_home": {"type": "path", "required": True},
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "lock_id": {"type": "str", "default": ""},
+            "max_files": {"type": "int", "default": 200000},
+            "max_seconds": {"type": "int", "default": 120},
+            "roots": ROOTS,
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()
