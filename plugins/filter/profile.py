@@ -34,8 +34,11 @@ class FilterModule:
         return {
             "catalogue_findings": catalogue.findings,
             "choose_executor": choose_executor,
+            "downloads": profiles.downloads,
+            "mod_digests": profiles.mod_digests,
             "node_env": profiles.node_env,
             "per_host_names": profiles.per_host_names,
+            "repositories": profiles.repositories,
             "serve_arguments": serve_arguments,
             "snapshot_path": profiles.snapshot_path,
         }

@@ -21,18 +21,29 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.filter import profile as filters
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_arguments
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles, resolver
 
 HERE = Path(__file__).resolve().parent
 
 #: The engine in each image that a shipped profile starts from: release notes of the images, and for 26.05.post1 what a Spark's log of it says.
-IMAGES = {"nvcr.io/nvidia/vllm:26.04-py3": "0.19.0", "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.21.0"}
+IMAGES = {
+    # Nightlies: the release before them.
+    "eugr/spark-vllm:nightly-20260704": "0.23.0",
+    "eugr/spark-vllm@sha256:2c2aa4062f3fa74a5917db55fe4bde29cfd8ddd4e90722165b6b22b1867d7066": "0.28.0",
+    "nvcr.io/nvidia/vllm:26.04-py3": "0.19.0",
+    "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.21.0",
+    "vllm/vllm-openai:v0.24.0-ubuntu2404": "0.24.0",
+    "vllm/vllm-openai:v0.28.0": "0.28.0",
+}
 
 #: Contracts that the unit tests resolve profiles against.
 CONTRACTS = HERE.parent / "unit" / "fixtures" / "vllm" / "contracts"
@@ -97,13 +108,18 @@ def claimed(profile: dict[str, t.Any]) -> list[str]:
     return sorted({releases[0], releases[-1], *also}, key=Version)
 
 
+def started(profile: dict[str, t.Any]) -> list[tuple[str, str]]:
+    """The executors and roles that an engine's command line is of: one rank needs neither Ray nor a worker."""
+    return [("native", "head")] if executors.ranks(profile) == 1 else [("ray", "head"), ("native", "head"), ("native", "worker")]
+
+
 def all_cases() -> list[Case]:
     """Every case of every shipped profile, release by release."""
     cases = []
     for name in SHIPPED:
         for switches in combinations(profiles.load(name)):
             for version in claimed(profiles.load(name, switches=switches)):
-                cases += [Case(version, name, switches, executor, role) for executor, role in (("ray", "head"), ("native", "head"), ("native", "worker"))]
+                cases += [Case(version, name, switches, executor, role) for executor, role in started(profiles.load(name))]
     return sorted(cases, key=lambda case: (Version(case.version), case))
 
 
@@ -127,8 +143,9 @@ def question(case: Case) -> dict[str, t.Any]:
     """A case in the form that ask.py reads: the words that the collection would start the engine with."""
     profile = profiles.load(case.profile, switches=case.switches)
     arguments = filters.serve_arguments(profile, {}, case.executor)
-    place = serve_arguments.Place(int(case.role == "worker"), 2, FACTS["fabric_address"], 29501) if case.executor == "native" else None
-    wanted = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=2)
+    ranks = executors.ranks(profile)
+    place = serve_arguments.Place(int(case.role == "worker"), ranks, FACTS["fabric_address"], 29501) if case.executor == "native" else None
+    wanted = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=ranks)
     arguments, env, steps = resolved(case.version, arguments, wanted, case.executor)
     assert [step for step in steps if step.verdict == "block"] == []
     argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)
@@ -199,3 +216,36 @@ def bad_answers() -> dict[str, list[str]]:
 def test_the_question_can_be_answered_with_no(name: str) -> None:
     """Without this, an engine that is never really asked would pass everything."""
     assert any(BAD[name][1] in problem for problem in bad_answers()[name]), bad_answers()[name]
+
+
+#: Recipes of other launchers that need no fork of the engine, as profiles. They claim no release: the newest is asked.
+RECIPES = HERE.parent / "unit" / "fixtures" / "recipes"
+IMPORTED = (
+    "eugr/dotted", "eugr/glm-4.7-flash-awq", "eugr/minimax-m2.7-local", "eugr/nemotron-3-super-solo", "eugr/shell-variables",
+    "sparkrun/folder-of-a-machine", "sparkrun/made-of-defaults", "sparkrun/nemotron-3-super", "sparkrun/qwen3.6-35b-fp8",
+    "vllm-project/gpt-oss-120b", "vllm-project/nemotron-3.5-lightning", "vllm-project/qwen3.6-35b",
+)  # fmt: skip
+
+
+def imported_question(name: str) -> dict[str, t.Any]:
+    """A recipe in the form that ask.py reads."""
+    choices = yaml.safe_load((RECIPES / "cases.yml").read_text(encoding="utf-8"))[name].get("choices", {})
+    recipe = reading.read(str(RECIPES / f"{name}.yaml"))
+    profile, problems = profiles.validate(imported.convert(recipe, Choices(**choices), lambda _image: ("", "no registry was asked")).profile)
+    assert problems == []
+    wanted = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=1)
+    arguments, env, steps = resolved(engines.RELEASES[-1], profiles.serve_arguments(profile, executor="native"), wanted, "native")
+    assert [step for step in steps if step.verdict == "block"] == []
+    argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments)
+    return {"id": name, "argv": argv[1:], "env": {key: value for key, value in env.items() if key.startswith("VLLM_")}, "parser": None}
+
+
+@functools.cache
+def imported_answers() -> dict[str, list[str]]:
+    """What the newest release says to all of them."""
+    return engines.ask(engines.RELEASES[-1], [imported_question(name) for name in IMPORTED])
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_the_engine_accepts_an_imported_recipe(name: str) -> None:
+    assert imported_answers()[name] == []

@@ -39,17 +39,38 @@ def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
     """What a profile needs and offers, as short texts for people."""
     parallel, memory, image = profile["parallel"], profile["memory"], profile["image"]
     nodes = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
+    added = [*image["layers"], *(f"the mod {name} ({mod['why']})" for name, mod in image["mods"].items())]
     return {
         "model": profile["model"]["repo"],
-        "nodes": f"{nodes}" + (f", of {memory['class_gb']} GB or more, all alike" if memory["class_gb"] else ", of a size that the profile does not state"),
+        "beside": [_beside(name, one) for name, one in profile["repositories"].items()],
+        "download": _download(profile),
+        "nodes": f"{nodes}, of {_size(nodes, memory['class_gb'])}",
         "weights": f"{memory['weights_gb']:g} GB on each node" if memory["weights_gb"] else "not stated",
-        "image": image["base"] + (f" with {', '.join(image['layers'])} added, as {image['tag']}" if image["layers"] else ", as it is"),
+        "image": image["base"] + (f" with {', '.join(added)} added, as {image['tag']}" if added else ", as it is"),
         "versions": "; ".join(f"{name} {wanted}" for name, wanted in profile["requires"].items()) or "not stated",
-        "executor": profile["executor"],
+        "executor": profile["executor"] + (f": {profile['executor_reason']}" if profile["executor_reason"] else ""),
         "context": _context(profile),
         "switches": {name: _switch(overlay) for name, overlay in profile["switches"].items()},
         "evidence": _evidence(profile["evidence"]),
     }
+
+
+def _size(nodes: int, class_gb: float) -> str:
+    """The size of each node, as far as the profile says it."""
+    if not class_gb:
+        return "a size that the profile does not state"
+    return f"{class_gb} GB or more{', all alike' if nodes > 1 else ''}"
+
+
+def _beside(name: str, one: dict[str, t.Any]) -> str:
+    """A repository beside the model's: what the profile calls it, what it is for, and at which commit."""
+    return f"{name}: {one['repo']} at {one['revision'] or 'main'}, {one['purpose']}" + (f", {one['size_gb']:g} GB" if one["size_gb"] else "")
+
+
+def _download(profile: dict[str, t.Any]) -> str:
+    """How much of the hub every node stores, as far as the profile says it."""
+    sizes = [one["size_gb"] for one in (profile["model"], *profile["repositories"].values())]
+    return f"{sum(size for size in sizes if size):g} GB on each node{'' if all(sizes) else ' and more'}" if any(sizes) else "not stated"
 
 
 def _context(profile: dict[str, t.Any]) -> str:
@@ -96,4 +117,4 @@ def _short(item: Entry) -> str:
     switches = f", switches {', '.join(profile['switches'])}" if profile["switches"] else ""
     versions = words["versions"] if profile["requires"] else "versions not stated"
     tested = ", untested" if profile["evidence"] == UNTESTED else ""
-    return f"{nodes} nodes{size}, weights {words['weights']}, {versions}, executor {profile['executor']}{switches}{tested}"
+    return f"{nodes} node{'' if nodes == '1' else 's'}{size}, weights {words['weights']}, {versions}, executor {profile['executor']}{switches}{tested}"

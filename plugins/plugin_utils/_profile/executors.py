@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
@@ -14,8 +15,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema impor
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:
-    """Return whether the image has to be asked: the profile leaves the choice open, and adds no Ray to it."""
-    return profile["executor"] == "auto" and "ray" not in profile["image"]["layers"]
+    """Return whether the image has to be asked: the profile leaves the choice open, has ranks to spread, and adds no Ray to the image."""
+    return profile["executor"] == "auto" and ranks(profile) > 1 and "ray" not in profile["image"]["layers"]
+
+
+def ranks(profile: dict[str, t.Any]) -> int:
+    """Return how many ranks a profile's engine has, one for each GPU."""
+    return math.prod(profile["parallel"][size] for size in ("tensor", "pipeline", "data"))
 
 
 def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, predict: bool = False) -> dict[str, str]:
@@ -24,8 +30,10 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
     ``image`` is what ``image_contract_info`` answered about the profile's image, only needed when :func:`is_asked`. With
     ``predict`` an image that is not there yet is taken to hold no Ray. Raises :class:`ProfileError` when neither executor fits.
     """
+    if ranks(profile) == 1:
+        return {"executor": "native", "reason": "one rank: there is nothing to spread"}
     if profile["executor"] != "auto":
-        return {"executor": profile["executor"], "reason": "the profile says so"}
+        return {"executor": profile["executor"], "reason": f"the profile says so{': ' if profile['executor_reason'] else ''}{profile['executor_reason']}"}
     if not is_asked(profile):
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import os
 import re
 import typing as t
@@ -20,10 +21,11 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED, canonical
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
@@ -79,7 +81,20 @@ _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*\Z")
 _DIGEST = re.compile(r"^(?:[^\s@]+@)?sha256:[0-9a-f]{64}$")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _RANGE = re.compile(r"\s*(?:==|!=|<=|>=|<|>|~=)\s*[0-9][0-9A-Za-z.+!*-]*\s*\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+#: A package at one version, as pip takes it.
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?==[0-9][A-Za-z0-9.!+]*\Z")
+_PATCH_SUFFIXES = (".patch", ".diff")
+_PACKAGE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MOD_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 _SIDE_FILE = "side_file:"
+#: What begins an argument that is a repository of the profile, or with ``/PATH`` a file or directory in it.
+_REPOSITORY = "repository:"
+#: How a profile calls the repository of its model.
+MODEL = "model"
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
+#: Arguments that may name a repository of their own.
+_NAMES_REPOSITORY = ("tokenizer", "hf_config_path", "speculative_config.model", "speculative_config.tokenizer")
 
 #: Who measured what, on which image, with which versions of vLLM in it, where and when that was published; or the admission that nobody did.
 _EVIDENCE = {
@@ -98,19 +113,58 @@ _EVIDENCE = {
     },
 }
 
+#: A change that a recipe makes to an image: packages, and patches of packages that are there. It becomes a layer; nothing of it runs at a start.
+_MOD: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {
+        "why": {"type": "str", "required": True},
+        "packages": {"type": "list", "elements": "str", "default": []},
+        "patches": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "file": {"type": "str", "required": True},
+                "sha256": {"type": "str", "required": True},
+                "package": {"type": "str", "default": "vllm"},
+            },
+        },
+    },
+}
+
+#: What is fetched of a repository: at which commit, which files (all without any), and how large that is.
+_FETCHED: dict[str, t.Any] = {
+    "revision": {"type": "str"},
+    "files": {"type": "list", "elements": "str", "default": []},
+    "size_gb": {"type": "float"},
+}
+
 _SCHEMA: dict[str, t.Any] = {
     "type": "dict",
     "options": {
         "schema": {"type": "int", "required": True, "choices": [SCHEMA_VERSION]},
         "id": {"type": "str", "required": True},
+        "extends": {"type": "str"},
         "model": {
             "type": "dict",
             "required": True,
             "options": {
                 "repo": {"type": "str", "required": True},
-                "revision": {"type": "str"},
+                **_FETCHED,
                 "side_files": {"type": "list", "elements": "str", "default": []},
                 "served_names": {"type": "list", "elements": "str", "default": []},
+            },
+        },
+        "repositories": {
+            "type": "dict",
+            "default": {},
+            "values": {
+                "type": "dict",
+                "options": {
+                    "repo": {"type": "str", "required": True},
+                    "purpose": {"type": "str", "required": True, "choices": [one for one in model_files.PURPOSES if one != MODEL]},
+                    **_FETCHED,
+                },
             },
         },
         "image": {
@@ -119,6 +173,7 @@ _SCHEMA: dict[str, t.Any] = {
             "options": {
                 "base": {"type": "str", "required": True},
                 "layers": {"type": "list", "elements": "str", "choices": ["ray"], "default": ["ray"]},
+                "mods": {"type": "dict", "default": {}, "values": _MOD},
                 "tag": {"type": "str"},
             },
         },
@@ -133,6 +188,7 @@ _SCHEMA: dict[str, t.Any] = {
             },
         },
         "executor": {"type": "str", "choices": [*EXECUTOR_BACKENDS, "auto"], "default": "ray"},
+        "executor_reason": {"type": "str", "default": ""},
         "env": {
             "type": "dict",
             "options": {
@@ -267,10 +323,76 @@ def load(name: str, directories: t.Sequence[str] = (), switches: t.Sequence[str]
 def read(path: Path) -> tuple[dict[str, t.Any], list[Problem]]:
     """Read and judge one file. Returns the profile with its defaults, and its problems (without the file's name)."""
     try:
-        raw = yaml_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return {}, [problem("the file", f"can't be read as YAML: {' '.join(str(error).split())}")]
+        raw = _with_extended(path)
+    except ProfileError as error:
+        return {}, list(error.problems)
     return validate(raw, expected_id=path.stem)
+
+
+def _raw(path: Path) -> t.Any:
+    """Return what a file holds. Raises :class:`ProfileError` when it is no YAML."""
+    try:
+        return yaml_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ProfileError(problem("the file", f"can't be read as YAML: {' '.join(str(error).split())}")) from error
+
+
+def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
+    """Return what a file holds, laid over the profile that it extends: one next to it, else a shipped one. Raises :class:`ProfileError`."""
+    raw = _anchored(_raw(path), path.parent)
+    name = raw.get("extends") if isinstance(raw, dict) else None
+    if not isinstance(name, str):
+        return raw
+    there = {file.stem: file for folder in (SHIPPED, path.parent) for file in (*folder.glob("*.yaml"), *folder.glob("*.yml"))}
+    there = {stem: file for stem, file in there.items() if file not in (*above, path)}
+    if name not in there:
+        again = name in {file.stem for file in (*above, path)}
+        what = f"'{name}' extends this profile itself" if again else f"there is no profile '{name}'{near(name, there)}"
+        raise ProfileError(problem("extends", what, "the id of a profile next to this file, or of a shipped one"))
+    extended = _with_extended(there[name], (*above, path))
+    if not isinstance(extended, dict):
+        raise ProfileError(problem("extends", f"{there[name]} is not a profile", "a mapping"))
+    return _overlaid(_without_evidence(extended), raw, _SCHEMA)
+
+
+def _anchored(raw: t.Any, directory: Path) -> t.Any:
+    """Return what a file holds with the files of its patches seen from where it lies, whichever profile extends it."""
+    mods = _within(raw, "image", "mods")
+    for patch in [patch for name in mods if isinstance(mods, dict) for patch in _within(mods, name, "patches") or () if isinstance(patch, dict)]:
+        if isinstance(patch.get("file"), str):
+            patch["file"] = str(directory / os.path.expanduser(patch["file"]))
+    return raw
+
+
+def _within(value: t.Any, *keys: str) -> t.Any:
+    """What lies below these keys, an empty mapping where something else is on the way."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, (dict, list)) else {}
+
+
+def _without_evidence(raw: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return a profile without who measured it: what was measured with one variant is not known of another."""
+    switches = raw.get("switches")
+    kept = {key: value for key, value in raw.items() if key not in ("evidence", "extends")}
+    if isinstance(switches, dict):
+        kept["switches"] = {name: {**one, "evidence": UNTESTED} if isinstance(one, dict) else one for name, one in switches.items()}
+    return kept
+
+
+def _overlaid(under: t.Any, over: t.Any, spec: dict[str, t.Any]) -> t.Any:
+    """Return ``over`` laid over ``under``: fields of mappings one by one, null removes one; an argument's own value is replaced as a whole."""
+    if not isinstance(under, dict) or not isinstance(over, dict):
+        return over
+    options = spec.get("options")
+    result = dict(under)
+    for key, value in over.items():
+        inner = options.get(key) if options is not None else spec.get("values")
+        if value is None and key in under:
+            del result[key]
+        else:
+            result[key] = _overlaid(under.get(key), value, inner) if inner and inner["type"] == "dict" else value
+    return result
 
 
 def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.Any], list[Problem]]:
@@ -291,11 +413,13 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
 
 def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
     """What the types alone can't say."""
-    model, sizes, named = profile["model"], profile["parallel"], expected_id in (None, profile["id"])
+    sizes, named = profile["parallel"], expected_id in (None, profile["id"])
     problems = [
         *([] if named else [problem("id", f"is '{profile['id']}', but the file is named '{expected_id}'")]),
         *_image_problems(profile["image"]),
+        *_mod_problems(profile["image"]["mods"]),
         *(problem(f"parallel.{size}", f"is {sizes[size]}", "1 or more") for size in ("tensor", "pipeline", "data") if sizes[size] < 1),
+        *_repository_problems(profile),
         *judging.tuning_problems(profile["rules"], "rules", ID),
         *_evidence_problems(profile["evidence"], ""),
         *_overlay_problems(profile, profile, ""),
@@ -305,8 +429,6 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
             if needed and not profile["serve"].get(needed)
         ),
     ]
-    if model["revision"] is not None and not _COMMIT.match(model["revision"]):
-        problems.append(problem("model.revision", f"'{model['revision']}' is not a commit", "40 hexadecimal digits"))
     for name, fact in profile["env"]["per_host"].items():
         if not _ENV_NAME.match(name):
             problems.append(problem(f"env.per_host.{name}", NO_ENV_NAME, ENV_NAME))
@@ -317,6 +439,57 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
             problems.append(problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"))
         problems += _overlay_problems(profile, overlay, f"switches.{name}.") + _evidence_problems(overlay["evidence"], f"switches.{name}.")
     return problems
+
+
+def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
+    """What is wrong with the repositories of a profile, each alone and all together."""
+    problems = []
+    places: dict[str, str] = {}
+    used = {_named_repository(text) for part in (profile, *profile["switches"].values()) for _path, text in _strings(part["serve"], "")}
+    for where, one in ((MODEL, profile["model"]), *((f"repositories.{name}", one) for name, one in profile["repositories"].items())):
+        name = where.rpartition(".")[2]
+        first = places.setdefault(one["repo"], name)
+        if one["revision"] is not None and not _COMMIT.match(one["revision"]):
+            problems.append(problem(f"{where}.revision", f"'{one['revision']}' is not a commit", "40 hexadecimal digits"))
+        if one["size_gb"] is not None and one["size_gb"] <= 0:
+            problems.append(problem(f"{where}.size_gb", f"is {one['size_gb']}", "more than 0"))
+        if where == MODEL:
+            continue
+        if not _SWITCH_NAME.match(name) or name == MODEL:
+            problems.append(problem(where, "is not a valid name of a repository", f"lower case letters, digits and underscores, a letter first, not {MODEL}"))
+        if not _REPO.match(one["repo"]):
+            problems.append(problem(f"{where}.repo", f"'{one['repo']}' is not a repository of the hub", "organization/name"))
+        if first != name:
+            problems.append(problem(f"{where}.repo", f"'{one['repo']}' is that of {first}, too", remedy=f"write {_REPOSITORY}{first}/PATH for a part of it"))
+        if one["purpose"] == "files" and not one["files"]:
+            problems.append(problem(f"{where}.files", "is empty, and the purpose is files", "the names of the files"))
+        if name not in used:
+            what = f"no argument refers to it, so that the engine would look for '{one['repo']}' on the hub, or not use it at all"
+            problems.append(problem(where, what, f"{_REPOSITORY}{name} as the value of an argument, such as speculative_config.model or tokenizer"))
+    return problems
+
+
+def _strings(value: t.Any, path: str) -> list[tuple[str, str]]:
+    """Every string inside a value, each with the path at which it stands."""
+    if isinstance(value, dict):
+        return [one for key, item in value.items() for one in _strings(item, f"{path}.{key}" if path else str(key))]
+    if isinstance(value, list):
+        return [one for item in value for one in _strings(item, path)]
+    return [(path, value)] if isinstance(value, str) else []
+
+
+def _named_repository(text: str) -> str:
+    """The repository that an argument's text refers to, empty when it refers to none."""
+    return text[len(_REPOSITORY):].partition("/")[0] if text.startswith(_REPOSITORY) else ""
+
+
+def not_listed(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> dict[str, str]:
+    """Repositories of the hub that arguments name and the profile does not list, by the arguments. Only a person can have fetched them."""
+    return {
+        name: text
+        for name, text in _strings(_snake(arguments), "")
+        if name in _NAMES_REPOSITORY and _REPO.match(text) and text != profile["model"]["repo"]
+    }
 
 
 def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> list[Problem]:
@@ -331,7 +504,7 @@ def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> li
 
 def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
     """An image with layers has a name of its own; an image without is the base itself, and nothing is built."""
-    base, layers, tag = image["base"], ", ".join(image["layers"]), image["tag"]
+    base, layers, tag = image["base"], ", ".join([*image["layers"], *image["mods"]]), image["tag"]
     if layers and tag is None:
         return [problem("image.tag", "is missing", f"the name of {base} with {layers} added, or `layers: []` to use the base as it is")]
     if layers and tag == base:
@@ -339,6 +512,50 @@ def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
     if not layers and tag not in (None, base):
         return [problem("image.tag", f"is '{tag}', but without layers the image is the base itself", remedy="remove it, or name the layers")]
     return []
+
+
+def _mod_problems(mods: dict[str, t.Any]) -> list[Problem]:
+    """What is wrong with changes of an image: each has to be known to the byte before anything is built."""
+    problems = []
+    for name, mod in mods.items():
+        where = f"image.mods.{name}"
+        if not _MOD_NAME.match(name):
+            problems.append(problem(where, "is not a valid name of a mod", "lower case letters, digits, '.', '_' and '-', a letter or digit first"))
+        if not mod["packages"] and not mod["patches"]:
+            problems.append(problem(where, "changes nothing", "packages or patches"))
+        for index, package in enumerate(mod["packages"]):
+            if not _PINNED.match(package):
+                problems.append(problem(f"{where}.packages[{index}]", f"'{package}' is not pinned", "NAME==VERSION"))
+        for index, patch in enumerate(mod["patches"]):
+            problems += _patch_problems(patch, f"{where}.patches[{index}]")
+    return problems
+
+
+def _patch_problems(patch: dict[str, str], where: str) -> list[Problem]:
+    """What is wrong with one patch. A script is none: it could do anything, and differently on each node."""
+    path = Path(patch["file"])
+    if not _PACKAGE.match(patch["package"]):
+        return [problem(f"{where}.package", f"'{patch['package']}' is not the name of a Python package", "a name such as vllm")]
+    if path.suffix not in _PATCH_SUFFIXES:
+        return [problem(f"{where}.file", f"{path.name} is not a patch", f"a unified diff that ends in {' or '.join(_PATCH_SUFFIXES)}; scripts are not run")]
+    if not _SHA256.match(patch["sha256"]):
+        return [problem(f"{where}.sha256", f"'{patch['sha256']}' is not a digest", "64 hexadecimal digits, as sha256sum prints them")]
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return [problem(f"{where}.file", f"{path} can't be read: {error.strerror}", "a file next to the profile")]
+    if digest != patch["sha256"]:
+        remedy = "look at what was changed in it, then write down its digest"
+        return [problem(f"{where}.sha256", f"{path.name} has the digest {digest}", patch["sha256"], remedy)]
+    return []
+
+
+def mod_digests(profile: dict[str, t.Any]) -> dict[str, str]:
+    """The digest of each change of a profile's image: the same digest is the same change."""
+    return {
+        name: hashlib.sha256(canonical([mod["packages"], [[patch["sha256"], patch["package"]] for patch in mod["patches"]]]).encode()).hexdigest()
+        for name, mod in profile["image"]["mods"].items()
+    }
 
 
 def _measured_versions(evidence: list[dict[str, t.Any]] | str) -> list[tuple[str, str]]:
@@ -419,6 +636,7 @@ def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:
 def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
     """What is wrong with serve arguments for this profile; ``where`` is what the mapping is called, ``remedy`` what to do about most."""
     names, pinned = _snake(arguments), profile["model"]["revision"] is not None
+    known = {one["name"]: one for one in repositories(profile)}
     problems = []
 
     def wrong(name: str, what: str, expected: str = "", own_remedy: str = "") -> None:
@@ -433,19 +651,63 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
             wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
         if name == "trust_remote_code" and value and not pinned:
             wrong(name, "runs code from the model repository", own_remedy="pin model.revision to a commit first")
-        if isinstance(value, str) and value.startswith(_SIDE_FILE):
-            file = value[len(_SIDE_FILE):]
-            if file not in profile["model"]["side_files"]:
-                wrong(name, f"side file '{file}' is not listed in model.side_files")
-            elif not pinned:
-                wrong(name, "a side file's path needs model.revision pinned to a commit")
+        elif name == "trust_remote_code" and value:
+            for other in (other for other, one in known.items() if one["revision"] is None):
+                wrong(name, f"runs code from {known[other]['repo']}, too", own_remedy=f"pin repositories.{other}.revision to a commit first")
+        for path, text in _strings(value, name):
+            other = _named_repository(text)
+            if text.startswith(_SIDE_FILE):
+                file = text[len(_SIDE_FILE):]
+                if file not in profile["model"]["side_files"]:
+                    wrong(path, f"side file '{file}' is not listed in model.side_files")
+                elif not pinned:
+                    wrong(path, "a side file's path needs model.revision pinned to a commit")
+            elif other and other not in known:
+                wrong(path, f"the profile has no repository '{other}'{near(other, known)}", f"one of {', '.join(known)}")
+            elif other and known[other]["revision"] is None and ("/" in text or path == "tokenizer"):
+                # Without a revision of its own, the engine would look for the model's in a tokenizer's repository.
+                wrong(path, f"needs {known[other]['repo']} pinned to a commit", own_remedy=f"set {_field(other)}.revision")
     return problems
 
 
-def snapshot_path(profile: dict[str, t.Any], hf_home: str = CONTAINER_HF_HOME) -> str:
-    """Directory of the profile's pinned revision in a hub cache (the layout every Hugging Face client writes)."""
+def _field(repository: str) -> str:
+    """The field of a profile that describes a repository."""
+    return MODEL if repository == MODEL else f"repositories.{repository}"
+
+
+def repositories(profile: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """All repositories of a profile, the model's first, in the form that modules take."""
     model = profile["model"]
-    return f"{hf_home}/hub/models--{model['repo'].replace('/', '--')}/snapshots/{model['revision']}"
+    first = {"name": MODEL, "purpose": MODEL, "side_files": model["side_files"], **{key: model[key] for key in ("repo", "revision", "files")}}
+    further = [
+        {
+            "name": name,
+            "side_files": [],
+            **{key: one[key] for key in ("repo", "revision", "purpose")},
+            "files": one["files"] or list(model_files.DEFAULT_FILES.get(one["purpose"], ())),
+        }
+        for name, one in profile["repositories"].items()
+    ]
+    return [first, *further]
+
+
+def downloads(repositories: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """What the hub's client is asked for each of these repositories: the arguments of its function ``snapshot_download``."""
+    return [
+        {
+            "repo_id": one["repo"],
+            "revision": one["revision"],
+            "allow_patterns": [name for name in one["files"] if not name.startswith("!")] or None,
+            "ignore_patterns": [name[1:] for name in one["files"] if name.startswith("!")] or None,
+        }
+        for one in repositories
+    ]
+
+
+def snapshot_path(profile: dict[str, t.Any], hf_home: str = CONTAINER_HF_HOME, repository: str = MODEL) -> str:
+    """Directory of a pinned repository of the profile in a hub cache (the layout every Hugging Face client writes)."""
+    one = profile["model"] if repository == MODEL else profile["repositories"][repository]
+    return f"{hf_home}/hub/{model_files.repo_directory(one['repo'])}/snapshots/{one['revision']}"
 
 
 def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | None = None, executor: str | None = None) -> dict[str, t.Any]:
@@ -477,9 +739,20 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
 
 
 def _resolve(profile: dict[str, t.Any], value: t.Any) -> t.Any:
-    """Replace ``side_file:NAME`` by the file's path inside the container."""
+    """Replace ``side_file:NAME`` and ``repository:NAME[/PATH]``, wherever they stand, by paths inside the container.
+
+    A repository that is not pinned is given by its own name: the engine finds it in the cache as ``main``.
+    """
+    if isinstance(value, dict):
+        return {key: _resolve(profile, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolve(profile, item) for item in value]
     if isinstance(value, str) and value.startswith(_SIDE_FILE):
-        return f"{snapshot_path(profile)}/{value[len(_SIDE_FILE):]}"
+        value = f"{_REPOSITORY}{MODEL}/{value[len(_SIDE_FILE):]}"
+    if isinstance(value, str) and value.startswith(_REPOSITORY):
+        name, slash, path = value[len(_REPOSITORY):].partition("/")
+        one = profile["model"] if name == MODEL else profile["repositories"][name]
+        return f"{snapshot_path(profile, repository=name)}{slash}{path}" if one["revision"] else one["repo"]
     return value
 
 

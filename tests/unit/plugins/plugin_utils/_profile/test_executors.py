@@ -12,8 +12,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import execu
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
 
 
-def profile(executor="auto", layers=(), data=1):
-    return {"executor": executor, "image": {"tag": "base:1", "layers": list(layers)}, "parallel": {"data": data}}
+def profile(executor="auto", layers=(), data=1, reason="", tensor=2):
+    sizes = {"tensor": tensor, "pipeline": 1, "data": data}
+    return {"executor": executor, "executor_reason": reason, "image": {"tag": "base:1", "layers": list(layers)}, "parallel": sizes}
 
 
 def image(vllm="0.32.0", ray=None, program=True):
@@ -68,3 +69,13 @@ def test_check_mode_takes_an_image_to_come_for_one_without_ray():
     found = executors.choose(profile(), {"exists": False, "contract": None}, predict=True)
     assert found["executor"] == "native"
     assert "not there yet" in found["reason"]
+
+
+def test_the_profiles_own_reason_is_said():
+    assert executors.choose(profile("native", reason="as it was measured"))["reason"] == "the profile says so: as it was measured"
+
+
+@pytest.mark.parametrize("executor", ["ray", "native", "auto"])
+def test_one_rank_is_spread_by_nothing(executor):
+    one = profile(executor, tensor=1)
+    assert executors.choose(one) == {"executor": "native", "reason": "one rank: there is nothing to spread"} and not executors.is_asked(one)

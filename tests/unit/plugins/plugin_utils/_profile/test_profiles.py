@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import Place, serve_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 SHIPPED = sorted(profiles.SHIPPED.glob("*.yml"))
@@ -56,7 +58,7 @@ def test_shipped_profiles_are_valid(path: Path):
 @pytest.mark.parametrize("path", [*SHIPPED, *LAB], ids=lambda path: path.stem)
 def test_every_profile_says_who_ran_it_or_that_nobody_did(path: Path):
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for part in (raw, *raw.get("switches", {}).values()):
+    for part in (raw, *filter(None, raw.get("switches", {}).values())):
         assert part.get("evidence"), "list who measured what, or write `untested`"
         if part["evidence"] != "untested":
             assert all(item["who"].startswith("reported") for item in part["evidence"]), "figures of others are marked as reported"
@@ -116,8 +118,9 @@ def test_the_state_of_nemotron_is_kept_as_its_checkpoint_was_made():
 def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
     """A figure of one image says nothing of the next: 26.10 is named apart, with its versions, and so is the base where a figure is of it."""
     profile = profiles.load(path.stem)
-    (newer,) = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
-    assert newer["vllm"] == "==0.31.0" and ("nobody is known" in newer["figures"] or "outside" in newer["figures"])
+    newer = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
+    assert len(newer) == profile["image"]["base"].startswith("nvcr.io/"), "an image of NVIDIA's has a successor"
+    assert all(item["vllm"] == "==0.31.0" and ("nobody is known" in item["figures"] or "outside" in item["figures"]) for item in newer)
     assert all(item["vllm"] for item in profile["evidence"] if item["image"].startswith(profile["image"]["base"])), "a row of the base says which vLLM"
 
 
@@ -365,3 +368,197 @@ def test_node_env_order_of_precedence():
 def test_per_host_names():
     profile, dummy = profiles.validate(changed(env__per_host={"MY_IF": "control_interface"}))
     assert {"MY_IF", "VLLM_HOST_IP", "NCCL_IB_HCA", "MINE"} <= set(profiles.per_host_names(profile, ["MINE"]))
+
+
+DRAFTED = {
+    **MINIMAL,
+    "repositories": {
+        "drafter": {"repo": "org/drafter", "revision": "1" * 40, "purpose": "drafter", "size_gb": 4},
+        "words": {"repo": "org/words", "revision": "2" * 40, "purpose": "tokenizer"},
+        "tuned": {"repo": "org/tuned", "purpose": "adapter"},
+    },
+    "serve": {
+        "speculative_config": {"method": "dflash", "model": "repository:drafter"},
+        "tokenizer": "repository:words",
+        "chat_template": "repository:model/chat.jinja",
+        "lora_modules": [{"name": "tuned", "path": "repository:tuned"}],
+        "reasoning_parser_plugin": "side_file:parser.py",
+    },
+}
+
+
+def test_every_repository_is_found_in_the_cache_of_an_engine_that_asks_no_hub():
+    profile, problems = profiles.validate(DRAFTED)
+    assert problems == []
+    arguments = profiles.serve_arguments(profile)
+    hub = "/root/.cache/huggingface/hub/models--org--"
+    assert arguments["speculative_config"] == {"method": "dflash", "model": f"{hub}drafter/snapshots/{'1' * 40}"}
+    assert arguments["tokenizer"] == f"{hub}words/snapshots/{'2' * 40}"
+    assert arguments["chat_template"] == f"{hub}small/snapshots/{'0' * 40}/chat.jinja"
+    assert arguments["reasoning_parser_plugin"] == f"{hub}small/snapshots/{'0' * 40}/parser.py"
+    # Not pinned: the cache's main decides, which a download without a commit writes.
+    assert arguments["lora_modules"] == [{"name": "tuned", "path": "org/tuned"}]
+
+
+def test_all_repositories_are_downloaded_and_a_tokenizer_without_its_models_weights():
+    profile, _problems = profiles.validate(DRAFTED)
+    rows = profiles.repositories(profile)
+    assert [(row["name"], row["purpose"]) for row in rows] == [("model", "model"), ("drafter", "drafter"), ("words", "tokenizer"), ("tuned", "adapter")]
+    assert rows[0]["side_files"] == ["parser.py"] and rows[1]["side_files"] == []
+    asked = {one["repo_id"]: one for one in profiles.downloads(rows)}
+    assert asked["org/small"] == {"repo_id": "org/small", "revision": "0" * 40, "allow_patterns": None, "ignore_patterns": None}
+    assert "*.json" in asked["org/words"]["allow_patterns"] and asked["org/words"]["ignore_patterns"] == ["*.safetensors.index.json"]
+    assert asked["org/tuned"]["revision"] is None
+
+
+def beside(serve=None, **fields):
+    """MINIMAL with one repository beside the model, and arguments that refer to it unless they are given."""
+    one = {"repo": "org/drafter", "purpose": "drafter", **fields}
+    return {**MINIMAL, "repositories": {"drafter": one}, "serve": serve or {"speculative_config": {"model": "repository:drafter"}}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "part"),
+    [
+        (beside(purpose="draft"), "repositories.drafter.purpose: found 'draft' (a string); expected one of drafter, assistant"),
+        (beside(revison="1"), "repositories.drafter.revison: is not a known field (did you mean 'revision'?)"),
+        (beside(revision="main"), "repositories.drafter.revision: 'main' is not a commit"),
+        (beside(repo="drafter"), "repositories.drafter.repo: 'drafter' is not a repository of the hub"),
+        (beside(repo="org/small"), "repositories.drafter.repo: 'org/small' is that of model, too"),
+        (beside(size_gb=0), "repositories.drafter.size_gb: is 0"),
+        (beside(purpose="files"), "repositories.drafter.files: is empty, and the purpose is files"),
+        (beside({"max_model_len": 1}), "repositories.drafter: no argument refers to it"),
+        (beside({"speculative_config": {"model": "repository:draftr"}}), "has no repository 'draftr' (did you mean 'drafter'?)"),
+        (beside({"speculative_config": {"model": "repository:drafter/sub"}}), "serve.speculative_config.model: needs org/drafter pinned to a commit"),
+        (beside({"tokenizer": "repository:drafter"}), "serve.tokenizer: needs org/drafter pinned to a commit"),
+        (beside({"trust_remote_code": True, "tokenizer": "repository:drafter"}), "serve.trust_remote_code: runs code from org/drafter, too"),
+        ({**DRAFTED, "repositories": {**DRAFTED["repositories"], "model": {"repo": "o/m", "purpose": "files"}}}, "is not a valid name of a repository"),
+    ],
+)
+def test_problems_of_repositories_name_the_field(profile, part):
+    _profile, problems = profiles.validate(profile)
+    assert any(part in str(one) for one in problems), problems
+
+
+def test_a_repository_that_a_switch_alone_uses_is_used():
+    raw = {**beside({"max_model_len": 1}), "switches": {"fast": {"description": "x", "serve": {"speculative_config": {"model": "repository:drafter"}}}}}
+    assert profiles.validate(raw)[1] == []
+
+
+def test_a_repository_of_the_hub_that_nothing_downloads_is_found():
+    profile, _problems = profiles.validate(MINIMAL)
+    named = {"tokenizer": "org/words", "speculative-config": {"model": "org/drafter"}, "served_model_name": "org/any", "hf_config_path": "/models/a"}
+    assert profiles.not_listed(profile, named) == {"tokenizer": "org/words", "speculative_config.model": "org/drafter"}
+    assert profiles.not_listed(profile, {"tokenizer": "org/small"}) == {}
+
+
+def variant(tmp_path, name="other", **fields):
+    path = tmp_path / f"{name}.yml"
+    path.write_text(yaml.safe_dump({"schema": 1, "id": name, **fields}), encoding="utf-8")
+    return path
+
+
+def test_a_variant_says_only_what_differs(tmp_path):
+    switches = {"fast": {"description": "x", "evidence": [{"who": "me", "image": "i", "figures": "f"}]}}
+    measured = [{"who": "me", "image": "i", "figures": "f"}]
+    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}})
+    path = variant(
+        tmp_path,
+        extends="drafted",
+        parallel={"tensor": 1},
+        repositories={"words": None, "tuned": None},
+        serve={"tokenizer": None, "lora_modules": None, "speculative_config": {"method": "mtp", "model": "repository:drafter"}},
+        env={"shared": {"B": "2"}},
+    )
+    profile, problems = profiles.read(path)
+    assert problems == []
+    assert (profile["id"], profile["model"]["repo"], profile["parallel"]["tensor"]) == ("other", "org/small", 1)
+    assert profile["env"]["shared"] == {"A": "1", "B": "2"} and list(profile["repositories"]) == ["drafter"]
+    # An argument's value is replaced as a whole, and what nobody measured of this variant is untested.
+    assert profile["serve"]["speculative_config"] == {"method": "mtp", "model": "repository:drafter"} and "tokenizer" not in profile["serve"]
+    assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested"
+
+
+def test_a_variant_of_a_variant_and_of_a_shipped_profile(tmp_path):
+    variant(tmp_path, "first", extends="nemotron_3_super_tp2", serve={"max_num_seqs": 2})
+    profile, problems = profiles.read(variant(tmp_path, "second", extends="first", memory={"weights_gb": 41}))
+    assert problems == []
+    assert (profile["serve"]["max_num_seqs"], profile["memory"]["weights_gb"], profile["memory"]["class_gb"]) == (2, 41, 128)
+
+
+@pytest.mark.parametrize(
+    ("extends", "words"),
+    [
+        ("nemotron_3_super_tp", "there is no profile 'nemotron_3_super_tp' (did you mean 'nemotron_3_super_tp2'?)"),
+        ("other", "'other' extends this profile itself"),
+        ("circle", "'other' extends this profile itself"),
+        ("list", "is not a profile"),
+    ],
+)
+def test_what_cannot_be_extended_is_named(tmp_path, extends, words):
+    variant(tmp_path, "circle", extends="other")
+    (tmp_path / "list.yml").write_text("[]", encoding="utf-8")
+    (found,) = profiles.read(variant(tmp_path, extends=extends))[1]
+    assert found.where == "extends" and words in str(found)
+
+
+@pytest.mark.parametrize("nodes", range(1, 9))
+def test_ranks_of_one_to_eight_nodes_have_their_arguments(nodes):
+    """Three to eight nodes are known by their arguments alone: nobody has run them."""
+    profile, problems = profiles.validate({**MINIMAL, "executor": "native", "parallel": {"tensor": nodes, "expert": True}})
+    assert problems == []
+    arguments = profiles.serve_arguments(profile)
+    argv = [serve_argv(["vllm", "serve"], "org/small", "10.0.0.1", 8000, arguments, Place(rank, nodes, "10.0.0.1", 29501)) for rank in range(nodes)]
+    assert all(f"--tensor-parallel-size {nodes}" in " ".join(words) and "--enable-expert-parallel" in words for words in argv)
+    assert ["--headless" in words for words in argv] == [rank > 0 for rank in range(nodes)]
+    assert [words[words.index("--node-rank") + 1] if nodes > 1 else "0" for words in argv] == [str(rank) for rank in range(nodes)]
+
+
+DIFF = "--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+def modded(tmp_path, patch=None, **mod):
+    """A file of a profile with one mod: a patch that lies next to it, unless the mod says otherwise."""
+    folder = tmp_path / "patches"
+    folder.mkdir(exist_ok=True)
+    (folder / "fix.patch").write_text(DIFF, encoding="utf-8")
+    one = {"file": "patches/fix.patch", "sha256": hashlib.sha256(DIFF.encode()).hexdigest(), **(patch or {})}
+    image = {**MINIMAL["image"], "mods": {"fix": {"why": "vllm-project/vllm#1", "patches": [one], **mod}}}
+    return variant(tmp_path, "modded", **{**MINIMAL, "id": "modded", "image": image})
+
+
+def test_a_mod_is_known_by_its_content_and_a_variant_elsewhere_has_it_too(tmp_path):
+    profile, problems = profiles.read(modded(tmp_path, packages=["tilelang==0.1.9"]))
+    assert problems == []
+    assert profile["image"]["mods"]["fix"]["patches"][0]["file"] == str(tmp_path / "patches" / "fix.patch")
+    (digest,) = profiles.mod_digests(profile).values()
+    inherited, problems = profiles.read(variant(tmp_path, extends="modded"))
+    assert problems == [] and profiles.mod_digests(inherited) == {"fix": digest}
+    other, problems = profiles.read(modded(tmp_path, packages=["tilelang==0.1.10"]))
+    assert problems == [] and profiles.mod_digests(other) != {"fix": digest}
+
+
+@pytest.mark.parametrize(
+    ("patch", "mod", "words"),
+    [
+        ({"sha256": "0" * 64}, {}, "image.mods.fix.patches[0].sha256: fix.patch has the digest"),
+        ({"sha256": "0"}, {}, "image.mods.fix.patches[0].sha256: '0' is not a digest"),
+        ({"file": "patches/run.sh"}, {}, "run.sh is not a patch; expected a unified diff that ends in .patch or .diff; scripts are not run"),
+        ({"file": "patches/none.patch"}, {}, "none.patch can't be read: No such file or directory"),
+        ({"package": "vllm; rm -rf /"}, {}, "image.mods.fix.patches[0].package: 'vllm; rm -rf /' is not the name of a Python package"),
+        ({}, {"packages": ["tilelang"]}, "image.mods.fix.packages[0]: 'tilelang' is not pinned"),
+        ({}, {"packages": ["--index-url=http://x"]}, "is not pinned"),
+        ({}, {"patches": []}, "image.mods.fix: changes nothing"),
+        ({}, {"why": None}, "image.mods.fix.why: is missing"),
+        ({}, {"run": "run.sh"}, "image.mods.fix.run: is not a known field"),
+    ],
+)
+def test_what_is_not_known_to_the_byte_is_no_mod(tmp_path, patch, mod, words):
+    _profile, problems = profiles.read(modded(tmp_path, patch, **mod))
+    assert any(words in str(one) for one in problems), problems
+
+
+def test_a_mod_makes_another_image_that_has_a_name_of_its_own(tmp_path):
+    mods = {"fix": {"why": "x", "packages": ["tilelang==0.1.9"]}}
+    assert any(one.where == "image.tag" for one in profiles.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods}})[1])
+    assert profiles.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods, "tag": "local/v:1"}})[1] == []

@@ -1,0 +1,54 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Option of every module that looks at what an engine loads. This fragment is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  repositories:
+    description:
+      - The repositories whose files the engine loads, that of the model first, then those beside it.
+      - As P(gb10.cluster.repositories#filter) makes them of a profile.
+    type: list
+    elements: dict
+    version_added: 0.2.0
+    suboptions:
+      name:
+        description:
+          - What the profile calls it.
+        type: str
+        default: model
+      repo:
+        description:
+          - The repository, as C(organization/name).
+        type: str
+        required: true
+      revision:
+        description:
+          - The commit, or the name of a ref. Without it, the cache's ref C(main) decides.
+        type: str
+      purpose:
+        description:
+          - What the repository is for. V(model) needs C(config.json), weights and a tokenizer, V(drafter) and V(assistant) need no tokenizer,
+            V(tokenizer) needs that alone, V(adapter) needs its own configuration and weights, V(files) needs O(repositories[].files) alone.
+        type: str
+        choices: [model, drafter, assistant, tokenizer, adapter, files]
+        default: model
+      files:
+        description:
+          - Names of files that must be there. Patterns (C(*), C(?), C([)), and those that begin with C(!), say what a download fetches, and nothing here.
+        type: list
+        elements: str
+        default: []
+      side_files:
+        description:
+          - Further files that must be there, and that a person may have put there, so that the hub has no id of them.
+        type: list
+        elements: str
+        default: []
+"""

@@ -1,0 +1,191 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Models of several repositories, and models on one node: a drafter and a tokenizer of their own, a head alone, two models side by side."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .lab import HEAD, INVENTORY, WORKER, Lab, Play
+
+CACHE = "/home/spark/.cache/huggingface/hub"
+DRAFTED = {"gb10_profile": "lab_tiny_drafted_tp2"}
+#: What of the lab's model each repository holds, as patterns of find; no hub's client writes a ref for a pinned commit.
+PARTS = {
+    "drafter": ("d" * 40, ("config.json", "generation_config.json", "model*")),
+    "words": ("e" * 40, ("config.json", "*token*", "*.jinja")),
+    "other": ("f" * 40, ("*",)),
+}
+
+#: Lay out a part of a repository as one of its own, with the hub's links to blobs. Arguments: cache, name, commit, patterns.
+LAY = """
+import fnmatch, os, pathlib, shutil, sys
+cache, name, commit, *patterns = sys.argv[1:]
+(source,) = pathlib.Path(cache, "models--gb10-lab--tiny-llama/snapshots").iterdir()
+target = pathlib.Path(cache, "models--gb10-lab--tiny-" + name)
+shutil.rmtree(target, ignore_errors=True)
+for folder in (target / "blobs", target / "snapshots" / commit):
+    folder.mkdir(parents=True)
+for path in source.iterdir():
+    if any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns):
+        blob = path.resolve()
+        shutil.copy(blob, target / "blobs" / blob.name)
+        (target / "snapshots" / commit / path.name).symlink_to("../../blobs/" + blob.name)
+for path in (target, *target.rglob("*")):
+    os.chown(path, 1000, 1000, follow_symlinks=False)
+"""
+
+#: Ask an engine on its own node. Arguments: URL, file with the key, body (empty for a GET).
+ASK = """
+import pathlib, sys, urllib.request as request
+url, key, body = sys.argv[1:]
+headers = {"Content-Type": "application/json", "Authorization": "Bearer " + pathlib.Path(key).read_text().strip()}
+with request.urlopen(request.Request(url, body.encode() or None, headers), timeout=60) as answer:
+    print(answer.read().decode())
+"""
+
+
+def ask(lab: Lab, host: str, cluster: str, path: str, body: dict[str, t.Any] | None = None) -> str:
+    run = lab.json(host, f"/var/lib/gb10/{cluster}/run/run.json")
+    url = f"http://{run['api_address']}:{run['api_port']}{path}"
+    return lab.run(host, "python3", "-c", ASK, url, f"/etc/gb10/secrets/{cluster}/api_key", json.dumps(body) if body else "")
+
+
+def says(lab: Lab, host: str, cluster: str, model: str) -> str:
+    """What a model answers."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 120, "temperature": 0}
+    return json.loads(ask(lab, host, cluster, "/v1/chat/completions", body))["choices"][0]["message"]["content"]
+
+
+def hub(lab: Lab, host: str) -> set[str]:
+    """All paths below a node's hub cache: a second run, and an engine, leave it as it is."""
+    return set(lab.run(host, "find", CACHE, "-not", "-name", "*.pyc", "-not", "-name", "__pycache__").splitlines())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def repositories(lab: Lab) -> t.Iterator[None]:
+    """The lab's model once more, in parts."""
+    for host in (HEAD, WORKER):
+        for name, (commit, patterns) in PARTS.items():
+            lab.run(host, "python3", "-c", LAY, CACHE, name, commit, *patterns)
+    yield
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-rf", *(f"{CACHE}/models--gb10-lab--tiny-{name}" for name in PARTS), "/var/lib/gb10/model-code")
+
+
+@pytest.fixture(scope="module")
+def drafted(lab: Lab) -> t.Iterator[Play]:
+    """A run that serves with a drafter and a tokenizer of their own on both nodes."""
+    lab.down()
+    played = lab.play(**DRAFTED)
+    assert played.rc == 0, played.failures
+    yield played
+    lab.down()
+
+
+def test_a_drafter_that_lacks_weights_on_one_node_stops_before_anything_starts(lab: Lab, no_cluster: None) -> None:
+    shard = f"{CACHE}/models--gb10-lab--tiny-drafter/snapshots/{'d' * 40}/model-00001-of-00002.safetensors"
+    lab.run(WORKER, "mv", shard, "/var/tmp/shard")
+    try:
+        failed = lab.play(**DRAFTED, gb10_offline=True)
+    finally:
+        lab.run(WORKER, "mv", "/var/tmp/shard", shard)
+    assert failed.rc != 0 and "gb10-lab/tiny-drafter lacks 1 file(s)" in failed.failures and WORKER in failed.failures
+    assert lab.containers(HEAD) == lab.containers(WORKER) == {}
+
+
+def test_the_drafter_drafts_and_the_tokenizer_is_its_own(lab: Lab, drafted: Play) -> None:
+    assert drafted.stat("gb10_report")["executor"] == "native"
+    assert [one["purpose"] for one in drafted.stat("gb10_report")["repositories"]] == ["model", "drafter", "tokenizer"]
+    assert {proof["verdict"] for proof in drafted.stat("gb10_report")["proofs"]} == {"pass"}
+    assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")
+    counted = [line for line in ask(lab, HEAD, "gb10", "/metrics").splitlines() if line.startswith("vllm:spec_decode_num_accepted_tokens_total")]
+    assert counted and all(float(line.split()[-1]) > 0 for line in counted)
+    argv = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["argv"]
+    assert f"models--gb10-lab--tiny-words/snapshots/{'e' * 40}" in argv[argv.index("--tokenizer") + 1]
+
+
+def test_a_second_run_of_several_repositories_changes_nothing(lab: Lab, drafted: Play) -> None:
+    before = {host: hub(lab, host) for host in (HEAD, WORKER)}
+    again = lab.play(**DRAFTED)
+    assert (again.rc, again.changed) == (0, {}), again.stdout
+    assert {host: hub(lab, host) for host in (HEAD, WORKER)} == before
+    predicted = lab.play(check=True, **DRAFTED)
+    assert (predicted.rc, predicted.changed) == (0, {}), predicted.stdout
+
+
+#: What a user writes to serve two models, each on a node of its own: a cluster a node.
+CLUSTERS = {"chat": (HEAD, "lab_tiny_one", "tiny"), "other": (WORKER, "lab_tiny_other_one", "gb10-lab/other")}
+
+
+class Two:
+    """Two single-node clusters in one inventory."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    @staticmethod
+    def inventory() -> dict[str, t.Any]:
+        settings = {name: {"gb10_cluster_name": name, "gb10_head_host": host, "gb10_worker_hosts": []} for name, (host, _profile, _model) in CLUSTERS.items()}
+        return {name: {"hosts": {CLUSTERS[name][0]: {}}, "vars": settings[name]} for name in CLUSTERS}
+
+    def play(self, name: str, playbook: str = "serve", **variables: t.Any) -> Play:
+        """Run a playbook on one of them; the other's node is not reached."""
+        host, profile, _model = CLUSTERS[name]
+        played = self.lab.play(playbook, gb10_cluster_group=name, gb10_profile=profile, **variables)
+        assert played.rc == 0, played.failures
+        assert played.hosts <= {host, "localhost"}
+        return played
+
+    def says(self, name: str) -> str:
+        host, _profile, model = CLUSTERS[name]
+        return says(self.lab, host, name, model)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Two]:
+    lab.down()
+    directory: Path = tmp_path_factory.mktemp("models")
+    (directory / "clusters.yml").write_text(yaml.safe_dump(Two.inventory()), encoding="utf-8")
+    made = Two(Lab(directory, [INVENTORY, directory / "clusters.yml"]))
+    yield made
+    for name in CLUSTERS:
+        made.play(name, "teardown")
+
+
+def test_one_node_goes_from_cold_to_a_token(two: Two) -> None:
+    played = two.play("chat")
+    report = played.stat("gb10_report")
+    assert (report["executor"], report["executor_reason"]) == ("native", "one rank: there is nothing to spread")
+    assert list(report["nodes"]) == [HEAD] and {proof["verdict"] for proof in report["proofs"]} == {"pass"}
+    assert "the cluster works" in two.says("chat")
+    # A node alone has no fabric: nothing of it is given to the container, and nothing of it is judged.
+    assert two.lab.inspect(HEAD, "gb10-chat-head")["HostConfig"]["Devices"] in (None, [])
+    matrix = played.stat("gb10_preflight")["matrix"]
+    assert {matrix[rule][HEAD] for rule in ("fabric.address", "rdma.present", "device.present")} == {"not_judged"}
+
+
+def test_a_second_run_on_one_node_changes_nothing(two: Two) -> None:
+    assert two.play("chat").changed == {}
+    assert two.play("chat", check=True).changed == {}
+
+
+def test_a_second_model_on_the_other_node_leaves_the_first_alone(two: Two) -> None:
+    before = two.lab.json(HEAD, "/var/lib/gb10/chat/run/run.json")["run_id"]
+    two.play("other")
+    assert "the cluster works" in two.says("other") and "the cluster works" in two.says("chat")
+    assert two.lab.json(HEAD, "/var/lib/gb10/chat/run/run.json")["run_id"] == before
+    assert two.play("other").changed == {}
+
+
+def test_one_node_goes_back_to_cold(two: Two) -> None:
+    two.play("chat", "teardown")
+    assert two.lab.run(HEAD, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.cluster=chat") == ""
+    assert "the cluster works" in two.says("other")
