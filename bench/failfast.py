@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Seconds from the first sign of a failure to its named cause, for ranks that are killed and stopped in real starts on the lab.
+"""Seconds from the first sign of a failure to its named cause, for every injection of tests/integration/injecting.py into a real start on the lab.
 
-    .venv/bin/python bench/failfast.py [--only TEXT] [--rounds 1]
+    .venv/bin/python bench/failfast.py [--only TEXT ...] [--rounds 1]
 
-Each injection of tests/integration/injecting.py is a whole bring-up, of one to two minutes. Nothing is asserted, since times depend on the machine; wanted
-are a median of at most 5 s and a 95th percentile of 15 s. A plain wait on /health ends with the timeouts of the engine and of whoever waits: 600 s for a
-rank that never joins (DistStoreError, eugr/spark-vllm-docker#335), 1800 s for one that hangs (the exec timeout of MiaAI's recipe for two Sparks).
+Each is a whole bring-up, of one to two minutes. Nothing is asserted, since times depend on the machine; wanted are a median of at most 5 s and a 95th
+percentile of 15 s, for stalls of 60 s. A stall's first sign is the limit of progress, whose seconds are printed. A plain wait on /health ends with the
+timeouts of the engine and of whoever waits: 600 s for a rank that never joins (DistStoreError, eugr/spark-vllm-docker#335), 1800 s for one that hangs (the
+exec timeout of MiaAI's recipe for two Sparks).
 """
 
 from __future__ import annotations
@@ -25,26 +26,42 @@ sys.path.insert(0, str(ROOT))
 from tests.integration.injecting import INJECTIONS, injected  # noqa: E402
 from tests.integration.lab import Lab  # noqa: E402
 
-PLAIN_WAIT = {"KILL": 600.0, "STOP": 1800.0}
+#: Seconds of a plain wait for a peer that is gone, and for one that is there and silent.
+GONE, SILENT = 600, 1800
+
+
+def percentile(seconds: list[float], share: float) -> float:
+    """Return what this share of the seconds is at most."""
+    return sorted(seconds)[round(share * (len(seconds) - 1))]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="a part of the ids of the injections to run")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of the ids of the injections to run")
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
-    seconds = []
+    seconds: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as private:
         lab = Lab(Path(private))
-        for one in [one for one in INJECTIONS if arguments.only in one.id] * arguments.rounds:
+        for one in [one for one in INJECTIONS if any(part in one.id for part in arguments.only)] * arguments.rounds:
             lab.clear()
-            with injected(lab, one) as found:
-                seconds.append(found.seconds)
-                right = "right node" if found.first["node"] == one.host else f"WRONG: {found.first['node']}"
-                print(f"{one.id:<42} {found.seconds:6.1f} s  {right:<12} {found.first['id']:<16} plain wait {PLAIN_WAIT[one.signal]:.0f} s", flush=True)
-    if seconds:
-        ordered = sorted(seconds)
-        print(f"median {statistics.median(ordered):.1f} s, 95th percentile {ordered[round(0.95 * (len(ordered) - 1))]:.1f} s, {len(ordered)} injections")
+            try:
+                with injected(lab, one) as found:
+                    right = found.names(one.host) and found.first["id"] in one.ids
+                    wrong = "" if right else f" WRONG: {found.first['node']}: {found.first['cause']}"
+            except AssertionError as error:
+                print(f"{one.id}: {error}", flush=True)
+                continue
+            seconds[one.stalls].append(found.seconds)
+            limit = f" after a limit of {one.still:.0f} s" if one.still else ""
+            print(f"{one.id:<36} {found.seconds:6.1f} s  {found.first['id']:<16} plain wait {GONE if one.known else SILENT} s{limit}{wrong}", flush=True)
+        lab.clear()
+    for stalls, all_of_them in seconds.items():
+        if all_of_them:
+            print(
+                f"{'stalls' if stalls else 'failures'}: median {statistics.median(all_of_them):.1f} s, "
+                f"95th percentile {percentile(all_of_them, 0.95):.1f} s, {len(all_of_them)} injections"
+            )
     return 0
 
 

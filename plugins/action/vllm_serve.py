@@ -29,7 +29,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import comple
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, signature
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock, Deaths
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress, minutes
@@ -44,6 +44,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import
     WorkWatch,
     container_trouble,
     stall,
+    waited_for,
 )
 
 MODULE = "gb10.cluster.vllm_serve"
@@ -66,8 +67,12 @@ ANSWERED = ("completion", "progress", "routes", "engine_version", "requests_runn
 UNKNOWN_SECONDS = 60.0
 #: Seconds between two lines about a node that does not answer.
 SILENT_REPEAT = 30.0
+#: The topic by which nodes say that the module has run, and with it their look at what they have sent so far.
+LOOKED = "looked"
 #: The topic of the board by which nodes publish their last signs of work.
 WORK = "work"
+#: The topic by which nodes say where the others reach them over the fabric.
+ADDRESS = "address"
 #: The topic by which the head says that its engine is the one to wait for.
 BEGUN = "begun"
 #: The topic by which nodes bring together why a start failed, and the seconds that each has for its last look.
@@ -164,6 +169,7 @@ class NodeLogs:
         self._suspected = False
         self.clock = Clock()
         self.diagnosis = Diagnosis(signatures)
+        self.deaths = Deaths()
         self._of_ray: dict[str, Diagnosis] = {}
         self._of_kernel = Diagnosis(signatures)
         self._kernel_since: float | None = None
@@ -201,6 +207,7 @@ class NodeLogs:
         self._of_kernel.feed(timed(new, self._node, snapshot["now"], source="kernel", ahead=self.clock.ahead))
         of_ray = [line for lines in snapshot["ray_lines"].values() for line in lines]
         self.new_lines = [*snapshot["log_lines"], *of_ray]
+        self.deaths.feed(self.new_lines)
         stage = stage_of(of_ray)
         if snapshot["stage"]:
             self.stage, self.shards = snapshot["stage"], snapshot["shards"]
@@ -213,10 +220,6 @@ class NodeLogs:
     def findings(self) -> list[dict[str, t.Any]]:
         """Return what all logs of this node say."""
         return [one for diagnosis in self._diagnoses() for one in diagnosis.findings(self._node)]
-
-    def lines(self) -> list[str]:
-        """Return the last lines of all logs of this node."""
-        return [line for diagnosis in self._diagnoses() for line in diagnosis.tail]
 
     def worst(self) -> Diagnosis:
         """Return the diagnosis that names a cause, that of the engine's own log when none does."""
@@ -299,6 +302,7 @@ class ActionModule(ActionBase):
             return complete(failure, self._started)
         board = RunBoard(C.DEFAULT_LOCAL_TMP, self._task._uuid, self._node, options["node_role"])
         board.join()
+        board.publish(ADDRESS, {"address": options["fabric_address"] or ""})
         try:
             return self._serve(board, options)
         finally:
@@ -318,8 +322,9 @@ class ActionModule(ActionBase):
                 result.update(self._execute_module(MODULE, task_vars=self._vars))
             if result.get("failed"):
                 board.fail(str(result.get("msg", "")))
-                return result
+                return self._refused(result)
             if self._waits(options):
+                board.publish(LOOKED, {})
                 wait = self._wait_head if options["node_role"] == "head" else self._wait_rank if self._starts_jointly else self._wait_worker
                 result.update(wait(board, options, result))
         except AnotherFailed as error:
@@ -329,7 +334,18 @@ class ActionModule(ActionBase):
         except AnsibleError as error:
             board.fail(str(error))
             raise
-        return complete({**result, "failed": False, "longest_silence_seconds": round(self._longest_silence, 1)}, self._started)
+        waited = {"longest_silence_seconds": round(self._longest_silence, 1), "finished_at": time.time()}
+        return complete({**result, "failed": False, **waited}, self._started)
+
+    def _refused(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result of a module that started nothing. What the node itself said, such as that a disk is full, is judged like a line of a log."""
+        if result.get("reason") != "launcher":
+            return result
+        said = Diagnosis(self._signatures)
+        said.feed([str(result["msg"])])
+        error = ClusterError(str(result["msg"]), remedy=result.get("remedy", ""), reason="launcher")
+        first = said.fatal.finding(self._node) if said.fatal else events.of_error(self._node, error, time.time())
+        return {**result, "first_failure": first, "cause_known": True}
 
     def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError, options: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the failed result, with what was changed until then, and publish it unless another node failed first.
@@ -343,19 +359,18 @@ class ActionModule(ActionBase):
         mine = self._log.findings() if self._log else []
         if error.reason != ANOTHER_FAILED and error.reason not in {one["id"] for one in mine}:
             mine.append(events.of_error(self._node, error, now))
-        lines = self._log.lines() if self._log else []
-        board.publish(EVIDENCE, {"failures": mine, "lines": lines, "address": options["fabric_address"] or ""})
+        told = self._log.deaths.told if self._log else []
+        board.publish(EVIDENCE, {"failures": mine, "told": told, "address": options["fabric_address"] or ""})
         known = board.gather(EVIDENCE, EVIDENCE_SECONDS)
         failures = [one for entry in known.values() for one in entry["failures"]]
         addresses = {entry["address"]: node for node, entry in known.items()}
-        # Rank 0 is on the head; where the others are, is known of two nodes alone.
         names = list(known)
         has_head = bool(names) and known[names[0]]["role"] == "head"
-        ranks = dict(enumerate(names[: 2 if options["node_count"] == 2 else 1])) if has_head else {}
-        first = events.first(failures, [line for entry in known.values() for line in entry["lines"]], addresses, ranks)
-        is_known = any(one["certainty"] == KNOWN and one["verdict"] == "block" for one in failures)
+        ranks = events.ranks_of(names, options["node_count"]) if has_head else {}
+        first = events.first(failures, [who for entry in known.values() for who in entry["told"]], addresses, ranks)
+        is_known = any(one["certainty"] == KNOWN and one["verdict"] == "block" for one in [*failures, *([first] if first else [])])
         conclusion = board.conclude({"first_failure": first, "cause_known": is_known})
-        details = {name: value for name, value in error.details.items() if name != "suspected"}
+        details = {name: value for name, value in error.details.items() if name not in ("suspected", "node")}
         failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **details, **conclusion}
         done = {key: value for key, value in result.items() if key != "engine_live"}
         return complete({**done, **failure, "failed": True, "failed_node": outcome.node}, self._started)
@@ -424,14 +439,16 @@ class ActionModule(ActionBase):
         raise kind(f"node {self._node}: {snapshot.get('msg')}", remedy=snapshot.get("remedy", ""), reason=snapshot.get("reason", ""))
 
     def _snapshots(
-        self, board: RunBoard, options: dict[str, t.Any], timeout: float, more: t.Callable[[], dict[str, t.Any]]
+        self, board: RunBoard, options: dict[str, t.Any], timeout: float, more: t.Callable[[], dict[str, t.Any]], first: float = 0.0
     ) -> t.Iterator[tuple[float, NodeSnapshot]]:
         """Yield (seconds since the task began, snapshot) until the head succeeded or ``timeout`` is over; another node's failure raises.
+
+        ``first`` are the seconds until the first look.
 
         Polls that fail are repeated for a bounded time: a connection may come back, and a node that loads weights was reported to starve ssh.
         """
         failing_since: float | None = None
-        next_poll, next_line, asked_at = 0.0, 0.0, 0.0
+        next_poll, next_line, asked_at = first, 0.0, 0.0
         for elapsed in clock(timeout, options["wait_sleep"] / BOARD_READS_PER_POLL):
             board.raise_if_another_failed()
             if board.success():
@@ -487,6 +504,9 @@ class ActionModule(ActionBase):
         self._log, healthy_at = log, None
         board.publish(BEGUN, {})
         api = {"model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
+        if options["prompt_letters"] and not started["changed"]:
+            api["prompt_letters"] = options["prompt_letters"]
+            board.wait_for(LOOKED, JOIN_SECONDS, lambda looked: len(looked) >= options["node_count"], options["node_count"])
         asked = {**{name: options[name] for name in INFO_OPTIONS}, **api, "first_token_timeout": options["first_token_timeout"]}
         question = TokenQuestion(self._ask, asked, self.get_shell_option("async_dir", default="~/.ansible_async"))
         # An engine that serves already answers within a poll.
@@ -501,12 +521,12 @@ class ActionModule(ActionBase):
                 if snapshot["completion"]:
                     return self._ready(board, started, snapshot, log.diagnosis, already=first_poll and not started["changed"])
                 self._check_engine(snapshot, log)
-                if not snapshot["healthy"] and (stalled := stall(board.latest(WORK), log.stage, time.monotonic())):
+                if not snapshot["healthy"] and (stalled := stall(board.latest(WORK), log.stage, time.monotonic(), options["stall_timeout"])):
                     raise stalled
                 healthy_at = healthy_at or (elapsed if snapshot["healthy"] else None)
                 if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
                     what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
-                    raise log_trouble(self._node, what, log.diagnosis, snapshot["engine"]["log_path"])
+                    raise self._no_token(what, snapshot, log, waited_for(board.latest(WORK), time.monotonic(), options["first_token_timeout"] / 2))
                 first_poll = False
         finally:
             question.forget()
@@ -517,6 +537,14 @@ class ActionModule(ActionBase):
             log_lines=list(log.diagnosis.tail),
             suspected=True,
         )
+
+    def _no_token(self, what: str, snapshot: NodeSnapshot, log: NodeLogs, awaited: str) -> ClusterError:
+        """Return the error for an engine that is up and gives no token; ``awaited`` is the node whose ranks rest while the others wait for them."""
+        awaits = f"; the ranks of {awaited} rest while the others wait in a loop" if awaited else ""
+        error = log_trouble(self._node, what + awaits, log.diagnosis, snapshot["engine"]["log_path"])
+        error.reason = error.reason or "no token"
+        error.details["node"] = awaited or self._node
+        return error
 
     def _answered(self, question: TokenQuestion) -> dict[str, t.Any]:
         """Return what the question for a token brought, nothing while it goes on. A node that does not answer is the next poll's to judge."""
@@ -536,13 +564,13 @@ class ActionModule(ActionBase):
         progress.update(log.stage, log.shards, self._work.text, snapshot["memory_available_mb"], elapsed)
         if self._has_engine and snapshot["engine"]["stopped_by"]:
             raise stopped(self._node, self._what, snapshot["engine"], log.diagnosis)
-        self._check_node(options, snapshot, elapsed)
+        self._check_node(board, options, snapshot, elapsed)
 
-    def _check_node(self, options: dict[str, t.Any], snapshot: NodeSnapshot, elapsed: float) -> None:
+    def _check_node(self, board: RunBoard, options: dict[str, t.Any], snapshot: NodeSnapshot, elapsed: float) -> None:
         """Raise :class:`ClusterError` when the node's container, its fabric or its memory is gone, or a process there was stopped."""
         trouble = (
             container_trouble(self._node, snapshot["container"], elapsed, options["executor"])
-            or self._fabric.trouble(snapshot["fabric"], elapsed)
+            or self._fabric.trouble(snapshot["fabric"], elapsed, {entry["address"]: node for node, entry in board.published(ADDRESS).items()})
             or self._halts.trouble(snapshot["processes"])
             or self._memory.trouble(snapshot["memory_available_mb"], snapshot["memory_total_mb"])
         )
@@ -583,10 +611,12 @@ class ActionModule(ActionBase):
         """Watch this node's container and what Ray runs there until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
         log = NodeLogs(self._node, "", True, self._signatures)
-        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
+        # A head whose engine serves already has its token before that.
+        first = float(options["wait_sleep"])
+        for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position, first):
             if self._log is None:
                 # Until the head has started its engine, ranks and logs here are those of the one before.
-                self._check_node(options, snapshot, elapsed)
+                self._check_node(board, options, snapshot, elapsed)
                 self._check_head(board, elapsed)
                 self._log = log if board.published(BEGUN) else None
                 continue

@@ -38,6 +38,7 @@ notes:
     one play without C(serial).
   - While it waits it prints a line whenever the stage changes, and every 30 seconds.
 extends_documentation_fragment:
+  - gb10.cluster._repositories
   - gb10.cluster._attributes
   - gb10.cluster._docker
   - gb10.cluster._look
@@ -105,22 +106,10 @@ options:
     type: str
   hf_home:
     description:
-      - Hub cache on the node that holds O(model). With it, the code that the model brings (Python, and JSON that names it) is compared with the hub's ids
+      - Hub cache on the node that holds O(repositories). With it, the code that they bring (Python, and JSON that names it) is compared with the hub's ids
         of its content before a start, on the workers too, and with what M(gb10.cluster.model_info) noted of it below O(state_dir). A file that was changed
         or replaced on the node stops the module.
     type: path
-    version_added: 0.2.0
-  revision:
-    description:
-      - The commit or ref of O(model) in O(hf_home). Without it, the cache's ref C(main) decides.
-    type: str
-    version_added: 0.2.0
-  side_files:
-    description:
-      - Files of the model that a person may have put there, so that the hub has no id of them.
-    type: list
-    elements: str
-    default: []
     version_added: 0.2.0
   arguments:
     description:
@@ -231,6 +220,22 @@ options:
       - Nodes that load weights were reported to answer pings and not ssh. How long that lasts is not on record; loads of up to 542 s are.
     type: int
     default: 600
+    version_added: 0.2.0
+  stall_timeout:
+    description:
+      - Seconds without any sign of work on any node, no stage, count, line, input, output or processor time, after which a start counts as stalled.
+      - Three times that with processor time alone, and a minute more where ranks wait for each other. Loads of 542 s are recorded, and NCCL that needs
+        120 s to connect.
+    type: int
+    default: 600
+    version_added: 0.2.0
+  prompt_letters:
+    description:
+      - An engine that served before is asked for its token with a prompt of so many random letters, once every node has looked at what it has sent so far
+        (RV(traffic)). So that question shows where the ranks' traffic goes, as the role P(gb10.cluster.proof#role) wants to know.
+      - With V(0) the prompt is one word.
+    type: int
+    default: 0
     version_added: 0.2.0
   signature_dirs:
     description:
@@ -367,6 +372,12 @@ longest_silence_seconds:
   type: float
   version_added: 0.2.0
   sample: 1.4
+finished_at:
+  description: When the wait was over, by the clock of the controller, in seconds since the epoch.
+  returned: when it was waited for
+  type: float
+  version_added: 0.2.0
+  sample: 1795226031.5
 log_path:
   description: The engine's log on the node.
   returned: where the engine or a part of it is started
@@ -397,6 +408,14 @@ seen:
   type: dict
   version_added: 0.2.0
   sample: {"healthy": true, "engine_version": 0.32.0, "completion": {"tokens": 1, "seconds": 0.4}}
+traffic:
+  description:
+    - What the node had sent when the module began and when it ended, as RV(gb10.cluster.rank_info#module:traffic). Null when that could not be read.
+  returned: with O(state=started)
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  sample: []
 requests_running:
   description: How many requests the live engine has, running or waiting. Null when that is unknown.
   returned: when a restart is blocked, or a stop is refused
@@ -452,6 +471,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol impo
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code
+from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import existing
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -702,9 +722,9 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
 
 
 def check_code(params: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` when the code that the model brings was changed on this node."""
-    if params["hf_home"] and params["model"]:
-        model_code.check_code(params["state_dir"], params["hf_home"], params["model"], params["revision"], params["side_files"])
+    """Raise :class:`ClusterError` when code that one of the repositories brings was changed on this node."""
+    for one in (params["repositories"] or ()) if params["hf_home"] else ():
+        model_code.check_code(params["state_dir"], params["hf_home"], one["repo"], one["revision"], one["side_files"])
 
 
 def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:
@@ -797,12 +817,24 @@ def act(
     return done
 
 
+def sent(params: dict[str, t.Any]) -> dict[str, t.Any] | None:
+    """Return what this node has sent until now; None when that cannot be read, which is the proof's to judge."""
+    try:
+        return traffic.sample(params["roots"]["sysfs_root"], params["roots"]["proc_root"])
+    except (ClusterError, OSError):
+        return None
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     serve_options.check(params)
     docker = Docker(params["docker_socket"], params["docker_timeout"])
     here = serve_options.has_engine(params) or params["state"] == "stopped"
+    before = sent(params)
     result = (work_engine if here else work_worker)(params, docker, module.check_mode)
+    if params["state"] == "started":
+        after = sent(params)
+        result["traffic"] = [before, after] if before and after else None
     if result.get("stopped", {}).get("instead"):
         module.warn(told(result["stopped"]))
     return result

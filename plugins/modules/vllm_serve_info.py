@@ -259,6 +259,13 @@ last_end:
   type: str
   version_added: 0.2.0
   sample: "run 20261121T015300Z-3f9a ended with exit code 1 at 2026-11-21T01:53:31Z after 31 s, its log ends: RuntimeError: no memory"
+last_lines:
+  description: The last lines of the log of an engine that ended by itself, when O(probe).
+  returned: success
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: []
 container:
   description: The node's container. Without one C(exists) is false.
   returned: success
@@ -315,6 +322,11 @@ fabric:
       returned: always
       type: bool
       sample: true
+    unanswered:
+      description: Peers that owe an answer to an open connection from this address, and how often the same was sent there since the last one.
+      returned: always
+      type: dict
+      sample: {}
 log_lines:
   description: New complete lines of the log, without colors, at most 256 KiB at once.
   returned: success
@@ -549,7 +561,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -584,6 +596,12 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
         "stage": stage.name if engine["live"] else "",
         "shards": f"{stage.done}/{stage.total}" if stage.total and engine["live"] else "",
     }
+
+
+def last_lines(engine: dict[str, t.Any]) -> list[str]:
+    """Return the last lines of the log of an engine that ended by itself, none of any other."""
+    by_itself = engine["run_id"] and not engine["live"] and not engine["stopped_by"]
+    return engine_state.log_end(engine["log_path"]) if by_itself else []
 
 
 def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> dict[str, t.Any]:
@@ -637,9 +655,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "msg": "engine live" if engine["live"] else "no live engine",
         "engine": engine,
         "last_end": engine_state.last_end(engine),
+        "last_lines": last_lines(engine) if params["probe"] else [],
         "container": container,
         "processes": processes,
-        "fabric": net_devices.interface_of(params["fabric_address"]) if params["fabric_address"] else None,
+        "fabric": fabric_view(params["fabric_address"]) if params["fabric_address"] else None,
         **log,
         **ray_view(found, params),
         **kernel_view(params),
@@ -648,6 +667,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "memory_total_mb": engine_state.memory_mb("MemTotal"),
         "now": time.time(),
     }
+
+
+def fabric_view(address: str) -> dict[str, t.Any]:
+    """Return the interface of the fabric's address, and who does not answer what is sent from there."""
+    return {**net_devices.interface_of(address), "unanswered": listeners.unanswered(address)}
 
 
 def ray_view(found: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -19,6 +19,7 @@ import operator
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 
@@ -292,18 +293,21 @@ def space_for_image(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A node without the whole model has space for what is missing of it."""
-    path, size = node.needs["model_root"], node.needs["model"]["gib"]
-    entries = _revisions(node)
-    if _ready(node, entries):
+    """A node without the whole model, and what it needs beside it, has space for what is missing of it."""
+    path = node.needs["model_root"]
+    lacking = [(repository, _revisions(node, repository)) for repository in node.needs["repositories"] if not _ready(node, repository)]
+    if not lacking:
         return
     disk = node.get("disk").get(path)
     if disk is None:
         raise Unseen(f"disk.{path}")
-    there = max((entry["bytes"] / GIB for entry in entries if _wanted(node, entry)), default=0.0)
-    needed = round(max(size - there, 0), 1)
+    missing = 0.0
+    for repository, entries in lacking:
+        there = max((entry["bytes"] / GIB for entry in entries if _wanted(repository, entry)), default=0.0)
+        missing += max(repository["gib"] - there, 0)
+    needed = round(missing, 1)
     if disk["free_bytes"] < needed * GIB:
-        yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": node.needs["model"]["repo"]})
+        yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": ", ".join(repository["repo"] for repository, _entries in lacking)})
 
 
 def _image(node: Node) -> Entry | None:
@@ -336,34 +340,49 @@ def image_architecture(node: Node, arguments: Arguments, limits: Arguments) -> F
             yield Fault(image["architecture"], wanted, {"image": name})
 
 
-def _revisions(node: Node) -> list[Entry]:
-    """What the node has of the profile's model, in any revision."""
-    return [entry for entry in node.get("models") if entry["repo"] == node.needs["model"]["repo"]]
+def _revisions(node: Node, repository: Entry) -> list[Entry]:
+    """What the node has of a repository of the profile, in any revision."""
+    return [entry for entry in node.get("models") if entry["repo"] == repository["repo"]]
 
 
-def _wanted(node: Node, entry: Entry) -> bool:
+def _wanted(repository: Entry, entry: Entry) -> bool:
     """Return whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
-    pinned = node.needs["model"]["revision"]
+    pinned = repository["revision"]
     return entry["revision"] == pinned if pinned else "main" in entry["refs"] or entry["revision"] is None
 
 
-def _ready(node: Node, entries: t.Iterable[Entry]) -> bool:
-    return any(_wanted(node, entry) and entry["complete"] for entry in entries)
+def _lacks(repository: Entry, entry: Entry) -> list[str]:
+    """What is missing of a repository for its purpose. An adapter and single files are looked at by the stage model, which knows their names."""
+    return [name for name in entry["missing"] if model_files.matters(repository["purpose"], name)]
+
+
+def _whole(repository: Entry, entry: Entry) -> bool:
+    """Return whether an entry of the cache has what a repository's purpose needs."""
+    if repository["purpose"] == "model" or entry["revision"] is None:
+        return bool(entry["complete"])
+    return not _lacks(repository, entry)
+
+
+def _ready(node: Node, repository: Entry) -> bool:
+    return any(_wanted(repository, entry) and _whole(repository, entry) for entry in _revisions(node, repository))
 
 
 @check
 def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The profile's model is on the node, whole and in its revision. Other revisions that are there are named."""
-    entries, model = _revisions(node), node.needs["model"]
-    if _ready(node, entries):
-        return
-    begun = [entry for entry in entries if _wanted(node, entry)]
-    others = ", ".join(f"{str(entry['revision'])[:12]}{'' if entry['complete'] else ' (not whole)'}" for entry in entries if not _wanted(node, entry))
-    missing = [name for entry in begun for name in entry["missing"]]
-    what = f"lacks {len(missing)} file(s), such as {missing[0]}" if missing else "is not whole" if begun else "is not on this node"
-    what += f"; other revisions are: {others}" if others else ""
-    cannot = "gb10_offline is true" if node.needs["offline"] else ""
-    yield Fault(missing or None, model["revision"] or "whole", {"repo": model["repo"], "what": what}, cannot=cannot)
+    """The profile's model, and what it needs beside it, is on the node, whole and in its revision. Other revisions that are there are named."""
+    for repository in node.needs["repositories"]:
+        if _ready(node, repository):
+            continue
+        entries = _revisions(node, repository)
+        begun = [entry for entry in entries if _wanted(repository, entry)]
+        others = ", ".join(
+            f"{str(entry['revision'])[:12]}{'' if _whole(repository, entry) else ' (not whole)'}" for entry in entries if not _wanted(repository, entry)
+        )
+        missing = [name for entry in begun for name in _lacks(repository, entry)]
+        what = f"lacks {len(missing)} file(s), such as {missing[0]}" if missing else "is not whole" if begun else "is not on this node"
+        what += f"; other revisions are: {others}" if others else ""
+        cannot = "gb10_offline is true" if node.needs["offline"] else ""
+        yield Fault(missing or None, repository["revision"] or "whole", {"repo": repository["repo"], "what": what}, cannot=cannot)
 
 
 # --- the kernel, its log, the driver ----------------------------------------------------------------------------------------
@@ -919,18 +938,21 @@ def _contents(image: Entry) -> dict[str, t.Any]:
 
 @comparison
 def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """All nodes that have the whole model have the same one: its revision and its size."""
-    values = {}
-    for node in nodes:
-        whole = [entry for entry in _revisions(node) if _wanted(node, entry) and entry["complete"]]
-        if whole:
-            values[node.name] = " ".join(sorted(f"{str(entry['revision'])[:12]} ({entry['bytes']} bytes)" for entry in whole))
-    yield from differing(values, repo=nodes[0].needs["model"]["repo"])
+    """All nodes that have the whole model have the same one, by revision and size, and the same of what it needs beside it."""
+    for repository in nodes[0].needs["repositories"]:
+        values = {}
+        for node in nodes:
+            whole = [entry for entry in _revisions(node, repository) if _wanted(repository, entry) and _whole(repository, entry)]
+            if whole:
+                values[node.name] = " ".join(
+                    sorted(str(entry["revision"])[:12] + ("" if repository["partial"] else f" ({entry['bytes']} bytes)") for entry in whole)
+                )
+        yield from differing(values, repo=repository["repo"])
 
 
 @comparison
 def revision_pinned(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """A model that brings code of its own is pinned to a commit."""
-    model = nodes[0].needs["model"]
-    if model["remote_code"] and not model["revision"]:
-        yield Fault(None, "a commit", {"repo": model["repo"]}, node=CLUSTER)
+    """A model that brings code of its own is pinned to a commit, and so is what lies beside it."""
+    for repository in nodes[0].needs["repositories"] if nodes[0].needs["remote_code"] else ():
+        if not repository["revision"]:
+            yield Fault(None, "a commit", {"repo": repository["repo"]}, node=CLUSTER)

@@ -19,6 +19,7 @@ import typing as t
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
@@ -54,6 +55,9 @@ PROPER_NAMES = ("Docker", "Python", "Ray")
 
 #: Words of a tuned rule that are no limits.
 TUNING_WORDS = ("verdict", "why")
+
+#: Rules with this tag are about what joins several nodes.
+FABRIC_TAG = "fabric"
 
 #: Stages after preflight that repair what some rules look for.
 STAGES = ("image", "model", "memory", "ray", "native", "serve")
@@ -306,6 +310,8 @@ class Judge:
 
     def _applies(self, rule: Rule, node: Node) -> bool:
         why = next((condition.why for condition in rule.only_if if not condition.holds(node)), "")
+        if FABRIC_TAG in rule.tags and not rule.probes and node.needs.get("alone"):
+            why = "a node alone has nobody to talk to"
         before = next((id for id in rule.after if self._stopped[id] & {node.name, CLUSTER}), "")
         if before:
             # What hangs on this rule hangs on the one before it, too.
@@ -378,6 +384,17 @@ class Judge:
         cells[name] = max(cells.get(name, "pass"), found["verdict"], key=table.ORDER.index)
 
 
+def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = None) -> dict[str, t.Any]:
+    """Return what rules ask of one repository. Of one that is fetched in part, a node may have more than another, by whatever way that came."""
+    return {
+        "repo": repository["repo"],
+        "revision": repository["revision"],
+        "purpose": purpose,
+        "partial": bool(repository["files"]) or purpose in model_files.DEFAULT_FILES,
+        "gib": None if size_gb is None else round(size_gb * GB / GIB, 1),
+    }
+
+
 def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
     """Return what a profile, with a node's settings over it, asks of that node, in the words that rules use (``only_if``, checks)."""
     over = {name.replace("-", "_"): value for name, value in settings["serve_arguments"].items()}
@@ -388,20 +405,18 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "weights_gb": profile["memory"]["weights_gb"],
     }
     weights = memory["weights_gb"]
+    # A profile that does not say how large its model is says what one node loads; on disk every node has the whole.
+    size = profile["model"]["size_gb"] or (weights and weights * nodes)
+    further = profile["repositories"].values()
     return {
         **settings,
         "image": {name: profile["image"][name] for name in ("base", "tag")},
         "memory": memory,
         "memory_class_gb": profile["memory"]["class_gb"],
         "memory_stated": memory["utilization"] is not None or memory["kv_cache_bytes"] is not None,
-        "model": {
-            "repo": profile["model"]["repo"],
-            "revision": profile["model"]["revision"],
-            "remote_code": bool(serve.get("trust_remote_code")),
-            # The profile says what one node loads; on disk every node has the whole.
-            "gib": None if weights is None else round(weights * nodes * GB / GIB, 1),
-        },
-        "model_size_known": weights is not None,
+        "remote_code": bool(serve.get("trust_remote_code")),
+        "repositories": [fetched(profile["model"], "model", size), *(fetched(one, one["purpose"], one["size_gb"]) for one in further)],
+        "model_size_known": size is not None and all(one["size_gb"] is not None for one in further),
         "gpus_asked": settings["container_gpus"] not in ("none", []),
         "profile_rules": profile["rules"],
     }
@@ -427,7 +442,8 @@ def judge(
     """
     stages = stages_of_run(run["tags"], run["skip_tags"])
     nodes = [
-        Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages}) for name, one in asked.items()
+        Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages, "alone": len(asked) == 1})
+        for name, one in asked.items()
     ]
     judgement = Judge(nodes, shipped() if rules is None else rules)
     judgement.run()

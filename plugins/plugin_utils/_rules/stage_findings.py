@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol impo
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START, shown_value
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.stack_checks import NOT_SET
@@ -289,13 +289,19 @@ def resolved(
 def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
     """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
     found = [one for node, answer in answers.items() for one in on_node(answer["findings"], node)]
-    repo = profile["model"]["repo"]
+    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
     seen = {
-        # Each node was asked for the one revision that it would serve, so it stands for main here.
-        node: {"models": [{"repo": repo, "refs": ["main"], "bytes": answer["size_bytes"], **{part: answer[part] for part in ("revision", "complete")}}]}
+        node: {
+            "models": [
+                {"refs": ["main"], "bytes": row["size_bytes"], "missing": [], **{part: row[part] for part in ("repo", "revision", "complete")}}
+                for row in answer["repositories"]
+                if row["complete"]
+            ]
+        }
         for node, answer in answers.items()
     }
-    return found + judging.judge_after_stage(("model.same",), seen, {"model": {"repo": repo, "revision": None}})
+    wanted = [judging.fetched({**row, "revision": None}, row["purpose"]) for row in profiles.repositories(profile)]
+    return found + judging.judge_after_stage(("model.same",), seen, {"repositories": wanted})
 
 
 # --- ray --------------------------------------------------------------------------------------------------------------------

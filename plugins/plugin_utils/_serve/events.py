@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, SUSPECTED
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, SUSPECTED, happened
 
 Failure = dict[str, t.Any]
 
@@ -26,6 +26,9 @@ ADDRESS = re.compile(r"\bip[:=] ?(?P<address>[\da-fA-F.:]{2,45})\b")
 RANK = re.compile(r"\brank=\[?(?P<rank>\d{1,4})\]? died unexpectedly")
 #: The ends of a rank and of the engine's core: one takes the others along, within less time than two polls are apart.
 RANK_ENDED, CORE_ENDED = "rank ended", "core ended"
+#: The signatures of what Ray and the engine say of a node, and of a rank, that is gone, the one that says most first. No look need have seen it: a rank
+#: may end as soon as it begins, and of a node that is not heard nothing is.
+DEATHS = ("ray-node-dead", "ray-worker-gone", "rank-died")
 #: Somebody stopped the engine, and its main process ended without a word: both explain the end of every rank.
 STOPPED, ENGINE_ENDED = "stopped", "ended"
 
@@ -45,11 +48,14 @@ class Clock:
 
 
 def of_error(node: str, error: ClusterError, at: float) -> Failure:
-    """Return what a watch found on a node as a failure; the collection's own waits that ended are only suspected to be the engine's."""
+    """Return what a watch of ``node`` found as a failure, of another node where the error names one.
+
+    The collection's own waits that ended are only suspected to be the engine's.
+    """
     suspected = error.verdict == "unknown" or bool(error.details.get("suspected"))
     return {
         "id": error.reason or ENGINE_ENDED,
-        "node": node,
+        "node": error.details.get("node", node),
         "verdict": "block",
         "cause": str(error),
         "consequence": "the start ends on all nodes",
@@ -60,38 +66,57 @@ def of_error(node: str, error: ClusterError, at: float) -> Failure:
     }
 
 
-def blamed(lines: t.Iterable[str], addresses: t.Mapping[str, str], ranks: t.Mapping[int, str]) -> str:
+class Deaths:
+    """Reads a log as it grows, and remembers whose death Ray and the engine speak of: numbers of ranks, and addresses, in their order."""
+
+    def __init__(self) -> None:
+        self._died = False
+        self.told: list[int | str] = []
+
+    def feed(self, lines: t.Iterable[str]) -> None:
+        """Take in new lines. An address counts below the line that somebody died."""
+        for line in lines:
+            if named := RANK.search(line):
+                self._tell(int(named["rank"]))
+            self._died = self._died or bool(DIED.search(line))
+            if self._died and (found := ADDRESS.search(line)):
+                self._tell(found["address"])
+
+    def _tell(self, who: int | str) -> None:
+        if who not in self.told:
+            self.told.append(who)
+
+
+def ranks_of(nodes: t.Sequence[str], count: int) -> dict[int, str]:
+    """Return the node of each rank, as far as that is known: rank 0 is on the head, the first of ``nodes``; of two nodes the other one has the other rank."""
+    return dict(enumerate(nodes[: 2 if count == 2 else 1]))
+
+
+def blamed(told: t.Iterable[int | str], addresses: t.Mapping[str, str], ranks: t.Mapping[int, str]) -> str:
     """Return the node whose rank died first by what Ray and the engine say on another one, empty when they do not say."""
-    died = False
-    for line in lines:
-        named = RANK.search(line)
-        if named and int(named["rank"]) in ranks:
-            return ranks[int(named["rank"])]
-        died = died or bool(DIED.search(line))
-        found = ADDRESS.search(line) if died else None
-        if found and found["address"] in addresses:
-            return addresses[found["address"]]
-    return ""
+    named = (ranks.get(who, "") if isinstance(who, int) else addresses.get(who, "") for who in told)
+    return next((node for node in named if node), "")
 
 
 def first(
-    failures: t.Iterable[Failure], lines: t.Iterable[str] = (), addresses: t.Mapping[str, str] | None = None, ranks: t.Mapping[int, str] | None = None
+    failures: t.Iterable[Failure], told: t.Iterable[int | str] = (), addresses: t.Mapping[str, str] | None = None, ranks: t.Mapping[int, str] | None = None
 ) -> Failure | None:
     """Return the failure that came first among those that are known, else among the others; None without any.
 
-    ``addresses`` and ``ranks`` map to the names of nodes. Processes that ended within one poll took each other along: which one began is what Ray and the
-    engine say, else what explains the end of all.
+    ``told`` is what :class:`Deaths` remembers of all nodes, ``addresses`` and ``ranks`` map to the names of nodes. Processes that ended within one poll
+    took each other along: which one began is what Ray and the engine say, else what explains the end of all.
     """
     found = sorted(
         (one for one in failures if one["verdict"] != "warn"),
-        key=lambda one: (one["id"] != STOPPED, one["certainty"] != KNOWN, math.inf if one["time"] is None else one["time"]),
+        key=lambda one: (one["id"] != STOPPED, one["certainty"] != KNOWN, happened(one)),
     )
     if not found or (found[0]["certainty"] == KNOWN and found[0]["id"] not in (RANK_ENDED, CORE_ENDED)):
         return found[0] if found else None
-    node = blamed(lines, addresses or {}, ranks or {})
+    node = blamed(told, addresses or {}, ranks or {})
     ended = [one for one in found if one["id"] in (RANK_ENDED, CORE_ENDED)]
     if node:
-        return next((one for one in ended if one["node"] == node), {**found[0], "node": node})
+        told_by = next(({**one, "certainty": KNOWN} for id in DEATHS for one in found if one["id"] == id), found[0])
+        return next((one for one in ended if one["node"] == node), {**told_by, "node": node})
     explains = {ENGINE_ENDED: 0, CORE_ENDED: 1}
     known = [one for one in found if one["certainty"] == KNOWN]
     return min(known, key=lambda one: explains.get(one["id"], 2)) if known else found[0]

@@ -14,7 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, address_of, is_about_engine, is_quiet, rank_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, address_of, is_about_engine, is_quiet, rank_of, unprefixed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import TAIL_LINES, Signature, shipped
 
 #: A line that a traceback ends with: the first one in a log names the cause, later ones are wrappers.
@@ -25,17 +25,21 @@ EXCEPTION = re.compile(
 #: Any other line that calls itself an error.
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
 
-#: Reports of several lines that are not about the engine: a request that failed, what is left out while Python
+#: Reports of several lines that are not about the engine: a request that failed, usage that could not be reported, what is left out while Python
 #: or the engine starts, a kernel that is not taken, what went wrong while something was thrown away.
 REPORT = re.compile(
     r"Exception in ASGI application|Report event failed: "
-    r"|Failed to load plugin|Skipping tactic|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
+    r"|Exception in thread \S+ \(_report_(?:continuous_)?usage|Failed to load plugin|Skipping tactic"
+    r"|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
 )
 #: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
 WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:\([^()]*\)$)?")
 SOURCE = re.compile(r"\b(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ (\[[^\]]+\])")
 #: What a line of a traceback begins with, after its writer.
-TRACEBACK = re.compile(r"\s|$|[|+]|Traceback |During handling |The above exception |Remainder of file |[\w.]+(?:Error|Exception|Warning|Timeout|Disconnect)\b")
+TRACEBACK = re.compile(
+    r"\s|$|[|+]|Traceback |During handling |The above exception |Remainder of file |[\w.]+(?:Error|Exception|Warning|Timeout|Disconnect)\b"
+    r"|[a-z_][\w.]*\.[A-Z]\w+(?::|$)"
+)
 
 #: What is known of why: the cause itself, what usually has one of several, or nothing but that there was an error.
 KNOWN, SUSPECTED, UNKNOWN = "known", "suspected", "unknown"
@@ -45,6 +49,8 @@ UNKNOWN_ID = "unknown"
 IDS = (UNKNOWN_ID,)
 #: What differs in lines that say the same.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+#: Seconds within which a failure of one rank shows on the others: what another rank says of it then counts as later.
+SAME_MOMENT = 2.0
 #: Lines before the one that bears a failure which a finding shows.
 SHOWN_BEFORE = 4
 
@@ -69,6 +75,7 @@ class Match:
             "consequence": row.consequence,
             "certainty": KNOWN if row.names_cause or row.verdict == "warn" else SUSPECTED,
             "needs_reboot": row.needs_reboot,
+            "of_peer": row.of_peer,
             "lines": [*self.before, self.line],
             **_place(self.at),
         }
@@ -121,20 +128,20 @@ class Diagnosis:
         """Take in new lines, in their order. Of each signature the first line counts."""
         for entry in lines:
             line = Line(entry) if isinstance(entry, str) else entry
-            text = line.text
+            text = unprefixed(line.text)
             if not self._report.holds(text) and is_about_engine(text):
-                self._take(line)
-            self.tail.append(text)
+                self._take(line, text)
+            self.tail.append(line.text)
 
-    def _take(self, line: Line) -> None:
-        quiet = is_quiet(line.text)
-        if not self._exception and not quiet and EXCEPTION.search(line.text):
+    def _take(self, line: Line, text: str) -> None:
+        quiet = is_quiet(text)
+        if not self._exception and not quiet and EXCEPTION.search(text):
             self._exception = line
-        if not self._error and not quiet and ERROR.search(line.text):
+        if not self._error and not quiet and ERROR.search(text):
             self._error = line
         explained = False
         for row in self._at_any_level if quiet else self._signatures:
-            if (row.general and explained) or not row.is_in(line.text, self.tail):
+            if (row.general and explained) or not row.is_in(text, self.tail):
                 continue
             explained = True
             self._matches.setdefault(row.id, Match(row, line, tuple(self.tail)[-SHOWN_BEFORE:]))
@@ -143,14 +150,23 @@ class Diagnosis:
     def fatal(self) -> Match | None:
         """The line that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones stand last.
 
-        A weak cause gives way to one whose line names it, and to an echo before it.
+        A weak cause gives way to one whose line names it, and to an echo before it; what a rank says of another one gives way to a cause of
+        the same moment.
         """
         blocking = [match for match in self._matches.values() if match.signature.verdict == "block"]
         causes = [match for match in blocking if match.signature.rank_scope == "cause"]
         weak = next((match for match in causes if match.signature.weak), None)
         echoes = {match.signature.id: match for match in itertools.takewhile(lambda match: match is not weak, blocking) if match not in causes}
-        named = next((match for match in causes if not match.signature.weak), None)
+        strong = [match for match in causes if not match.signature.weak]
+        named = next((match for match in strong if not self._is_of_peer(match, strong)), None)
         return named or next((echoes[row.id] for row in self._signatures if row.id in echoes), weak)
+
+    @staticmethod
+    def _is_of_peer(match: Match, causes: t.Sequence[Match]) -> bool:
+        """Return whether a line only says that another rank failed, and that rank's own cause stands within the same moment."""
+        own = (other.at.time for other in causes if not other.signature.of_peer)
+        here = match.at.time
+        return match.signature.of_peer and any(here is None or time is None or time - here <= SAME_MOMENT for time in own)
 
     def findings(self, node: str) -> list[dict[str, t.Any]]:
         """Return what the log says: the cause first, then the errors that no signature knows, what only repeats a failure, and what to mind."""
@@ -199,6 +215,7 @@ def _unknown(line: Line, node: str, last_errors: t.Sequence[str]) -> dict[str, t
         "consequence": "",
         "certainty": UNKNOWN,
         "needs_reboot": False,
+        "of_peer": False,
         "lines": list(dict.fromkeys([line.text, *last_errors])),
         **_place(line),
     }
@@ -224,7 +241,7 @@ def diagnose(
             logs[node, line.source] = Diagnosis(rows)
         logs[node, line.source].feed([line])
     found = [one for (node, _source), log in logs.items() for one in log.findings(node)]
-    return sorted(_worth_saying(found), key=lambda one: (_urgency(one), _time(one)))
+    return sorted(_worth_saying(found), key=lambda one: (_urgency(one), happened(one)))
 
 
 def _worth_saying(found: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
@@ -242,6 +259,11 @@ def _worth_saying(found: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]
 def _time(one: t.Mapping[str, t.Any]) -> float:
     """Return when a finding's line was written; where that is unknown, later than all others."""
     return math.inf if one["time"] is None else one["time"]
+
+
+def happened(one: t.Mapping[str, t.Any]) -> float:
+    """Return when a failure came among others: what a rank says of another one counts as later than that one's own cause of the same moment."""
+    return _time(one) + (SAME_MOMENT if one.get("of_peer") else 0.0)
 
 
 def _urgency(one: t.Mapping[str, t.Any]) -> int:

@@ -47,11 +47,24 @@ _QUIET = re.compile(
 #: what pip says of packages that nobody loads, a library that is left out, what Ray says of agents.
 _NO_ERROR = re.compile(
     r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
+    # What torch tries and does not choose while it tunes; every line of such a report names this file.
+    r"|torch/_inductor/select_algorithm\.py:\d+\]"
+    # NGC images say so of every GPU that is newer than themselves, and serve.
+    r"|No supported GPU\(s\) detected to run this container"
     # What Ray's own logs say of every cluster without a dashboard, and at every end: counters, agents that are not there, its own events as JSON.
+    r"|services\.py:\d+ -- (?:Failed to start the dashboard|Error should be written to 'dashboard|The last \d+ lines of \S+dashboard)"
     r"|plasma error: 0|metrics exporter agent|Cannot connect to host 127\.0\.0\.1:8265|^\{\"custom_fields\":|process_watcher\.py:\d+ -- Raylet is terminated"
 )
 #: What vLLM says about one client's request, by the source file that says it.
-_OF_A_CLIENT = re.compile(r"\[(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|\w*exception_handlers?|\w*_parser)\.py:\d+\]")
+_OF_A_CLIENT = re.compile(
+    r"\[(?:[\w./]*/)?(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|backend_xgrammar|\w*exception_handlers?|\w*_parser)\.py:\d+\]"
+)
+#: What stands before a line that went through ``docker logs -t`` or the journal (in its forms short, short-iso, short-full, short-monotonic).
+_WRAPPING = re.compile(
+    r"^(?:20\d\d-\d\d-\d\dT[\d:]{8}(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) "
+    rf"|(?:{'|'.join(_MONTHS)}) [ \d]\d [\d:]{{8}}(?:\.\d{{1,6}})? |[A-Z][a-z][a-z] 20\d\d-\d\d-\d\d [\d:]{{8}} [A-Z]{{2,5}} |\[ *\d{{1,10}}\.\d{{6}}\] )?"
+    r"(?:\S{1,64} [\w.@/-]{1,64}\[\d{1,10}\]: )?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +135,11 @@ def timed(texts: t.Iterable[str], node: str, reference: float, *, source: str = 
         own = moment(text, reference) if own is None else own
         last = last if own is None else own - ahead
         yield Line(text, node, last, source)
+
+
+def unprefixed(text: str) -> str:
+    """Return a line as its program wrote it, without what ``docker logs -t`` or the journal put before it."""
+    return _WRAPPING.sub("", text, count=1)
 
 
 def rank_of(text: str) -> int | None:

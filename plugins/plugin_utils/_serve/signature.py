@@ -52,6 +52,7 @@ _SPEC: dict[str, t.Any] = {
         "any_level": {"type": "bool", "default": False},
         "weak": {"type": "bool", "default": False},
         "general": {"type": "bool", "default": False},
+        "of_peer": {"type": "bool", "default": False},
         "verdict": {"type": "str", "choices": ["block", "warn"], "default": "block"},
         "needs_reboot": {"type": "bool", "default": False},
         "cause": {"type": "str", "required": True},
@@ -78,6 +79,7 @@ class Signature:
     any_level: bool
     weak: bool
     general: bool
+    of_peer: bool
     verdict: str
     needs_reboot: bool
     cause: str

@@ -24,12 +24,16 @@ Processes = t.Sequence[t.Mapping[str, t.Any]]
 #: The part of a node's memory that has to stay available: below it a Spark was reported to freeze without a word.
 LEAST_AVAILABLE = 0.01
 
-#: Seconds without any sign of work after which a start counts as stalled. Loads of 542 s are recorded, and NCCL that needs 120 s to connect.
-QUIET_SECONDS = 600.0
-#: The same while processors work and nothing else shows: 1175 s is the longest load that is recorded, with its download.
-CPU_SECONDS = 1800.0
-#: Stages in which ranks wait for each other in a loop: that processors work shows nothing there. The engine gives up by itself after 600 s.
-MEETING = {"joining ranks": 660.0, "waiting for GPUs in ray": 660.0}
+#: How often the kernel sends the same again before a peer counts as silent: the sixth time comes some 13 s after the first. RDMA gives up by itself, too.
+SENT_AGAIN = 6
+
+#: How many times the limit of a start without progress it is while processors work and nothing else shows: 1175 s is the longest load that is recorded,
+#: with its download.
+CPU_FACTOR = 3
+#: Stages in which ranks wait for each other in a loop: that processors work shows nothing there.
+MEETING = ("joining ranks", "waiting for GPUs in ray")
+#: Seconds more than the limit that these have: the engine gives up by itself after 600 s, and says more of why.
+MEETING_MARGIN = 60
 #: Seconds of processor time in a second of the clock from which on a process works.
 WORKS = 0.05
 #: Lines by which an engine says that it waits, again and again.
@@ -97,32 +101,46 @@ class RankWatch:
         )
 
 
-class FabricWatch:
-    """Whether this node's interface to the other nodes stays up. One poll may hit a link that is being retrained, two in a row do not."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._was_up = True
-
-    def trouble(self, fabric: dict[str, t.Any] | None, elapsed: float) -> ClusterError | None:
-        """Return what is wrong with the fabric, None when it is up, or not watched."""
-        up = fabric is None or fabric["up"]
-        lasting, self._was_up = not up and not self._was_up, up
-        if fabric is None or not lasting:
-            return None
-        name = fabric["interface"]
-        if not name:
-            return ClusterError(
-                f"the fabric address of node {self._node} is on no interface any more, {minutes(elapsed)} after the start",
-                remedy=f"Find out what removed it (journalctl -b on {self._node}), configure it again, then run again.",
-                reason="fabric",
-            )
+def fabric_trouble(node: str, fabric: t.Mapping[str, t.Any], nodes: t.Mapping[str, str]) -> ClusterError | None:
+    """Return what is wrong with a node's interface to the others in one look. ``nodes`` are the names of the cluster's by their addresses there."""
+    name = fabric["interface"]
+    silent = [nodes[peer] for peer, count in fabric["unanswered"].items() if peer in nodes and count >= SENT_AGAIN]
+    if not name:
         return ClusterError(
-            f"interface {name} of node {self._node}, which carries the fabric, is {fabric['operstate'] or 'without a carrier'} "
-            f"{minutes(elapsed)} after the start",
+            f"the fabric address of node {node} is on no interface any more",
+            remedy=f"Find out what removed it (journalctl -b on {node}), configure it again, then run again.",
+            reason="fabric",
+        )
+    if not fabric["up"]:
+        return ClusterError(
+            f"interface {name} of node {node}, which carries the fabric, is {fabric['operstate'] or 'without a carrier'}",
             remedy=f"Look at its cable and at: ip link show {name}; journalctl -k -g {name}. Run again when it is up.",
             reason="fabric",
         )
+    if silent:
+        return ClusterError(
+            f"nothing comes back to {node} from {', '.join(sorted(silent))} over interface {name}, which carries the fabric and is up",
+            remedy=f"Find out who drops it, on both nodes and on a switch between them: ip -s link show {name}; nft list ruleset; playbook fabric.",
+            reason="fabric silent",
+            suspected=True,
+        )
+    return None
+
+
+class FabricWatch:
+    """Whether this node's interface to the other nodes stays up, and they answer. One poll may hit a link that is being retrained, two in a row do not."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._last = ""
+
+    def trouble(self, fabric: t.Mapping[str, t.Any] | None, elapsed: float, nodes: t.Mapping[str, str]) -> ClusterError | None:
+        """Return what is wrong with the fabric, None when it is up, or not watched."""
+        found = fabric_trouble(self._node, fabric, nodes) if fabric else None
+        before, self._last = self._last, found.reason if found else ""
+        if not found or found.reason != before:
+            return None
+        return ClusterError(f"{found} {minutes(elapsed)} after the start", remedy=found.remedy, reason=found.reason, **found.details)
 
 
 class MemoryWatch:
@@ -191,23 +209,34 @@ class WorkWatch:
         return f"{who} at {100 * sum(cpu[key] for key in ranks or parts):.0f} % of a core{reads}"
 
 
-def stall(works: t.Mapping[str, t.Mapping[str, float]], stage: str, now: float) -> ClusterError | None:
-    """Return the error for a start without progress, by the last signs of all nodes, None while there is some.
+def waited_for(works: t.Mapping[str, t.Mapping[str, float]], now: float, rests: float) -> str:
+    """Return the node that has shown no work for ``rests`` seconds while others wait in a loop, empty when none or all have."""
+    resting = [node for node in works if now - works[node]["cpu_at"] >= rests]
+    return min(resting, key=lambda node: works[node]["cpu_at"]) if 0 < len(resting) < len(works) else ""
+
+
+def stall(works: t.Mapping[str, t.Mapping[str, float]], stage: str, now: float, allowed: float) -> ClusterError | None:
+    """Return the error for a start that shows no work for longer than ``allowed``, by the last signs of all nodes, None while there is some.
 
     The progress that counts is that of the stage: where ranks wait for each other, busy processors are none.
     """
     if not works:
         return None
     quiet, without_cpu = (now - max(work[name] for work in works.values()) for name in ("at", "cpu_at"))
-    meeting = MEETING.get(stage)
-    seconds, limit = (quiet, meeting) if meeting else (without_cpu, QUIET_SECONDS) if without_cpu >= QUIET_SECONDS else (quiet, CPU_SECONDS)
+    if stage in MEETING:
+        seconds, limit = quiet, allowed + MEETING_MARGIN
+    else:
+        seconds, limit = (without_cpu, allowed) if without_cpu >= allowed else (quiet, CPU_FACTOR * allowed)
     if seconds < limit:
         return None
-    first = min(works, key=lambda node: works[node]["at"])
+    awaited = waited_for(works, now, allowed)
+    first = awaited or min(works, key=lambda node: works[node]["at"])
+    silent = now - works[first]["cpu_at" if awaited else "at"]
     return ClusterError(
         f"the start makes no progress ({stage or 'starting'}) for {minutes(seconds)}, {minutes(limit)} is the limit of this stage; "
-        f"{first} was the first to fall silent, {minutes(now - works[first]['at'])} ago",
+        f"{first} was the first to fall silent, {minutes(silent)} ago",
         remedy=f"Look at what the ranks of {first} wait for (py-spy dump, docker exec), and at the fabric between the nodes: playbook fabric_probe.",
         reason="stalled",
         suspected=True,
+        node=first,
     )

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import time
 import types
@@ -32,7 +33,7 @@ CONTAINER = {"exists": True, "running": True, "name": "gb10-gb10-head", "exit_co
 SNAPSHOT = {
     "engine": ENGINE,
     "container": CONTAINER,
-    "fabric": {"interface": "eth1", "operstate": "up", "up": True},
+    "fabric": {"interface": "eth1", "operstate": "up", "up": True, "unanswered": {}},
     "log_lines": [],
     "log_offset": 0,
     "stage": "loading weights",
@@ -169,6 +170,30 @@ def test_an_engine_that_served_already_has_no_time_to_ready(play):
     assert (result["changed"], result["seconds_to_ready"], result["seconds_to_first_token"]) == (False, None, 0.4)
 
 
+def test_an_engine_that_served_already_is_asked_the_proofs_question_once_all_nodes_have_looked(play):
+    worker = play.board("spark-2", "worker")
+    served = {**STARTED, "changed": False, "actions": []}
+
+    def poll():
+        assert set(worker.published(vllm_serve.LOOKED)) == {"spark-1", "spark-2"}
+        return snapshot(**TOKEN)
+
+    def look():
+        worker.publish(vllm_serve.LOOKED, {})
+        return served
+
+    result = play.run(look, poll, prompt_letters=512, node_count=2)
+    assert not result["failed"] and (play.asked[1][1]["probe"], play.asked[1][1]["prompt_letters"]) == (True, 512)
+
+
+def test_the_proofs_question_waits_for_every_node_and_a_start_is_not_asked_it(play):
+    lonely = play.run({**STARTED, "changed": False, "actions": []}, snapshot(**TOKEN), prompt_letters=512, node_count=2)
+    assert lonely["failed"] and "only 1 of 2 nodes took part" in lonely["msg"]
+    assert not any(name == vllm_serve.INFO and arguments.get("prompt_letters") for name, arguments in play.asked)
+    play.run(STARTED, snapshot(**TOKEN), prompt_letters=512, node_count=2, task="another")
+    assert not any(name == vllm_serve.INFO and arguments.get("prompt_letters") for name, arguments in play.asked)
+
+
 def test_an_engine_that_is_still_starting_is_waited_for(play):
     result = play.run({**STARTED, "changed": False, "actions": []}, snapshot(), snapshot(**TOKEN))
     assert (result["changed"], result["seconds_to_ready"]) == (False, 42.2)
@@ -239,7 +264,17 @@ def test_an_echo_waits_for_its_cause(play):
 def test_health_without_a_token_is_not_ready(play):
     result = play.run(STARTED, snapshot(healthy=True), first_token_timeout=20)
     assert "answers /health but generated no token within 20 s" in result["msg"]
+    assert (result["first_failure"]["id"], result["first_failure"]["node"], result["cause_known"]) == ("no token", "spark-1", False)
     assert 20 <= play.clock.now < 30
+
+
+def test_the_rank_that_the_first_token_waits_for_is_named(play):
+    """The ranks of the head wait in a loop for one of the worker's, which rests."""
+    play.board("spark-2", "worker").update("work", {"at": 0.0, "cpu_at": 0.0})
+    loop = itertools.count(1)
+    result = play.run(STARTED, lambda: snapshot(healthy=True, processes=[{**RANK_PROCESS, "cpu_s": 2.0 * next(loop)}]), first_token_timeout=60)
+    assert "the ranks of spark-2 rest while the others wait in a loop" in result["msg"]
+    assert (result["first_failure"]["id"], result["first_failure"]["node"]) == ("no token", "spark-2")
 
 
 def job_calls(play):
@@ -346,6 +381,20 @@ def test_a_failed_start_is_published(play):
     assert play.board("spark-2", "worker").failure().message == "blocked"
 
 
+@pytest.mark.parametrize(
+    ("why", "id"),
+    [
+        ("/var/log/gb10/gb10/engine does not accept the engine's log: No space left on device; needs 16777216 bytes, 0 are free", "disk-full"),
+        ("no such program: vllm", "launcher"),
+    ],
+)
+def test_a_node_that_starts_nothing_is_the_first_to_fail(play, why, id):
+    result = play.run({"failed": True, "msg": f"the engine could not be started: {why}", "reason": "launcher", "changed": False})
+    first = result["first_failure"]
+    assert (result["failed"], result["cause_known"], first["node"], first["id"]) == (True, True, "spark-1", id)
+    assert why in (first["lines"] or [first["cause"]])[-1]
+
+
 def test_an_unreachable_head_is_published(play):
     with pytest.raises(AnsibleConnectionFailure):
         play.run(AnsibleConnectionFailure("no route"))
@@ -407,7 +456,7 @@ def test_a_worker_that_loses_its_container_fails_at_once(play, container, words)
     assert play.board("spark-3", "worker").failure().node == "spark-2"
 
 
-DOWN = {"interface": "eth1", "operstate": "down", "up": False}
+DOWN = {"interface": "eth1", "operstate": "down", "up": False, "unanswered": {}}
 
 
 @pytest.mark.parametrize(
@@ -415,7 +464,7 @@ DOWN = {"interface": "eth1", "operstate": "down", "up": False}
     [
         (DOWN, "interface eth1 of node spark-2, which carries the fabric, is down 00:"),
         ({**DOWN, "operstate": ""}, "is without a carrier 00:"),
-        ({"interface": "", "operstate": "", "up": False}, "the fabric address of node spark-2 is on no interface any more"),
+        ({"interface": "", "operstate": "", "up": False, "unanswered": {}}, "the fabric address of node spark-2 is on no interface any more"),
     ],
 )
 def test_a_fabric_that_stays_down_is_named(play, fabric, words):
@@ -428,6 +477,16 @@ def test_a_fabric_that_stays_down_is_named(play, fabric, words):
 
 def test_the_heads_own_fabric_counts_too(play):
     assert "interface eth1 of node spark-1" in play.run(STARTED, snapshot(fabric=DOWN))["msg"]
+
+
+def test_a_node_that_answers_nothing_over_the_fabric_is_named(play):
+    """Packets are dropped on the way and the link is up. What other machines do not answer, or not for some seconds, is no failure of the cluster."""
+    play.board("spark-2", "worker").publish("address", {"address": "10.0.0.2"})
+    polls = [snapshot(fabric={**SNAPSHOT["fabric"], "unanswered": again}) for again in ({"10.0.0.2": 5, "10.9.9.9": 15}, {"10.0.0.2": 6}, {}, {"10.0.0.2": 6})]
+    result = play.run(STARTED, *polls, snapshot(fabric={**SNAPSHOT["fabric"], "unanswered": {"10.0.0.2": 7}}))
+    assert "nothing comes back to spark-1 from spark-2 over interface eth1, which carries the fabric and is up" in result["msg"]
+    # It may come back, and Ray waits for a minute.
+    assert (result["reason"], result["cause_known"]) == ("fabric silent", False) and len(play.asked) == 7
 
 
 @pytest.mark.parametrize("fabric", [DOWN, None])
@@ -555,6 +614,19 @@ def test_a_start_without_any_progress_is_named_and_left_running(play):
     assert 660 <= play.clock.now < 700
 
 
+def test_the_limit_of_progress_is_a_setting(play):
+    result = play.run(STARTED, snapshot(), wait_timeout=3600, stall_timeout=90)
+    assert result["reason"] == "stalled" and "01:30 is the limit" in result["msg"] and 90 <= play.clock.now < 120
+
+
+@pytest.mark.parametrize("seconds", [254, 540])
+def test_a_pause_while_kernels_are_compiled_is_no_stall(play, seconds):
+    """No line, no shard, nothing read, and the ranks rest while the compiler works in processes that are not theirs: 254 s were reported."""
+    waits = [snapshot(processes=[RANK_PROCESS], stage="compiling", shards="")] * (seconds // 2)
+    result = play.run(STARTED, snapshot(), *waits, snapshot(**TOKEN))
+    assert not result["failed"] and play.clock.now >= seconds - 10
+
+
 def test_what_an_echo_shows_is_only_suspected(play):
     result = play.run(STARTED, snapshot(log_lines=["EngineCore failed to start."]), snapshot())
     assert (result["failed"], result["cause_known"], result["first_failure"]["certainty"]) == (True, False, "suspected")
@@ -585,6 +657,12 @@ def on_rank(play, *script, head=None, **options):
     head.publish("plan", {"live": True, "changed": False, "reason": "live"})
     given = {"executor": "native", "node_count": 2, "node_rank": 1, "master_address": "10.0.0.1"}
     return play.run(RANK, *script, node="spark-2", node_role="worker", **{**given, **options})
+
+
+def test_a_worker_is_not_looked_at_whose_head_has_its_token_at_once(play):
+    play.board("spark-1", "head").succeed("the engine served already")
+    result = play.run({"changed": False, "msg": "a worker starts no engine of its own"}, node="spark-2", node_role="worker")
+    assert not result["failed"] and [name for name, _arguments in play.asked] == [vllm_serve.MODULE]
 
 
 def test_a_rank_waits_for_the_heads_token(play):

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from healthy_pair import asked, judged, node, second
 
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
 from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table, tenants
 
@@ -50,7 +51,9 @@ def make_process(pid, name):
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
+        ("table-580.126.09-idle-bare.txt", set()),
         ("table-580.126.09-idle-desktop.txt", set()),
+        ("table-580.173.02-serving-cut.txt", set()),
         ("table-580.159.03-after-stop.txt", set()),
         ("table-580.159.03-desktop-session.txt", {("tenant.desktop", "warn")}),
         ("table-580.159.03-llama-server-1.txt", {("tenant.holding", "block")}),
@@ -59,6 +62,12 @@ def make_process(pid, name):
 )
 def test_who_holds_memory_by_recorded_tables(table, expected):
     assert {found for found in both(tenants=tenants_of(table)) if found[0].startswith("tenant.")} == expected
+
+
+@pytest.mark.parametrize("record", RECORDS["compute_apps"], ids=lambda record: record["csv"])
+def test_recorded_processes_of_the_driver(record):
+    (process,) = driver.parse_processes(record["csv"])
+    assert (process.name, process.used_mib) == (record["name"], record["used_mib"])
 
 
 def test_the_recorded_processes_are_known_for_what_they_are():

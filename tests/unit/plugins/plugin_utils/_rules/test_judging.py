@@ -142,12 +142,19 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     },
     "log.xid_fatal": {"one": {"kernel_log__events": [event("xid", "NVRM: Xid (PCI:000f:01:00): 79, pid=1, GPU has fallen off the bus.")]}, "words": ["79"]},
     "log.xid": {"one": {"kernel_log__events": [event("xid", "NVRM: Xid (PCI:000f:01:00): 43, pid=4711, name=python3")]}},
+    "log.gpu": {"one": {"kernel_log__events": [event("gpu", "NVRM: RmInitAdapter failed! (0x62:0x65:2028)")]}},
     "log.nvrm": {"one": {"kernel_log__events": [event("nvrm", "NVRM: krcWatchdogCallbackPerf_IMPL: something")]}},
     "log.aer": {"one": {"kernel_log__events": [event("aer", "pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error received")]}},
+    "log.aer_card": {
+        "one": {"kernel_log__events": [event("aer", "pcieport 0000:00:00.0: AER: Uncorrectable (Non-Fatal) error message received from 0000:01:00.1")]}
+    },
     "log.aer_other": {"one": {"kernel_log__events": [event("aer", "pcieport 0004:00:00.0: AER: Uncorrectable (Fatal) error received")]}},
     "log.pcie": {"one": {"kernel_log__events": [event("pcie", "pcieport 0002:00:00.0: retraining failed")]}},
     "log.removed": {"one": {"kernel_log__events": [event("removed", "cx7-pcie-hotplug MTKP0001:00: Cable removal")]}},
     "log.firmware": {"one": {"kernel_log__events": [event("firmware", "mlx5_core 0000:01:00.0: wait_func: ACCESS_REG(0x805) timeout.")]}},
+    "log.smmu": {"one": {"kernel_log__events": [event("smmu", "arm-smmu-v3 arm-smmu-v3.0.auto: CMD_SYNC timeout at 0x0000b1b7")]}},
+    "log.hardware": {"one": {"kernel_log__events": [event("hardware", "[Hardware Error]: event severity: fatal")]}},
+    "log.suspend": {"one": {"kernel_log__events": [event("suspend", "PM: suspend entry (s2idle)")]}},
     "log.oops": {"one": {"kernel_log__events": [event("oops", "Internal error: Oops: 0000000096000004 [#1]  SMP")]}},
     "log.stall": {"one": {"kernel_log__events": [event("stall", "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks")]}},
     "log.reserved": {
@@ -475,8 +482,8 @@ RAW_LIMITS = {row["id"]: row.get("limits", {}) for row in RAW}
         ({"memory.swop": {}}, "rules.memory.swop: no rule has this id"),
         ({"memory.swap": 7}, "expected a mapping"),
         ({"memory.swap": {"most": 7}}, "rules.memory.swap.most: is not a limit of this rule; expected most_mb"),
-        ({"memory.swap": {"most_mb": "7"}}, "rules.memory.swap.most_mb: is '7'; expected something like 6144"),
-        ({"memory.swap": {"most_mb": True}}, "expected something like 6144"),
+        ({"memory.swap": {"most_mb": "7"}}, "rules.memory.swap.most_mb: is '7'; expected something like 8192"),
+        ({"memory.swap": {"most_mb": True}}, "expected something like 8192"),
         ({"memory.swap": {"verdict": "pass"}}, "expected warn or silenced"),
         ({"memory.swap": {"why": 7}}, "expected text"),
         ({"kernel.known_bad": {"bad": ["7.1*"]}}, "rules.kernel.known_bad.bad"),
@@ -563,6 +570,49 @@ def test_beside_the_revision_that_is_served_others_may_lie():
     assert ids(judged(two, second(node(models=[old, {**node()["models"][0], "complete": False}])), UNPINNED)) == {"model.pinned", "model.ready"}
     other = second(node(models=[{**old, "refs": ["main"]}]))
     assert ids(judged(two, other, UNPINNED)) == {"model.pinned", "model.same"}
+
+
+def test_a_node_alone_needs_no_fabric():
+    """Without a cable the card may be off the bus, and nothing needs it."""
+    dark = {"fabric": [], "devices": {"/dev/infiniband": {"exists": False}}}
+    one = asked(node(**dark), peers=[], fabric_interfaces=[], rdma_devices=[], address="10.0.0.5")
+    record = judging.judge({"spark-1": one}, PROFILE, RUN)
+    assert {found["id"] for found in record["findings"]} <= {"model.disk", "model.ready"}
+    left_out = {row["id"] for row in record["not_judged"] if row["why"] == "a node alone has nobody to talk to"}
+    assert {"fabric.address", "rdma.present", "device.present"} <= left_out
+    assert "rdma.present" in {found["id"] for found in judging.judge({"spark-1": one, "spark-2": second()}, PROFILE, RUN)["findings"]}
+
+
+WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": {"repo": "org/d", "revision": "d" * 40, "purpose": "drafter", "files": [], "size_gb": 10.0}}}
+
+
+@pytest.mark.parametrize(
+    ("drafter", "free_gib", "expected"),
+    [
+        # No drafter brings a tokenizer of its own.
+        ({"complete": False, "missing": ["tokenizer.json"]}, 40, set()),
+        ({"complete": False, "missing": ["model.safetensors"]}, 40, {"model.ready"}),
+        ({"revision": "e" * 40}, 40, {"model.ready"}),
+        (None, 40, {"model.ready"}),
+        (None, 4, {"model.ready", "model.disk", "disk.free"}),
+    ],
+)
+def test_what_lies_beside_the_model_is_needed_too(drafter, free_gib, expected):
+    complete = {"repo": "org/d", "revision": "d" * 40, "refs": [], "complete": True, "missing": [], "bytes": 10, "unfinished": 0, "path": "/models"}
+    models = [*node()["models"], *([{**complete, **drafter}] if drafter else [])]
+    one = asked(node(models=models, **{"disk__/models__free_bytes": free_gib * checks.GIB}))
+    record = judged(one, second(node(models=[*node()["models"], complete])), WITH_DRAFTER)
+    assert ids(record) - {"model.disk"} == expected - {"model.disk"}
+    named = [found["message"] for found in record["findings"] if found["id"] == "model.ready"]
+    assert len(named) == len(expected & {"model.ready"}) and all("org/d" in message for message in named)
+
+
+def test_a_drafter_of_another_size_is_another_one_and_a_tokenizer_is_not():
+    row = {"repo": "org/d", "revision": "d" * 40, "refs": [], "complete": True, "missing": [], "bytes": 10, "unfinished": 0, "path": "/models"}
+    one, other = asked(node(models=[*node()["models"], row])), second(node(models=[*node()["models"], {**row, "bytes": 11}]))
+    assert ids(judged(one, other, WITH_DRAFTER)) == {"model.same"}
+    words = {**WITH_DRAFTER, "repositories": {"words": {**WITH_DRAFTER["repositories"]["drafter"], "purpose": "tokenizer"}}}
+    assert ids(judged(one, other, words)) == set()
 
 
 def test_a_foreigner_beside_a_stale_head_is_named_with_it():

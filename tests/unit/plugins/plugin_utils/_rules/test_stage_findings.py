@@ -207,7 +207,8 @@ def ray(*nodes):
 
 def model(revision, complete=True):
     findings = [{"id": "model.complete", "node": "the-machine", "verdict": "pass", "message": ""}]
-    return {"revision": revision, "complete": complete, "size_bytes": 10, "findings": findings}
+    row = {"repo": PROFILE["model"]["repo"], "revision": revision, "complete": complete, "size_bytes": 10}
+    return {**row, "findings": findings, "repositories": [row]}
 
 
 @pytest.mark.parametrize(
@@ -526,6 +527,7 @@ SEEN_TO_DIFFER = {
         "VLLM_DIST_IDENT": ("vllm_dist_a9f749b966614a5ab19b8c0a11e9f4be", "vllm_dist_95413e8988014077b5560dab81b3a1ef"),
         "VLLM_HOST_IP": ("10.77.1.11", "10.77.1.12"),
         "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": ("vllm_mm_m-jmmISJQye8s4lELt18Yg", "vllm_mm_P28I8_-ORja2vTaDJ_oh1g"),
+        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR": ("140150497688608", "140581971270688"),
     },
 }
 

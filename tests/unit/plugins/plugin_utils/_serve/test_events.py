@@ -68,13 +68,35 @@ DIED = [
 ADDRESSES = {"10.77.1.11": "spark-1", "10.77.1.12": "spark-2"}
 
 
+def told(*lines):
+    """Whose death is spoken of in these lines, when each comes with a poll of its own."""
+    deaths = events.Deaths()
+    for line in lines:
+        deaths.feed([line])
+    return deaths.told
+
+
 def test_of_ranks_that_ended_within_a_poll_ray_names_the_first():
     found = [ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
     assert events.first(found)["node"] == "spark-1"
-    assert events.first(found, DIED, ADDRESSES)["node"] == "spark-2"
+    assert events.first(found, told(*DIED), ADDRESSES)["node"] == "spark-2"
     # An address that is nobody's, and one that stands before the death, name nobody.
-    assert events.first(found, [DIED[2], *DIED[:2]], ADDRESSES)["node"] == "spark-1"
-    assert events.first(found, DIED, {"10.77.1.11": "spark-1"})["node"] == "spark-1"
+    assert events.first(found, told(DIED[2], *DIED[:2]), ADDRESSES)["node"] == "spark-1"
+    assert events.first(found, told(*DIED), {"10.77.1.11": "spark-1"})["node"] == "spark-1"
+
+
+def test_who_died_is_remembered_however_much_the_log_says_after_it():
+    """Recorded in the lab: the head's core ends after Ray lost the other node, with more than a hundred lines of tracebacks below the address."""
+    deaths = events.Deaths()
+    deaths.feed([*DIED, *["(EngineCore pid=302) ERROR 11-23 02:18:33 [ray_executor_v2.py:574] Failed to kill actor rank=0"] * 500])
+    assert deaths.told == ["10.77.1.12"]
+
+
+def test_a_node_that_ray_lost_is_the_first_to_fail():
+    """Recorded in the lab, with the packets of the worker's fabric dropped: all that ends is on the head."""
+    lines = [*DIED, "(EngineCore pid=302) ERROR 11-21 02:41:17 [core.py:1510] health check failed due to missing too many heartbeats"]
+    found = events.first([*log("spark-1", 0.0, *lines), ended("spark-1", NOW)], told(*lines), ADDRESSES)
+    assert (found["node"], found["id"]) == ("spark-2", "ray-node-dead") and "did not answer Ray in time" in found["cause"]
 
 
 def core(node, at):
@@ -87,9 +109,9 @@ RANK_DIED = "(EngineCore pid=5) ERROR 11-21 02:41:17 [ray_executor_v2.py:522] Ra
 
 def test_the_engine_names_a_rank_by_its_number():
     found = [core("spark-1", NOW), ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
-    assert events.first(found, [RANK_DIED], {}, {0: "spark-1", 1: "spark-2"})["node"] == "spark-2"
+    assert events.first(found, told(RANK_DIED), {}, {0: "spark-1", 1: "spark-2"})["node"] == "spark-2"
     # Of more nodes only the head's rank is known; the core, which ended with its ranks, says most then.
-    assert events.first(found, [RANK_DIED], {}, {0: "spark-1"})["id"] == "core ended"
+    assert events.first(found, told(RANK_DIED), {}, {0: "spark-1"})["id"] == "core ended"
 
 
 def test_what_explains_the_end_of_all_ranks_stands_before_them():
@@ -102,8 +124,12 @@ def test_what_explains_the_end_of_all_ranks_stands_before_them():
 
 
 def test_an_echo_is_about_the_node_that_ray_names():
+    """Recorded in the lab: a rank was killed as soon as it was there, before any look had seen it, and the head's core failed for that."""
+    failed = "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] EngineCore failed to start."
+    found = events.first(log("spark-1", 0.0, failed, *DIED), told(*DIED), ADDRESSES)
+    assert (found["node"], found["id"], found["certainty"]) == ("spark-2", "rank-died", "known")
     echo = log("spark-1", 0.0, *DIED)
-    assert events.first(echo, DIED, ADDRESSES)["node"] == "spark-2"
+    assert events.first(echo, told(*DIED), ADDRESSES)["node"] == "spark-2"
 
 
 def test_what_nobody_knows_is_unknown_with_its_lines():

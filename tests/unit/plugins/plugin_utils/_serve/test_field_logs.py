@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures, signature
 
 LOGS = Path(__file__).resolve().parents[3] / "fixtures" / "field" / "logs"
 
@@ -20,6 +21,11 @@ HEALTHY = yaml.safe_load((LOGS / "healthy.yml").read_text())
 HARMLESS = yaml.safe_load((LOGS / "harmless.yml").read_text())
 FATAL = yaml.safe_load((LOGS / "fatal.yml").read_text())
 KERNEL = yaml.safe_load((LOGS.parent / "kernel_log.yml").read_text())
+
+#: The same and other failures, in lines that were collected after the signatures had been written.
+VARIANTS = yaml.safe_load((LOGS / "variants.yml").read_text())
+HARMLESS_VARIANTS = yaml.safe_load((LOGS / "harmless_variants.yml").read_text())
+KERNEL_VARIANTS = yaml.safe_load((LOGS.parent / "kernel_variants.yml").read_text())
 
 #: Lines of the kernel that only arithmetic judges, which the rule log.reserved does.
 COUNTED_BY_A_RULE = ("kho-reserved-memory",)
@@ -110,13 +116,106 @@ def test_what_a_kernel_wrote_is_explained_as_its_owners_met_it(item):
     assert item["judge"] == "harmless" or {"trouble": "warn", "fatal": "block"}[item["judge"]] in verdicts
 
 
+@pytest.mark.parametrize("item", KERNEL_VARIANTS, ids=[f"{number}-{item['judge']}" for number, item in enumerate(KERNEL_VARIANTS)])
+def test_what_a_kernel_wrote_is_explained_in_other_words_too(item):
+    test_what_a_kernel_wrote_is_explained_as_its_owners_met_it({**item, "judge": item.get("explain", item["judge"])})
+
+
 def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
     lines = engine_state.plain_lines((LOGS / "fatal/nightly-0.22-rust-frontend-died.log").read_text())
     known_at = next(number for number, _line in enumerate(lines) if diagnosis(lines[:number]).fatal)
     assert "Loading safetensors checkpoint shards" in "".join(lines[known_at:])
 
 
-# -- the same failures in the words of other versions --------------------------------------------------------------------
+# -- the same failures in other words, and through other hands -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", VARIANTS, ids=[f"{item['answer']}-{number}" for number, item in enumerate(VARIANTS)])
+def test_a_failure_is_answered_in_other_words_too(item):
+    found = diagnosis(engine_state.plain_lines(item["lines"]))
+    assert found.fatal and found.fatal.signature.id == item["answer"]
+
+
+@pytest.mark.parametrize("item", HARMLESS_VARIANTS, ids=map(str, range(len(HARMLESS_VARIANTS))))
+def test_what_is_harmless_in_other_words_stays_harmless(item):
+    test_a_harmless_line_stays_harmless({"line": item["lines"]})
+
+
+#: What stands before a line, depending on who shows it.
+HEADS = [
+    "2026-11-22T10:00:00.123456789Z ",
+    "Nov 22 10:00:00 spark-a vllm[812]: ",
+    "2026-11-22T10:00:00+0000 spark-a docker[1213]: ",
+    "Sun 2026-11-22 10:00:00 UTC spark-a vllm[812]: ",
+    "[ 5012.123456] spark-a vllm[812]: ",
+    "vllm-1  | ",
+    "2026-11-22T10:00:00.123456789Z (APIServer pid=1) ",
+    "(Worker_TP1 pid=97) ",
+    "[rank1]: ",
+    "\x1b[36m(RayWorkerProc pid=918, ip=192.168.100.11)\x1b[0m ",
+    "(EngineCore_DP0 pid=2557) (RayWorkerWrapper pid=4194, ip=192.168.100.11) ERROR 11-22 10:00:00 [worker_base.py:301] ",
+]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_signature_answers_whoever_shows_the_line(head):
+    for row in signature.shipped():
+        for example in row.examples:
+            found = diagnosis(engine_state.plain_lines("".join(f"{head}{line}\n" for line in example.splitlines())))
+            assert row.id in {match.signature.id for match in [*found.warnings, found.fatal] if match}, example
+
+
+@pytest.mark.parametrize("head", HEADS[:6])
+def test_a_request_that_failed_is_not_the_engines_failure_whoever_shows_it(head):
+    lines = [
+        "(APIServer pid=1) ERROR:    Exception in ASGI application",
+        "(APIServer pid=1) Traceback (most recent call last):",
+        '(APIServer pid=1)   File "x.py", line 1, in y',
+        "(APIServer pid=1) anyio.EndOfStream",
+        "(APIServer pid=1) RuntimeError: No response returned.",
+        '(APIServer pid=1) INFO:     192.168.1.2:50000 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error',
+    ]
+    found = diagnosis([head + line for line in lines])
+    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+
+
+#: What a rank says when another one failed: each of them stands beside the cause, in any order and within one second.
+CONSEQUENCES = [
+    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+    "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1351] EngineCore encountered a fatal error.",
+    "(EngineCore pid=9) ERROR 11-22 10:00:00 [multiproc_executor.py:284] Worker proc VllmWorker-1 died unexpectedly, shutting down executor.",
+    "[rank0]:[E1122 10:00:00.131931664 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5730)",
+    "spark-a:1:2 [0] NCCL WARN NET/IB: Got completion from peer 10.9.9.6<5> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0)",
+    "spark-a:1:2 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.9.9.6<43007> failed : Connection timed out",
+    "ray.exceptions.RayActorError: The actor died because of an error raised in its creation task",
+    "(raylet) The node with node id: 0f and address: 10.9.9.6 and node name: 10.9.9.6 has been marked dead because the detector has missed too many",
+    "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1351] TimeoutError: RPC call to sample_tokens timed out.",
+    "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1351] RuntimeError: cancelled",
+    "[2026-11-22 10:00:00,798 E 177 178] gcs_rpc_client.h:554: Failed to connect to GCS within 60 seconds. GCS may have been killed.",
+]
+CAUSES = {
+    "memory-out": "(Worker_TP1 pid=97) ERROR 11-22 10:00:00 [multiproc_executor.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "cuda-not-permitted": "(Worker_TP1 pid=97) ERROR 11-22 10:00:00 [multiproc_executor.py:1] RuntimeError: Triton Error [CUDA]: operation not permitted",
+    "module-missing": "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:866] ModuleNotFoundError: No module named 'fastsafetensors'",
+}
+
+
+@pytest.mark.parametrize(("cause", "consequence"), list(itertools.product(CAUSES, range(len(CONSEQUENCES)))))
+def test_the_cause_wins_over_what_follows_from_it_in_any_order(cause, consequence):
+    pair = [CAUSES[cause], CONSEQUENCES[consequence]]
+    for texts in (pair, pair[::-1]):
+        assert named(diagnosis(texts)) == cause
+        found = failures.diagnose(failures.Line(text, node, 100.0) for text, node in zip(texts, ("spark-1", "spark-2")))
+        assert found[0]["id"] == cause
+        # The clocks of two nodes are never quite alike.
+        early = failures.diagnose(failures.Line(text, node, 100.0 + (text == pair[0])) for text, node in zip(texts, ("spark-1", "spark-2")))
+        assert early[0]["id"] == cause
+
+
+def test_what_a_peer_says_long_before_a_cause_is_the_first_failure():
+    texts = [(100.0, CONSEQUENCES[4]), (400.0, CAUSES["memory-out"])]
+    found = failures.diagnose(failures.Line(text, "spark-1", at) for at, text in texts)
+    assert [one["id"] for one in found] == ["nccl-transfer-failed", "memory-out"]
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,12 @@ def test_what_is_harmless_leads_to_no_failure(row):
 #: Examples that two signatures match: what is said first is the one that says more about the cause.
 SHARED = {
     # What is general gives way on the same line.
+    "context-too-long": {"engine-config-refused"},
+    "cuda-busy": {"cuda-kernel-failed"},
     "cuda-device-assert": {"cuda-kernel-failed"},
     "cuda-graph-broken": {"cuda-kernel-failed"},
     "cuda-illegal-access": {"cuda-kernel-failed"},
+    "cuda-not-permitted": {"cuda-kernel-failed"},
     "cuda-library-missing": {"module-missing"},
     "cuda-ptx-too-new": {"cuda-kernel-failed"},
     "driver-library-missing": {"module-missing"},
@@ -50,11 +53,16 @@ SHARED = {
     **{f"kernel-gpu-{kind}": {"kernel-gpu-other"} for kind in ("channel-ended", "exception", "firmware-hangs", "lost", "memory-fault", "page-fault")},
     "kernel-oom-engine": {"kernel-oom-other"},
     "library-symbol-missing": {"module-missing"},
+    "model-heads-not-divisible": {"engine-config-refused"},
+    "model-type-unknown": {"engine-config-refused"},
+    "ranks-need-executor": {"engine-config-refused"},
     "rendezvous-port-taken": {"port-taken"},
     # So do suspicions and echoes, to what names the cause.
     "kernel-storage-fault": {"kernel-fault"},
+    "memory-host-out": {"rank-aborted"},
     "rank-hangs": {"engine-dead"},
     "rank-killed": {"rank-died"},
+    "rank-unreachable": {"nccl-error"},
 }
 
 

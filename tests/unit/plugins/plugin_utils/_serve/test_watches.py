@@ -18,6 +18,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines impo
 LOGS = Path(__file__).resolve().parents[3] / "fixtures" / "field" / "logs"
 #: Starts in which the engine downloaded its model, for up to 6880 s without a line.
 DOWNLOADS = ("nemotron-3-super-120b-nvfp4-0.19-cold.log", "qwen3.6-35b-bf16-0.19.log")
+#: The default of gb10_stall_seconds.
+ALLOWED = 600
 HEALTHY = [item["file"] for item in yaml.safe_load((LOGS / "healthy.yml").read_text())]
 
 
@@ -80,7 +82,7 @@ class Start:
         self.now += 2.0
         for node, watch in self.watches.items():
             self.works[node] = watch.update(self.now, stage, shards, lines, processes.get(node, [])).to_dict()
-        return watches.stall(self.works, stage, self.now)
+        return watches.stall(self.works, stage, self.now, ALLOWED)
 
     def until_stalled(self, most, **poll):
         """Seconds until the start counts as stalled, None when it does not within ``most``; ``poll`` makes the arguments of each look."""
@@ -123,7 +125,16 @@ def test_one_node_that_works_is_enough_and_the_quietest_is_named():
     start = Start("spark-1", "spark-2")
     work = {"spark-1": lambda now: [process(io_mb=int(min(now, 300) * 100))], "spark-2": lambda now: [process(io_mb=int(min(now, 100) * 100))]}
     assert start.until_stalled(3000, **work) == pytest.approx(900, abs=6)
-    assert "spark-2 was the first to fall silent" in str(watches.stall(start.works, "loading weights", start.now))
+    assert "spark-2 was the first to fall silent" in str(watches.stall(start.works, "loading weights", start.now, ALLOWED))
+
+
+def test_the_rank_that_rests_while_the_others_wait_in_a_loop_is_named():
+    """A collective that spark-2 never enters, though it has said something later than spark-1."""
+    start = Start("spark-1", "spark-2")
+    loop = {"spark-1": lambda now: [process(cpu_s=now)], "spark-2": lambda now: [process(cpu_s=0.0, io_mb=int(min(now, 100)))]}
+    assert start.until_stalled(3000, **loop) == pytest.approx(1900, abs=6)
+    found = watches.stall(start.works, "loading weights", start.now, ALLOWED)
+    assert "spark-2 was the first to fall silent, 30:0" in str(found) and found.details["node"] == "spark-2"
 
 
 def test_what_the_ranks_do_is_said():
