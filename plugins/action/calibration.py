@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive, content
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.cluster import PASSWORDS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run, variables_of
 
 display = Display()
@@ -68,7 +69,7 @@ class ActionModule(ActionBase):
         try:
             result = self._plan(arguments, task_vars) if arguments["state"] == "planned" else self._write(arguments, task_vars)
         except ClusterError as error:
-            return {"failed": True, "msg": error.with_remedy(), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, "actions": []}
+            return {**failure_result(error), "actions": []}
         return {"changed": False, "verdict": "pass", "remedy": "", "reason": "", "actions": [], **result}
 
     def _plan(self, arguments, task_vars):

@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profi
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
 #: What the role gb10 computes from the settings, by its names there.
-DERIVED = ("env", "own_names")
+DERIVED = ("env", "own_names", "repositories")
 #: What else it computes once it is known what spreads the ranks: of some profiles only the image says that.
 DERIVED_BY_EXECUTOR = ("executor_choice", "serve_arguments")
 

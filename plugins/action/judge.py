@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import itertools
 import json
+import time
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -15,7 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run, variables_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.stages import STAGES
 
@@ -58,7 +59,10 @@ class ActionModule(ActionBase):
         outcome = dataclasses.replace(outcome, **cleaned(vars(outcome), {}))
         if not self._task.check_mode:
             for path, content in outcome.files.items():
-                write(path, content, outcome.mode)
+                if outcome.fresh:
+                    write_new(path, content)
+                else:
+                    write(path, content, outcome.mode)
         return show(outcome, arguments, list(outcome.files) if not self._task.check_mode else [])
 
     def _judge(self, arguments, task_vars):
@@ -113,6 +117,7 @@ def show(outcome, arguments, written):
         "remedy": "",
         "reason": "" if stops else msg,
         "actions": [],
+        "finished_at": time.time(),
     }
 
 
@@ -122,9 +127,24 @@ def write(path, content, mode):
     beside = place.with_name(f"{place.name}.new")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(f"{json.dumps(content, indent=2, ensure_ascii=False)}\n", encoding="utf-8")
+        beside.write_text(as_text(content), encoding="utf-8")
         if mode is not None:
             beside.chmod(mode)
         beside.replace(place)
+    except OSError as error:
+        raise AnsibleActionFail(f"{path} can't be written on the controller: {error.strerror}") from error
+
+
+def as_text(content):
+    """Return JSON for people."""
+    return f"{json.dumps(content, indent=2, ensure_ascii=False)}\n"
+
+
+def write_new(path, content):
+    """Write JSON to a file on the controller that is not there yet. Raises :class:`AnsibleActionFail` naming the path."""
+    try:
+        new_file.create(path, as_text(content).encode())
+    except FileExistsError as error:
+        raise AnsibleActionFail(f"{path} exists on the controller, and is not replaced. Remedy: name a file that does not exist yet.") from error
     except OSError as error:
         raise AnsibleActionFail(f"{path} can't be written on the controller: {error.strerror}") from error

@@ -20,6 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import comple
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures, log_files, signature
 
 KIND = "gb10.cluster.explain"
@@ -118,13 +119,8 @@ class ActionModule(ActionBase):
             if options["dest"] and not self._task.check_mode:
                 write_new(options["dest"], record)
         except ClusterError as error:
-            return self._failed(error, started)
+            return cleaned(complete(failure_result(error), started), {})
         return complete({**record, "msg": self._summary(record), "dest": options["dest"] or ""}, started)
-
-    @staticmethod
-    def _failed(error: ClusterError, started: float) -> dict[str, t.Any]:
-        failure = {"failed": True, "msg": error.with_remedy(), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason}
-        return cleaned(complete(failure, started), {})
 
     @staticmethod
     def _summary(record: dict[str, t.Any]) -> str:

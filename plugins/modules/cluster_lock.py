@@ -54,6 +54,12 @@ options:
       - The directory that holds the state of clusters on the node.
     type: path
     default: /var/lib/gb10
+  log_dir:
+    description:
+      - The directory that holds the logs of clusters on the node.
+    type: path
+    default: /var/log/gb10
+    version_added: 0.2.0
   path:
     description:
       - The lock's file.
@@ -125,6 +131,14 @@ taken_over:
   returned: success
   type: bool
   sample: false
+engine:
+  description:
+    - The last run of this node's engine when the lock was taken, as RV(gb10.cluster.vllm_serve_info#module:engine). Only this run may start one after that.
+    - Null when its note cannot be read; M(gb10.cluster.vllm_serve_info) says why.
+  returned: with O(state=acquired)
+  type: dict
+  version_added: 0.2.0
+  sample: {"live": true, "run_id": 20261121T015300Z-3f9a}
 lock:
   description:
     - The lock as recorded on the node, null when there is none.
@@ -147,6 +161,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, why_ended
@@ -215,6 +230,14 @@ def release(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
         return as_result(cluster_locks.read(path), path, params["holder"], action, reason)
 
 
+def engine_of(params: dict[str, t.Any]) -> dict[str, t.Any] | None:
+    """Return the last run of this node's engine, None when that is unknown: a lock is taken all the same, and who needs to know asks."""
+    try:
+        return engine_state(EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]))
+    except UnknownState:
+        return None
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     path = params["path"] or cluster_locks.path_of(params["state_dir"], params["cluster_name"])
@@ -224,10 +247,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         return as_result(cluster_locks.read(path), path, params["holder"] or {}, None, "the lock is as it was taken")
     if not params["holder"]:
         raise ClusterError("holder is missing", remedy="Call gb10.cluster.cluster_lock by its full name: its action plugin sets the holder.")
-    if module.check_mode:
-        return preview(params, path)
     try:
-        return {"acquired": acquire, "released": release}[params["state"]](params, path)
+        if params["state"] == "released":
+            return preview(params, path) if module.check_mode else release(params, path)
+        result = preview(params, path) if module.check_mode else acquire(params, path)
+        return {**result, "engine": engine_of(params)}
     except OSError as error:
         where = error.filename or path
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -242,6 +266,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["acquired", "held", "released"], "default": "acquired"},
             "cluster_name": {"type": "str", "default": "gb10"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "path": {"type": "path"},
             "break_lock": {"type": "str", "default": ""},
             "lock_id": {"type": "str", "default": ""},

@@ -30,7 +30,7 @@ options:
       - What is judged. The roles of this collection use it, each with the answers and settings of its own tasks.
       - Mutually exclusive with O(findings), and one of the two is required.
     type: str
-    choices: [abort, abort_plan, baseline, doctor, fabric, fabric_plan, image, memory, model, preflight, proof, prune, ray, report, status, teardown]
+    choices: [abort, abort_plan, baseline, doctor, fabric, fabric_plan, image, memory, model, models, preflight, proof, prune, ray, report, status, teardown]
     version_added: 0.2.0
   nodes:
     description: The nodes whose answers are collected. Required with O(stage).
@@ -127,6 +127,12 @@ stops:
   returned: always
   type: bool
   sample: false
+finished_at:
+  description: When that was judged, in seconds since the epoch.
+  returned: always
+  type: float
+  version_added: 0.2.0
+  sample: 1795226031.5
 findings:
   description: The findings as they were judged. A record of all nodes has its own.
   returned: when the task did not fail, and there is no such record

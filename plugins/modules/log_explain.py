@@ -57,8 +57,8 @@ RETURN = r"""
 findings:
   description:
     - What the logs say, the first cause first. Besides the common fields (C(id), C(node), C(verdict), C(message), C(remedy), C(source), …) each has C(rank)
-      and C(time) (null where the log does not say), C(log), C(cause), C(consequence), C(certainty) (V(known), V(suspected) or V(unknown)), C(needs_reboot)
-      and C(lines), the line with those just before it.
+      and C(time) (null where the log does not say), C(log), C(cause), C(consequence), C(certainty) (V(known), V(suspected) or V(unknown)), C(needs_reboot),
+      C(of_peer) (whether the line only says that another rank failed) and C(lines), the line with those just before it.
     - C(explain.cut) and C(explain.unread) name what was not looked at.
   returned: success
   type: list

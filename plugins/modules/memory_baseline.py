@@ -162,6 +162,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
@@ -277,7 +278,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, LEAST)
     path = accounting.baseline_path(params["state_dir"])
-    boot = accounting.boot_id(params["roots"]["proc_root"])
+    boot = boot_id(params["roots"]["proc_root"])
     current, before = existing(path, boot)
     if current and not params["force"]:
         return {

@@ -122,7 +122,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -200,7 +200,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, MINIMUM)
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
-    boot = accounting.boot_id(params["roots"]["proc_root"])
+    boot = boot_id(params["roots"]["proc_root"])
     if params["state"] == "noted":
         now = available_mb(params["roots"]["proc_root"])
         if not module.check_mode:

@@ -15,20 +15,23 @@ description:
   - C(config.json) must parse. Each file that C(model.safetensors.index.json) names must be there, and as long as its own safetensors
     header says, so a truncated copy is found in milliseconds. A single C(model.safetensors) is fine, too.
   - There must be a tokenizer, and every one of O(side_files).
+  - With O(repositories) it looks at several repositories at once, at each for what its purpose needs.
   - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
   - In a hub cache the model's own code (Python, and JSON that names it) is read and compared with the hub's ids of its content. What was changed
     is the verdict V(block); what has no such id, as in a model that was copied by hand, is a warning.
   - With O(state_dir), what that code is gets noted on the node when a revision is first seen complete, and is compared from then on. A file that leads to
     another blob of the cache, one that came and one that went are the verdict V(block), too. Such a note is no change.
   - An absent or incomplete model is a result and not a failure. An existing file that may not be read is the verdict V(unknown).
+  - RV(facts), RV(shards) and the paths of the result are those of the first of O(repositories).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
+  - gb10.cluster._repositories
 options:
   repo:
     description:
       - The model's repository, as C(organization/name).
-      - Mutually exclusive with O(path), and one of the two is required.
+      - Mutually exclusive with O(path) and O(repositories), and one of the three is required.
     type: str
   revision:
     description:
@@ -37,7 +40,7 @@ options:
     type: str
   hf_home:
     description:
-      - The directory that holds C(hub/). Required with O(repo).
+      - The directory that holds C(hub/). Required with O(repo) and O(repositories).
     type: path
   path:
     description:
@@ -70,6 +73,15 @@ EXAMPLES = r"""
     side_files: [super_v3_reasoning_parser.py]
   register: model
 
+- name: Look for a model and its drafter
+  gb10.cluster.model_info:
+    repositories:
+      - repo: nvidia/Qwen3.8-27B-NVFP4
+      - name: drafter
+        repo: z-lab/Qwen3.8-27B-DFlash2
+        purpose: drafter
+    hf_home: /home/spark/.cache/huggingface
+
 - name: Stop when it is not complete
   ansible.builtin.assert:
     that: model.complete
@@ -78,20 +90,69 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass) when the model is complete and its code unchanged, V(block) otherwise.
+  description: V(pass) when everything asked for is complete and its code unchanged, V(block) otherwise.
   returned: always
   type: str
   sample: pass
 present:
-  description: Whether this revision of the model is there at all.
+  description: Whether this revision of the model, and of each other repository, is there at all.
   returned: success
   type: bool
   sample: true
 complete:
-  description: Whether it can be served.
+  description: Whether it can be served, with all that it needs of other repositories.
   returned: success
   type: bool
   sample: true
+repositories:
+  description: What was found of each repository, the model first. Empty for a plain directory.
+  returned: success
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  contains:
+    name:
+      description: What the profile calls it.
+      type: str
+      sample: drafter
+    repo:
+      description: The repository.
+      type: str
+      sample: z-lab/Qwen3.8-27B-DFlash2
+    purpose:
+      description: What it is for.
+      type: str
+      sample: drafter
+    revision:
+      description: The commit, null when it is not known.
+      type: str
+      sample: 50307d4c4cde6860d4eee73e2547cd786fe8e8a4
+    files:
+      description: What of it is fetched, all of it when empty.
+      type: list
+      elements: str
+      sample: []
+    present:
+      description: Whether this revision is there at all.
+      type: bool
+      sample: true
+    complete:
+      description: Whether it is whole for its purpose.
+      type: bool
+      sample: true
+    missing:
+      description: The files that are absent or cannot be used.
+      type: list
+      elements: str
+      sample: []
+    size_bytes:
+      description: The bytes of all its files.
+      type: int
+      sample: 3840262144
+    snapshot_path:
+      description: The directory that holds its files on this node, null when it is absent.
+      type: str
+      sample: /home/spark/.cache/huggingface/hub/models--z-lab--Qwen3.8-27B-DFlash2/snapshots/50307d4c4cde6860d4eee73e2547cd786fe8e8a4
 cache_exists:
   description: Whether O(hf_home) is there. True for a plain directory.
   returned: success
@@ -124,7 +185,7 @@ snapshot_relpath:
   type: str
   sample: hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 size_bytes:
-  description: The bytes of all its files.
+  description: The bytes of all files of the model and of what it needs beside it.
   returned: success
   type: int
   sample: 80371298048
@@ -205,19 +266,55 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
+Repository = dict[str, t.Any]
 
-def place_of(params: dict[str, t.Any]) -> model_files.Place:
-    """Return where the asked model lies."""
+
+class Seen(t.NamedTuple):
+    """What was found of one repository, or of a plain directory."""
+
+    repository: Repository
+    place: model_files.Place
+    problems: list[model_files.Problem]
+    shards: list[str]
+    facts: dict[str, t.Any]
+    incomplete: list[str]
+    findings: list[dict[str, t.Any]]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all files that its purpose needs are there."""
+        return self.place.path is not None and not self.problems
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the files that are absent or cannot be used."""
+        return sorted({problem.file for problem in self.problems})
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all its files."""
+        return model_files.size_bytes(self.place.path) if self.place.path else 0
+
+
+def asked(params: dict[str, t.Any]) -> list[Repository]:
+    """Return the repositories to look at, the model first; a plain directory is one that has no ``repo``."""
+    model = {"name": "model", "purpose": "model", "files": [], **{name: params[name] for name in ("repo", "revision", "side_files")}}
+    return params["repositories"] or [model]
+
+
+def place_of(params: dict[str, t.Any], repository: Repository) -> model_files.Place:
+    """Return where a repository lies."""
     if params["path"]:
         return model_files.Place(path=params["path"] if os.path.isdir(params["path"]) else None, revision=None, repo_path=None)
-    return model_files.locate(params["hf_home"], params["repo"], params["revision"])
+    return model_files.locate(params["hf_home"], repository["repo"], repository["revision"])
 
 
-def what(params: dict[str, t.Any]) -> str:
-    """Return how to call the asked model in a message."""
+def what(params: dict[str, t.Any], repository: Repository) -> str:
+    """Return how to call a repository in a message."""
     if params["path"]:
         return f"a model in {params['path']}"
-    return f"{params['repo']} (revision {params['revision'] or 'main'}) in {params['hf_home']}"
+    of = "" if repository["purpose"] == "model" else f"{repository['purpose']} "
+    return f"{of}{repository['repo']} (revision {repository['revision'] or 'main'}) in {params['hf_home']}"
 
 
 def judge(
@@ -247,45 +344,82 @@ def judge(
     return findings or [finding("model.complete", node, "pass", f"{name} is complete", source=place.path or "")]
 
 
-def work(module: AnsibleModule) -> dict[str, t.Any]:
+def look(module: AnsibleModule, repository: Repository) -> Seen:
+    """Look at one repository, and note what its code is when that was not known."""
     params = module.params
-    place = place_of(params)
-    problems, shards, facts = model_files.examine(place.path, params["side_files"]) if place.path else ([], [], model_files.facts({}))
-    hub_path = place.path if params["repo"] else None
-    note = model_code.note_path(params["state_dir"], params["repo"], place.revision or "") if hub_path and params["state_dir"] else ""
+    place = place_of(params, repository)
+    needed = [*repository["side_files"], *model_files.named_files(repository["files"])]
+    problems, shards, facts = model_files.examine(place.path, needed, repository["purpose"]) if place.path else ([], [], model_files.facts({}))
+    hub_path = place.path if repository["repo"] else None
+    note = model_code.note_path(params["state_dir"], repository["repo"], place.revision or "") if hub_path and params["state_dir"] else ""
     noted = model_code.read_note(note) if note else None
-    code = model_code.code_problems(hub_path, params["side_files"], noted) if hub_path else []
+    code = model_code.code_problems(hub_path, repository["side_files"], noted) if hub_path else []
     incomplete = model_files.incomplete_blobs(place.repo_path)
-    findings = judge(what(params), place, problems, code, incomplete, platform.node(), note)
+    findings = judge(what(params, repository), place, problems, code, incomplete, platform.node(), note)
+    if repository["purpose"] != "model" and place.path:
+        of = f" ({repository['purpose']} {repository['repo']})"
+        findings = [one if one["verdict"] == "pass" else {**one, "message": one["message"] + of} for one in findings]
     private = model_files.private_path(params["hf_home"], hub_path) if hub_path else None
     if private:
         message = f"root in a container cannot read {private}: it belongs to another user, and not everybody may read it"
         remedy = f"chmod -R go+rX {os.path.join(params['hf_home'], 'hub')}, or gb10_container_capabilities: [DAC_OVERRIDE]"
         findings.append(finding("model.private", platform.node(), "warn", message, remedy=remedy, source=private))
-    complete = place.path is not None and not problems
+    seen = Seen(repository, place, problems, shards, facts, incomplete, findings)
     unchanged = not incomplete and not any(problem.id == "model.code_changed" for problem in code)
-    if note and noted is None and complete and unchanged and not module.check_mode:
+    if note and noted is None and seen.complete and unchanged and not module.check_mode:
         try:
-            model_code.write_note(note, model_code.code_ids(hub_path or "", params["side_files"]))
+            model_code.write_note(note, model_code.code_ids(hub_path or "", repository["side_files"]))
         except OSError as error:
             module.warn(f"{note} cannot be written ({error.strerror}), so a file of the model's code that is replaced by another is not found")
+    return seen
+
+
+def row(seen: Seen) -> dict[str, t.Any]:
+    """Return what the result says of one repository."""
+    return {
+        **{name: seen.repository[name] for name in ("name", "repo", "purpose", "files")},
+        "revision": seen.place.revision,
+        "present": seen.place.path is not None,
+        "complete": seen.complete,
+        "missing": seen.missing,
+        "size_bytes": seen.size_bytes,
+        "snapshot_path": seen.place.path,
+    }
+
+
+def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer:
+    """Return whom a download runs as, root where one of the repositories needs that; what is complete is not written to."""
+    if params["path"]:
+        return model_files.Writer(0, 0)
+    writers = [model_files.writer(params["hf_home"], seen.repository["repo"]) for seen in all_seen if not seen.complete or seen is all_seen[0]]
+    return next((one for one in writers if one.because), writers[0])
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    all_seen = [look(module, repository) for repository in asked(params)]
+    model = all_seen[0]
+    findings = [entry for seen in all_seen for entry in seen.findings]
+    complete = all(seen.complete for seen in all_seen)
+    worrying = [entry for entry in findings if entry["verdict"] != "pass"] or findings
     return {
         "verdict": "pass" if complete and not any(entry["verdict"] == "block" for entry in findings) else "block",
         "msg": "; ".join(entry["message"] for entry in findings),
-        "remedy": findings[0]["remedy"],
-        "present": place.path is not None,
+        "remedy": worrying[0]["remedy"],
+        "present": all(seen.place.path is not None for seen in all_seen),
         "complete": complete,
+        "repositories": [row(seen) for seen in all_seen if seen.repository["repo"]],
         "cache_exists": not params["hf_home"] or os.path.isdir(params["hf_home"]),
-        "download_as": (model_files.writer(params["hf_home"], params["repo"]) if params["repo"] else model_files.Writer(0, 0))._asdict(),
+        "download_as": writer(params, all_seen)._asdict(),
         "token_left": bool(params["token_file"]) and os.path.lexists(params["token_file"]),
-        "revision": place.revision,
-        "snapshot_path": place.path,
-        "snapshot_relpath": os.path.relpath(place.path, params["hf_home"]) if place.path and params["repo"] else None,
-        "size_bytes": model_files.size_bytes(place.path) if place.path else 0,
-        "shards": shards,
-        "missing": sorted({problem.file for problem in problems}),
-        "incomplete_blobs": incomplete,
-        "facts": facts,
+        "revision": model.place.revision,
+        "snapshot_path": model.place.path,
+        "snapshot_relpath": os.path.relpath(model.place.path, params["hf_home"]) if model.place.path and model.repository["repo"] else None,
+        "size_bytes": sum(seen.size_bytes for seen in all_seen),
+        "shards": model.shards,
+        "missing": sorted({name for seen in all_seen for name in seen.missing}),
+        "incomplete_blobs": [name for seen in all_seen for name in seen.incomplete],
+        "facts": model.facts,
         "findings": findings,
     }
 
@@ -294,6 +428,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "repo": {"type": "str"},
+            "repositories": model_files.REPOSITORIES,
             "revision": {"type": "str"},
             "hf_home": {"type": "path"},
             "path": {"type": "path"},
@@ -301,9 +436,9 @@ def main() -> None:
             "state_dir": {"type": "path"},
             "token_file": {"type": "path", "no_log": False},
         },
-        mutually_exclusive=[("repo", "path")],
-        required_one_of=[("repo", "path")],
-        required_by={"repo": "hf_home"},
+        mutually_exclusive=[("repo", "path", "repositories")],
+        required_one_of=[("repo", "path", "repositories")],
+        required_by={"repo": "hf_home", "repositories": "hf_home"},
         supports_check_mode=True,
     )
     run(module, work)

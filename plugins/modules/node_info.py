@@ -887,8 +887,9 @@ kernel_log:
           sample: "2026-11-21T01:52:59Z"
         kind:
           description:
-            - V(nv_no_memory), V(xid) and V(nvrm) of the GPU's driver; V(aer), V(pcie) (a link that was trained again), V(removed) (a card that was taken off),
-              V(firmware) and V(mlx5) of the fabric; V(oops), V(stall) and V(oom) of the kernel.
+            - V(nv_no_memory), V(xid), V(gpu) (it did not start, or was lost) and V(nvrm) of the GPU's driver; V(aer), V(pcie) (a link that was trained again),
+              V(removed) (a card that was taken off), V(firmware) and V(mlx5) of the fabric; V(oops), V(stall), V(smmu), V(hardware), V(suspend) and V(oom) of
+              the kernel.
             - V(memory) is what the kernel says of the memory at every boot.
           type: str
           sample: xid

@@ -76,7 +76,7 @@ OPTIONS = options()
 #: Defaults that stand in the role doctor alone, in its vars and tasks.
 DOCTORS = {"gb10_become": True, "gb10_fail_on_block": False}
 #: Settings without a default, and what a survey begins with in their place.
-WITHOUT_DEFAULT = {"gb10_explain": ""}
+WITHOUT_DEFAULT = {"gb10_explain": "", "gb10_import": ""}
 
 
 def surveyed(objects: Objects) -> list[dict[str, t.Any]]:
@@ -193,8 +193,8 @@ def test_awx_would_refuse_the_whole_survey(spec: t.Any) -> None:
 def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: Objects) -> None:
     """A multiselect default is dropped without a word, and a password would become a variable of the play."""
     for name, question in questions(objects):
-        # The id of a lock, that only a refused job names, the file of an archive and the place of logs are texts, and mostly there is none.
-        text = question["variable"] in ("gb10_break_lock", "gb10_calibrate_to", "gb10_explain")
+        # The id of a lock, that only a refused job names, files, names of models and the place of logs or of a recipe are texts, and mostly there is none.
+        text = question["variable"] in ("gb10_break_lock", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_models_remove", "gb10_models_to")
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
         assert question["required"] is not text and question["question_description"], name
@@ -229,6 +229,7 @@ def test_what_disrupts_asks_first(objects: Objects) -> None:
         assert asks[name]["gb10_interrupt_requests"] == "false"
     assert asks["GB10 bring-up"]["gb10_allow_restart"] == asks["GB10 bring-up"]["gb10_replace_stale"] == "false"
     assert asks["GB10 prune"]["gb10_prune"] == "false"
+    assert asks["GB10 models"]["gb10_models_remove"] == ""
     assert asks["GB10 bring-up with proof"]["gb10_teardown_on_failure"] == "false"
 
 
@@ -259,11 +260,14 @@ CALLED = {
     "gb10_serve_timeout": "seconds until the first token",
     "gb10_break_lock": "take over the lock",
     "gb10_explain": "where the logs are",
+    "gb10_import": "where the recipe is",
     "gb10_confirmed": "is it meant",
     "gb10_baseline_force": "record although something speaks against it",
     "gb10_calibrate_to": "where the archive goes",
     "gb10_prune": "remove what is listed",
     "gb10_prune_days": "from what age",
+    "gb10_models_remove": "what goes",
+    "gb10_models_to": "where the list goes as JSON",
 }
 
 

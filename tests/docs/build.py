@@ -20,10 +20,13 @@ import sys
 import typing as t
 from pathlib import Path
 
-import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+# A variant is read together with what it extends, which is the collection's own work.
+sys.path.insert(0, str(ROOT / "collections"))
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+
 DOCS = ROOT / "docs"
 COLLECTION = "gb10.cluster"
 #: Everything that is made.
@@ -153,17 +156,22 @@ def profiles_page(tree: Path = ROOT) -> str:
     """Return the page about the shipped profiles."""
     parts = ["# Shipped profiles", "", "Made from the files. [profiles.md](profiles.md) explains the keys. Figures are those of the people named.", ""]
     for path in sorted((tree / "playbooks" / "profiles").glob("*.yml")):
-        profile = yaml.safe_load(path.read_text(encoding="utf-8"))
-        model = profile["model"]
+        profile, problems = profiles.read(path)
+        if problems:
+            sys.exit(f"{path}: {'; '.join(map(str, problems))}")
+        model, image = profile["model"], profile["image"]
+        beside = [f"`{one['repo']}` at `{one['revision'] or 'main'}` ({one['purpose']})" for one in profile["repositories"].values()]
+        sizes = ", ".join(f"{name} {profile['parallel'][name]}" for name in ("tensor", "pipeline", "data"))
         parts += [
             f"## {profile['id']}", "",
-            f"- Model: `{model['repo']}`" + (f" at `{model['revision']}`" if model.get("revision") else ""),
-            f"- Image: `{profile['image']['base']}`",
-            f"- Parallel: {', '.join(f'{name} {size}' for name, size in profile['parallel'].items())}; executor: {profile.get('executor', 'ray')}",
+            f"- Model: `{model['repo']}`" + (f" at `{model['revision']}`" if model["revision"] else ""),
+            *([f"- Beside it: {', '.join(beside)}"] if beside else []),
+            f"- Image: `{image['base']}`" + (f" with {', '.join([*image['layers'], *image['mods']])}" if image["layers"] or image["mods"] else ""),
+            f"- Parallel: {sizes}{', whole experts on each node' if profile['parallel']['expert'] else ''}; executor: {profile['executor']}",
             f"- Requires: {', '.join(f'{name} {versions}' for name, versions in profile['requires'].items())}",
-            f"- Context in steps: {', '.join(str(rung) for rung in profile.get('ladder', [])) or 'one'}",
+            f"- Context in steps: {', '.join(str(rung) for rung in profile['ladder']) or 'one'}",
             "", "Switches:", "",
-            *([f"- `{name}`: {cell(one['description'])}" for name, one in profile.get("switches", {}).items()] or ["- none"]),
+            *([f"- `{name}`: {cell(one['description'])}" for name, one in profile["switches"].items()] or ["- none"]),
             "", "Evidence:", "", *evidence(profile), "",
         ]
     return "\n".join(parts)

@@ -255,9 +255,9 @@ class Lab:
             assert played.rc == 0, played.failures
             self._digest = self.json(HEAD, RUN)["digest"]
 
-    def run(self, host: str, *argv: str, check: bool = True) -> str:
+    def run(self, host: str, *argv: str, check: bool = True, timeout: float = 180) -> str:
         """Run a command on a node as root, over the engine that holds the node; returns its output."""
-        done = subprocess.run(["docker", "exec", f"gb10-lab-{host}", *argv], capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run(["docker", "exec", f"gb10-lab-{host}", *argv], capture_output=True, text=True, timeout=timeout, check=False)
         if check and done.returncode:
             raise AssertionError(f"{host}: {argv} ended with {done.returncode}: {done.stderr}")
         return done.stdout

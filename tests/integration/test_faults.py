@@ -5,7 +5,7 @@
 """What a user sees when something is wrong: each fault is made for real, is answered by its own clear message, and the next run completes.
 
 Faults that the looks before a start find are made beside a serving cluster, which must go on serving; the others on the way up.
-The marker `third` names the fixed third that runs in `make test`.
+The marker `quarter` names the fixed quarter that runs in `make test`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .making import (
 #: What a play prints when it comes to a stage.
 TO_WORKER = "ray_worker : Run Ray's worker"
 TO_SERVE = "vllm_server : Start the engine"
-TO_PROOF = "proof : Note when the stage began"
+TO_PROOF = "proof : Read what each node has sent"
 
 #: A port of the nodes' loopback that is nobody's.
 HUB_PORT = 18080
@@ -93,7 +93,7 @@ def test_the_search_for_what_is_left_behind_finds_it(lab: Lab, words: str) -> No
 # --- beside a serving cluster -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(processes=[{"pid": 4194000, "type": "C", "name": "VLLM::EngineCore", "used_mib": 70000}]):
         played = lab.play()
@@ -102,7 +102,7 @@ def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> N
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(hang=True):
         played = lab.play()
@@ -111,7 +111,7 @@ def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"):
         played = lab.play(gb10_offline=True)
@@ -120,7 +120,7 @@ def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault) -> None:
     blob = lab.run(WORKER, "readlink", "-f", f"{SNAPSHOT}/model-00002-of-00002.safetensors").strip()
     with moved_away(lab, WORKER, blob):
@@ -131,7 +131,6 @@ def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault
     fault.completes()
 
 
-@pytest.mark.third
 def test_side_file_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, HEAD, f"{SNAPSHOT}/lab_reasoning_parser.py"):
         played = lab.play(gb10_offline=True)
@@ -163,7 +162,7 @@ def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(WORKER, "mkdir", "-p", "/mnt/small")
     lab.run(WORKER, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt/small")
@@ -178,7 +177,7 @@ def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, "/dev/infiniband"):
         played = lab.play()
@@ -187,10 +186,10 @@ def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_another_play_works_on_the_cluster(lab: Lab, live_cluster: None, fault: Fault) -> None:
     second: list[Play] = []
-    during = Once("image : Note when the stage began", lambda: second.append(lab.play(tags="memory")))
+    during = Once("image : Ask what the node image holds", lambda: second.append(lab.play(tags="memory")))
     first = lab.play(on_output=during)
     during.join()
     assert first.rc == 0, first.failures
@@ -200,7 +199,7 @@ def test_another_play_works_on_the_cluster(lab: Lab, live_cluster: None, fault: 
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "cp", "-p", f"{SECRETS}/api_key", "/root/api_key")
     lab.run(HEAD, "sh", "-c", f"echo another-key-0123456789 > {SECRETS}/api_key")
@@ -213,7 +212,6 @@ def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
-@pytest.mark.third
 def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fault) -> None:
     token = f"{SECRETS}/ray_token"
     lab.run(HEAD, "chmod", "0644", token)
@@ -224,7 +222,7 @@ def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lose_ssh(lab, WORKER)
     try:
@@ -251,7 +249,7 @@ def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fau
 @pytest.mark.parametrize(
     "task",
     [
-        pytest.param("preflight : Look at the node", marks=pytest.mark.third),
+        pytest.param("preflight : Look at the node", marks=pytest.mark.quarter),
         "image : Ask what the node image holds, and",
         "model : Look for the model",
         "memory : Ask whether",
@@ -328,7 +326,7 @@ def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.third
+@pytest.mark.quarter
 def test_wrong_address_of_the_head(lab: Lab, no_cluster: None, fault: Fault) -> None:
     lab.write_host_vars(HEAD, {"gb10_fabric_address": "10.255.255.1"})
     try:
@@ -474,10 +472,10 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
     ("host", "role", "moment", "when", "said"),
     [
         pytest.param(WORKER, "worker", TO_SERVE, "before load", WORKER_CONTAINER, id="worker-before-load"),
-        pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.third),
+        pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.quarter),
         pytest.param(WORKER, "worker", TO_PROOF, "after load", "spark-2", id="worker-after-load"),
         pytest.param(HEAD, "head", TO_WORKER, "while the worker joins", "spark-2", id="head-while-joining"),
-        pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load", marks=pytest.mark.third),
+        pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load", marks=pytest.mark.quarter),
         pytest.param(HEAD, "head", TO_PROOF, "after load", "spark-1", id="head-after-load"),
     ],
 )

@@ -26,7 +26,7 @@ def lines(
 ) -> tuple[bool, str]:
     """Return whether everything is left alone, and what is said. None: the question was never asked."""
     run = Run({}, [], "", ["all"], [], datetime.datetime(2026, 11, 22), check_mode)
-    known = {"gb10_head_host": "spark-1", "gb10_cluster_name": "gb10", "__abort_dir": "/logs", "__abort_before": before}
+    known = {"gb10_head_host": "spark-1", "gb10_cluster_name": "gb10", "__abort_dir": "/logs", "__gb10_engine_before": before}
     answered = {"__abort_logs": {"files": []}, "__abort_stop": {"failed": False}}
     nodes = {"spark-1": {"__abort_after": now, **dict(head)}, "spark-2": {"__abort_failed": {"msg": "it broke."}, **dict(worker)}}
     answers = {node: {word: {**known, **answered, **own}.get(name) for word, name in abort.READS.items()} for node, own in nodes.items()}

@@ -189,8 +189,11 @@ def test_a_template_that_does_is_seen(text):
 # --- ids ----------------------------------------------------------------------------------------------------------------------
 
 _ID = re.compile(r"[a-z_]+\.[a-z_]+\Z")
-#: Ids of findings that never stop: they never warn, or are made about logs, where no setting silences anything.
-NEVER_STOP = {"cuda_zombie.none", "explain.cut", "explain.unread", "model.complete"}
+#: Ids of findings that never stop: they never warn, or are made about logs and recipes, where no setting silences anything.
+NEVER_STOP = {
+    "cuda_zombie.none", "explain.cut", "explain.unread", "import.changed", "import.dropped", "import.refused", "import.taken", "model.complete",
+    "models.absent", "models.could_go",
+}  # fmt: skip
 
 
 def rules() -> list[dict]:

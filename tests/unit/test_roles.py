@@ -6,7 +6,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
+import shutil
+import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -98,10 +103,53 @@ def test_no_key_stands_beside_a_merge_that_has_it(path):
     assert list(merged_twice(yaml.compose((ROOT / path).read_text(encoding="utf-8")) or yaml.ScalarNode("", ""))) == []
 
 
+def rendered_recipe(mods: dict[str, str] | None = None, **variables: t.Any) -> str:
+    """Return the recipe of a node image as the role writes it."""
+    environment = jinja2.Environment(autoescape=False, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters.update(quote=shlex.quote, to_json=json.dumps)
+    template = environment.from_string((ROOT / "roles/image/templates/Dockerfile.j2").read_text(encoding="utf-8"))
+    return template.render(__image_mods=mods or {}, **{"gb10_build_pip_env": {}, **variables})
+
+
+def test_each_mod_is_a_layer_that_is_checked_and_labelled():
+    patch = {"sha256": "a" * 64, "package": "vllm"}
+    profile = {"image": {"mods": {"fix-parser": {"patches": [patch]}, "extra": {"patches": []}}}}
+    recipe = rendered_recipe({"fix-parser": "b" * 64, "extra": "c" * 64}, __gb10_profile=profile)
+    assert f"COPY {'a' * 64}.patch /tmp/gb10/" in recipe and "| sha256sum --check" in recipe and "--fuzz=0" in recipe
+    (label,) = [line for line in recipe.splitlines() if line.startswith("LABEL io.gb10.mods=")]
+    assert json.loads(shlex.split(label)[1].partition("=")[2]) == {"fix-parser": "b" * 64, "extra": "c" * 64}
+
+
+DIFF = "--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1,2 +1,2 @@\n a = 1\n-b = 2\n+b = 3\n"
+
+
+@pytest.mark.parametrize(("before", "fits"), [("a = 1\nb = 2\n", True), ("a = 0\nb = 2\n", False)])
+@pytest.mark.parametrize("tool", ["patch", "git"])
+def test_a_patch_is_applied_when_it_fits_exactly_and_else_the_build_fails(tmp_path, before, fits, tool):
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not on this machine")
+    digest = hashlib.sha256(DIFF.encode()).hexdigest()
+    profile = {"image": {"mods": {"fix": {"patches": [{"sha256": digest, "package": "vllm"}]}}}}
+    recipe = rendered_recipe({"fix": "b" * 64}, __gb10_profile=profile)
+    (command,) = [run for run in recipe.replace("\\\n", "").splitlines() if run.startswith("RUN echo")]
+    package, layer, programs = tmp_path / "site" / "vllm", tmp_path / "gb10", tmp_path / "bin"
+    for folder in (package, layer, programs):
+        folder.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "x.py").write_text(before, encoding="utf-8")
+    (layer / f"{digest}.patch").write_text(DIFF, encoding="utf-8")
+    for program in ("sha256sum", "rm", tool):
+        (programs / program).symlink_to(shutil.which(program))
+    (programs / "python3").symlink_to(sys.executable)
+    environment = {"PATH": str(programs), "PYTHONPATH": str(tmp_path / "site")}
+    script = command.removeprefix("RUN ").replace("/tmp/gb10", str(layer))
+    done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode == 0) is fits, done.stdout + done.stderr
+    assert (package / "x.py").read_text(encoding="utf-8") == ("a = 1\nb = 3\n" if fits else before)
+
+
 @pytest.mark.parametrize(("env", "run"), [({}, "&& PIP_CONSTRAINT= python3 -m pip"), ({"PIP_CONSTRAINT": "/c.txt"}, "&& python3 -m pip")])
 def test_a_constraint_of_the_base_does_not_bind_the_layer_and_one_of_the_user_does(env: dict[str, str], run: str) -> None:
     """NGC images set PIP_CONSTRAINT for what users add with pip."""
-    environment = jinja2.Environment(autoescape=False)
-    environment.filters["quote"] = shlex.quote
-    recipe = environment.from_string((ROOT / "roles/image/templates/Dockerfile.j2").read_text(encoding="utf-8")).render(gb10_build_pip_env=env)
-    assert run in recipe and ("ENV PIP_CONSTRAINT=/c.txt" in recipe) is bool(env)
+    recipe = rendered_recipe(gb10_build_pip_env=env)
+    assert "mod" not in recipe.lower() and run in recipe and ("ENV PIP_CONSTRAINT=/c.txt" in recipe) is bool(env)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import through_ansible
@@ -62,3 +63,17 @@ def test_an_inventory_without_the_cluster_is_not_skipped_in_silence():
     code, output = validate(inventory="localhost,")
     assert code != 0
     assert "no hosts in the group gb10_cluster" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(("example", "group", "profile"), [
+    (0, "gb10_cluster", "qwen3_8_27b_nvfp4_one on spark-1."),
+    (1, "chat", "qwen3_8_27b_nvfp4_one on spark-1."),
+    (1, "code", "gpt_oss_120b_one on spark-2."),
+])
+def test_the_documented_inventories_of_one_node_and_of_two_models_are_good(tmp_path, example, group, profile):
+    section = (through_ansible.ROOT / "docs" / "profiles.md").read_text(encoding="utf-8").partition("## One node")[2].partition("\n## ")[0]
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(re.findall(r"```yaml\n(.*?)```", section, flags=re.DOTALL)[example].replace(".example.lan", ".lan"), encoding="utf-8")
+    code, output = validate("-v", inventory=str(inventory), gb10_cluster_group=group)
+    assert code == 0 and "Inputs: 1 pass" in output, output
+    assert profile in " ".join(output.split()), output

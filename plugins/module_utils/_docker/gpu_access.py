@@ -17,11 +17,10 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_probe, image_contract, survey
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi, gpu_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_text, write_json
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.accounting import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, optional_text, write_json
 
 Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
 
@@ -76,7 +75,7 @@ def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dic
     """Return the request for these GPUs as the Docker SDK takes it: by CDI where every one of them is among these devices, or to the NVIDIA driver."""
     if gpus in ("none", []):
         return []
-    names = [f"{survey.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
+    names = [f"{cdi.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
     if set(names) <= set(cdi_devices):
         return [{"driver": "cdi", "device_ids": names}]
     wanted: dict[str, t.Any] = {"count": -1} if gpus == "all" else {"device_ids": [str(gpu) for gpu in gpus]}
@@ -89,7 +88,7 @@ def cdi_devices(api: EngineApi, etc_root: str = "/etc") -> list[str]:
     directories = info.get("CDISpecDirs") or [] if isinstance(info, dict) else None
     if not isinstance(directories, list):
         raise UnknownState("the Docker engine does not report where it looks for devices", raw=str(info)[:2000])
-    return survey.cdi_devices(survey.cdi_specs(map(str, directories), etc_root, _left_out), survey.discovered(info))
+    return cdi.devices(cdi.specs(map(str, directories), etc_root, _left_out), cdi.discovered(info))
 
 
 def _left_out(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:

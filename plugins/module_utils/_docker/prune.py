@@ -212,25 +212,12 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
 
     An absent directory holds nothing. Raises :class:`UnknownState` when one cannot be read.
     """
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            path = os.path.join(root, error.filename) if isinstance(error.filename, str) else root
-            raise unreadable(path, error)
-
-    found = []
     try:
-        with untrusted.directory(root) as top:
-            for below, directories, names, handle in os.fwalk(".", onerror=refuse, dir_fd=top):
-                for name in sorted([*names, *directories]):
-                    try:
-                        status = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue  # gone by now
-                    if not stat.S_ISDIR(status.st_mode):
-                        found.append((os.path.normpath(os.path.join(below, name)), status))
+        return [(entry.path, entry.status) for entry in untrusted.walk(root) if not stat.S_ISDIR(entry.status.st_mode)]
+    except FileNotFoundError:
+        return []
     except OSError as error:
-        refuse(error)
-    return found
+        raise unreadable(os.path.join(root, error.filename) if isinstance(error.filename, str) else root, error) from error
 
 
 def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:

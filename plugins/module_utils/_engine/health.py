@@ -23,8 +23,8 @@ ANSWERS, REFUSED, SILENT, SAYS_DEAD = "answers", "refused", "silent", "says dead
 #: Seconds without any progress after which an engine counts as stalled, and how many times the longest prefill that it did so far.
 STALL_SECONDS = 600.0
 STALL_FACTOR = 1.5
-#: How much of a core a rank uses, in percent, that waits for its peers in a loop, and one that does nothing at all.
-SPINS_PERCENT, RESTS_PERCENT = 50.0, 1.0
+#: How much of a core a rank uses, in percent, that waits for its peers in a loop, and one that does nothing: the threads of Ray in it take some, 2 in the lab.
+SPINS_PERCENT, RESTS_PERCENT = 50.0, 5.0
 
 
 class Probe(t.NamedTuple):
@@ -119,7 +119,7 @@ def suspects(processes: Processes) -> dict[str, list[str]]:
     if any(one["cpu_percent"] >= SPINS_PERCENT for _node, one in ranks):
         for node, one in ranks:
             if one["cpu_percent"] < RESTS_PERCENT:
-                found.setdefault(node, []).append(f"{one['text']} uses no processor time while the others wait in a loop")
+                found.setdefault(node, []).append(f"{one['text']} uses next to no processor time while the others wait in a loop")
     return found
 
 

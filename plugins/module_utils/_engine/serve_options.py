@@ -11,6 +11,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import REPOSITORIES
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
@@ -23,8 +24,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "master_port": {"type": "int", "default": 29501},
     "model": {"type": "str"},
     "hf_home": {"type": "path"},
-    "revision": {"type": "str"},
-    "side_files": {"type": "list", "elements": "str", "default": []},
+    "repositories": REPOSITORIES,
     "arguments": {"type": "dict", "default": {}},
     "same_arguments": {"type": "dict"},
     "command": {"type": "list", "elements": "str", "default": ["vllm", "serve"]},
@@ -44,6 +44,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "wait_sleep": {"type": "int", "default": 2},
     "first_token_timeout": {"type": "int", "default": 600},
     "silent_timeout": {"type": "int", "default": 600},
+    "stall_timeout": {"type": "int", "default": 600},
+    "prompt_letters": {"type": "int", "default": 0},
     "stop_grace": {"type": "int", "default": 120},
     "keep_logs": {"type": "int", "default": 5},
     "log_max_bytes": {"type": "int", "default": 67108864},
@@ -62,6 +64,7 @@ MINIMUM = {
     "wait_sleep": 1,
     "first_token_timeout": 1,
     "silent_timeout": 1,
+    "stall_timeout": 1,
     "stop_grace": 1,
     "keep_logs": 1,
     "log_max_bytes": 4096,

@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import MARK, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, require_least
@@ -430,7 +431,7 @@ def account(params: Params, found: zombies.Look, containers: Containers, ended: 
 
     Raises :class:`UnknownState` when meminfo cannot be read.
     """
-    boot = accounting.boot_id(params["roots"]["proc_root"])
+    boot = boot_id(params["roots"]["proc_root"])
     baseline, no_baseline = accounting.baseline_of(params["baseline"] or accounting.baseline_path(params["state_dir"]), boot)
     living = found.of("live", "orphan", "unknown")
     held_mib = zombies.sum_mib(process for process in living if process["listed"])

@@ -48,6 +48,16 @@ def required_text(path: str) -> str:
         return stream.read(SIZE_LIMIT).decode("utf-8", errors="replace").strip()
 
 
+def boot_id(proc_root: str) -> str:
+    """Return the kernel's id of this boot. Raises :class:`UnknownState` when it cannot be read."""
+    path = os.path.join(proc_root, "sys", "kernel", "random", "boot_id")
+    try:
+        with open(path, encoding="ascii", errors="replace") as handle:
+            return handle.read().strip()
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
+
+
 def optional_text(path: str) -> str | None:
     """Return a file's text, None when it is absent or has no value now. Raises OSError when it exists and may not be read."""
     try:

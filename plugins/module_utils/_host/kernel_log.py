@@ -5,7 +5,7 @@
 """What the kernel logged about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
 
 Lines are distinguished by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
-``journalctl -k`` and ``journalctl -k -o json``. Only what the kernel itself said counts: a record of another facility was written into
+``journalctl -k`` in any of its forms. Only what the kernel itself said counts: a record of another facility was written into
 the log by a program.
 """
 
@@ -43,16 +43,24 @@ _WARNING = 4
 _BANNER = re.compile(r"^(Linux version \d|Booting Linux on physical CPU )")
 
 _KMSG = re.compile(r"^(?P<prefix>\d{1,10}),(?P<sequence>\d{1,20}),(?P<us>\d{1,20}),[^;]*;(?P<text>.*)$", re.ASCII)
-_DMESG = re.compile(r"^(?:<(?P<prefix>\d{1,3})>)?\[ *(?P<seconds>\d{1,12})\.(?P<micro>\d{6})\](?:\[ *[TC]\d+\])? (?P<text>.*)$", re.ASCII)
+_PROGRAM = r"(?:\S+ kernel: )?(?P<program>\S+ [\w.@-]+\[\d+\]: )?"
+_DMESG = re.compile(
+    r"^(?:<(?P<prefix>\d{1,3})>|(?P<facility>[a-z]{3,8}) *:[a-z]{3,6} *: )?"
+    rf"\[ *(?P<seconds>\d{{1,12}})\.(?P<micro>\d{{6}})\](?:\[ *[TC]\d+\])? {_PROGRAM}(?P<text>.*)$", re.ASCII
+)
 _STAMP = r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:?\d\d)"
-_ISO = re.compile(rf"^{_STAMP} (?:\S+ kernel: )?(?P<program>\S+ [\w.@-]+\[\d+\]: )?(?P<text>.*)$", re.ASCII)
+_ISO = re.compile(rf"^{_STAMP} {_PROGRAM}(?P<text>.*)$", re.ASCII)
 _WALL = re.compile(r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] (?P<text>.*)$", re.ASCII)
-_SHORT = re.compile(r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII)
+_SHORT = re.compile(
+    r"^[A-Z][a-z]{2} (?:[ \d]\d|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Z]{2,5})? \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII
+)
 
 #: What is worth telling, by kind; the first that matches names the kind.
 _KINDS = (
     ("nv_no_memory", re.compile(r"NV_ERR_NO_MEMORY")),
     ("xid", re.compile(r"NVRM: Xid \(")),
+    ("gpu", re.compile(r"\bNVRM: .*(?:RmInitAdapter\b.*(?:failed|Cannot)|rm_init_adapter failed|fallen off the bus|NV_ERR_GPU_IN_FULLCHIP_RESET"
+                       r"|None of the NVIDIA devices were initialized|NV_ERR_GPU_IS_LOST|present on the bus|[Hh]eartbeat timed out)")),
     ("nvrm", re.compile(r"\bNVRM:? |\bnvidia-modeset: ERROR: ")),
     ("aer", re.compile(r"\bAER: |PCIe Bus Error: |mlx5_pci_(?:err_detected|slot_reset)")),
     ("oops", re.compile(r"\bInternal error: |\bOops: |\bkernel BUG at |\bUnable to handle kernel "
@@ -61,7 +69,11 @@ _KINDS = (
                          r"|\bBUG: soft lockup|\bhard LOCKUP\b|: task .* blocked for more than \d")),
     ("pcie", re.compile(r"\bretraining (?:non-functional|failed)|\bbroken device, ")),
     ("removed", re.compile(r"\bcx7-pcie-hotplug \S+: Cable remov|\bpciehp: Slot\S+: (?:Link Down|Card not present)")),
-    ("firmware", re.compile(r"\bmlx5_core\b(?!.*recovered after timeout).*(?:exec_timeout|leak of a command resource|No done completion)")),
+    ("firmware", re.compile(r"\bmlx5_core\b(?!.*recovered after timeout).*(?:exec_timeout|leak of a command resource|No done completion"
+                            r"|failed to allocate command entry|Fatal error \d|firmware internal error|mlx5_load_one failed|probe .*failed with error)")),
+    ("smmu", re.compile(r"\barm-smmu-v3\b.*(?:CMD_SYNC timeout|ATC invalidate timeout|unexpected global error)")),
+    ("suspend", re.compile(r"^PM: suspend entry ")),
+    ("hardware", re.compile(r"\[Hardware Error\]: +event severity: (?!corrected)")),
     ("memory", re.compile(r"^Memory: \d+K/\d+K available ")),
     ("oom", re.compile(r"\binvoked oom-killer:|\boom-kill:|\bOut of memory: Kill|\bMemory cgroup out of memory: Kill|\boom_reaper: ")),
     ("mlx5", re.compile(r"\bmlx5_(?:core|ib)\b")),
@@ -73,6 +85,8 @@ _HARMLESS = re.compile(
     # At every session of a profiler, and when the driver takes back that the GPU needs a reset.
     r"|refcntRequestReference_IMPL: Failed to enter state|recovery action changed from .* to 0x0 \(None\)"
     r"|AER: enabled with IRQ"
+    # The log of the GPU's own firmware is for NVIDIA; no driver brings the file.
+    r"|Failed to load gsp_log_"
     # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
     r"|insufficient power on the PCIe slot"
 )
@@ -153,7 +167,9 @@ def parse_line(text: str) -> Line | None:
     match = _DMESG.match(text)
     if match:
         facility, priority = divmod(int(match["prefix"] or "0"), 8)
-        return None if facility else Line(match["text"], priority if match["prefix"] else None, int(match["seconds"]) * 1_000_000 + int(match["micro"]))
+        if facility or match["program"] or match["facility"] not in (None, "kern"):
+            return None
+        return Line(match["text"], priority if match["prefix"] else None, int(match["seconds"]) * 1_000_000 + int(match["micro"]))
     match = _ISO.match(text)
     if match:
         return None if match["program"] else Line(match["text"], None, None, _iso(match))

@@ -121,6 +121,35 @@ def read(top: str, relative: str, limit: int) -> bytes:
     raise Tampered(os.path.join(top, relative), f"it has more than {limit} bytes")
 
 
+class Entry(t.NamedTuple):
+    """What lies below a directory: its path from there, the status of it itself, and for a link where it leads by its own text."""
+
+    path: str
+    status: os.stat_result
+    target: str = ""
+
+
+def walk(top: str, relative: str = "") -> t.Iterator[Entry]:
+    """Give everything below the directory ``relative`` below ``top``, directories and links among it; no link is followed.
+
+    Raises OSError when a directory is absent at the start or may not be read, :class:`Tampered` as :func:`directory` does.
+    """
+    def stop(error: OSError) -> None:
+        # One that went since its name was read holds nothing.
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    with directory(top, relative) as handle:
+        for below, directories, names, folder in os.fwalk(".", onerror=stop, dir_fd=handle):
+            for name in sorted([*names, *directories]):
+                try:
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else ""
+                except FileNotFoundError:
+                    continue  # gone by now
+                yield Entry(os.path.normpath(os.path.join(below, name)), status, target)
+
+
 def create(above: int, name: str, mode: int = 0o640) -> int:
     """Create a file that is not there yet in an open directory, and return it open for writing. Raises OSError, also for a link of that name."""
     return os.open(_names(name)[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=above)
@@ -131,3 +160,18 @@ def remove(top: str, relative: str) -> None:
     folder, _slash, name = relative.rpartition("/")
     with directory(top, folder) as above:
         os.unlink(_names(name)[0], dir_fd=above)
+
+
+def remove_tree(top: str, relative: str) -> None:
+    """Remove a directory and everything in it; of a link there, the link. Raises OSError, :class:`Tampered` for a link on the way."""
+    def stop(error: OSError) -> t.NoReturn:
+        raise error
+
+    folder, _slash, name = relative.rpartition("/")
+    with directory(top, relative) as handle:
+        for _below, directories, names, here in os.fwalk(".", topdown=False, onerror=stop, dir_fd=handle):
+            for below in [*names, *directories]:
+                is_directory = stat.S_ISDIR(os.stat(below, dir_fd=here, follow_symlinks=False).st_mode)
+                (os.rmdir if is_directory else os.unlink)(below, dir_fd=here)
+    with directory(top, folder) as above:
+        os.rmdir(_names(name)[0], dir_fd=above)

@@ -60,16 +60,6 @@ _BASELINE_LIMIT = 1024 * 1024
 # -- samples ---------------------------------------------------------------------------------------------------------
 
 
-def boot_id(proc_root: str) -> str:
-    """Return the kernel's id of this boot. Raises :class:`UnknownState` when it cannot be read."""
-    path = os.path.join(proc_root, "sys", "kernel", "random", "boot_id")
-    try:
-        with open(path, encoding="ascii", errors="replace") as handle:
-            return handle.read().strip()
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
-
-
 def uptime(proc_root: str) -> int:
     """Return the seconds since boot. Raises :class:`UnknownState` when they cannot be read."""
     path = os.path.join(proc_root, "uptime")

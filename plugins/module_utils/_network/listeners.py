@@ -35,13 +35,17 @@ class Socket(t.NamedTuple):
 
 
 class Connection(t.NamedTuple):
-    """One TCP socket in any state as the kernel lists it; ``state`` is the kernel's number, one that listens has a peer of zeros."""
+    """One TCP socket in any state as the kernel lists it; ``state`` is the kernel's number, one that listens has a peer of zeros.
+
+    ``sent_again`` is how often the kernel has sent the same again since it got the last answer.
+    """
 
     address: str
     port: int
     peer_address: str
     peer_port: int
     state: int
+    sent_again: int
     inode: int
 
 
@@ -55,7 +59,8 @@ def parse_connections(text: str) -> list[Connection]:
         fields = line.split()
         try:
             (host, port), (peer, peer_port) = (field.split(":") for field in fields[1:3])
-            found.append(Connection(_address(host), int(port, 16), _address(peer), int(peer_port, 16), int(fields[3], 16), int(fields[9])))
+            state, sent_again = int(fields[3], 16), int(fields[6], 16)
+            found.append(Connection(_address(host), int(port, 16), _address(peer), int(peer_port, 16), state, sent_again, int(fields[9])))
         except (IndexError, ValueError, struct.error):
             raise UnknownState(f"the kernel lists a TCP socket in a shape that cannot be read: {line[:200]!r}", raw=line[:2000]) from None
     return found
@@ -67,6 +72,19 @@ def parse_tcp(text: str) -> list[Socket]:
     Raises :class:`UnknownState` for a line of another shape.
     """
     return [Socket(entry.address, entry.port, entry.inode) for entry in parse_connections(text) if entry.state == TCP_LISTEN]
+
+
+def unanswered(address: str, root: str = "/proc") -> dict[str, int]:
+    """Return the peers of an address of this node that owe an answer to an open connection: how often the same was sent there since the last one.
+
+    A peer whose programs are busy answers all the same: that is its kernel's work.
+    """
+    found: dict[str, int] = {}
+    for name in ("tcp", "tcp6"):
+        for entry in parse_connections(_text(os.path.join(root, "net", name))):
+            if entry.state == TCP_ESTABLISHED and entry.sent_again and entry.address == address:
+                found[entry.peer_address] = max(entry.sent_again, found.get(entry.peer_address, 0))
+    return found
 
 
 def _address(digits: str) -> str:

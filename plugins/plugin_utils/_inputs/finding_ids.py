@@ -11,7 +11,7 @@ import functools
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
-from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signatu
 IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
-OWNERS = (cluster, known_answers, model_code, model_files, node_memory, page_cache, schema, settings, signature, stage_findings, values)
+OWNERS = (cluster, inventory, known_answers, model_code, model_files, node_memory, page_cache, schema, settings, signature, stage_findings, values)
 
 
 @functools.cache

@@ -19,6 +19,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
@@ -37,6 +38,7 @@ IDS = (
     "input.fabric_fallback",
     "input.format",
     "input.host_env",
+    "input.offline",
     "input.path",
     "input.placeholder",
     "input.port",
@@ -166,6 +168,15 @@ def _is_file_path(path: str) -> bool:
     return path.startswith(("/", "~")) and not os.path.isdir(os.path.expanduser(path))
 
 
+def _removable(text: str) -> bool:
+    try:
+        for word in filter(str.strip, text.split(",")):
+            inventory.parse_request(word)
+    except ClusterError:
+        return False
+    return True
+
+
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
@@ -189,13 +200,21 @@ FORMS: dict[str, Form] = {
     "gb10_container_devices": Form("input.format", _like(r"/dev/[^\s]+\Z"), "a path below /dev", each=True),
     "gb10_container_gpus": Form("input.format", _is_gpu_choice, "all, none, or a list of GPU ids"),
     "gb10_fabric_address": Form(
-        "input.fabric_address", _is_node_address, "the node's IP address on the ConnectX-7 link", "set gb10_fabric_address for this host in the inventory"
+        "input.fabric_address",
+        _is_node_address,
+        "the node's IP address on the ConnectX-7 link, or any other of a node alone",
+        "set gb10_fabric_address for this host in the inventory",
     ),
     "gb10_fabric_interfaces": Form("input.format", _like(r"[^\s/:,=^]{1,15}\Z"), "the name of one interface", each=True),
     "gb10_fabric_path": FILE_PATH,
     "gb10_hf_endpoint": Form("input.format", _like(r"\Z|https?://[^\s/]+\S*\Z"), "an address that begins with https:// or http://, or nothing"),
     "gb10_hf_token": Form("input.format", _like(r"\S*\Z"), "one word without spaces and line breaks (`| trim` takes them off)"),
     "gb10_memlock": Form("input.range", lambda limit: limit == -1 or limit >= 65536, "-1 (unlimited) or 65536 and more, in bytes"),
+    "gb10_model_directories": Form("input.path", _is_absolute, ABSOLUTE, each=True),
+    "gb10_models_remove": Form(
+        "input.format", _removable, "REPO@REVISION, the revision as 40 hexadecimal digits or 'leftovers', several with commas between them",
+        "copy it from the list that the playbook models prints without it",
+    ),
     # Ray refuses less.
     "gb10_object_store_memory": _whole(75 * 1024**2),
     "gb10_preflight_path": FILE_PATH,
@@ -404,6 +423,10 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
             (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
         )
     yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
+    for name, repo in profiles.not_listed(profile, {**profile["serve"], **arguments}).items():
+        what = f"names {repo}, which the play does not download, and the engine asks no hub"
+        remedy = "list it under repositories of the profile, and write repository:NAME here"
+        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
     if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
         what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"

@@ -23,7 +23,7 @@ READS = {
     **STARTED,
     "head": "gb10_head_host",
     "cluster": "gb10_cluster_name",
-    "before": "__abort_before",
+    "before": "__gb10_engine_before",
     "after": "__abort_after",
     "failed": "__abort_failed",
     "proved": "__proof_judged",

@@ -29,6 +29,8 @@ class Outcome:
     failure: str = ""
     #: Path on the controller to what is written there as JSON, not in check mode.
     files: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    #: Whether none of these files may be there yet.
+    fresh: bool = False
     #: Mode of these files; that of the umask without one.
     mode: int | None = None
     #: What the play passes on, as ``set_stats`` does.

@@ -6,26 +6,20 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
 
 #: Version of the report.
 SCHEMA = 1
 
-#: Stages of a run in their order, by the fact in which each notes its start.
-MARKS = {
-    "image": "__image_started",
-    "model": "__model_started",
-    "memory": "__memory_started",
-    "ray": "__ray_head_started",
-    "native": "__native_node_started",
-    "serve": "__vllm_server_started",
-    "proof": "__proof_started",
-}
+#: What ends before a stage begins, and is none itself.
+BEFORE_STAGES = ("begin", "engine")
 READS = {
-    **{fact: fact for fact in MARKS.values()},
+    "ends": "__gb10_stage_ends",
     "head": "gb10_head_host",
     "cluster": "gb10_cluster_name",
     "reached": "__gb10_head_reached",
@@ -43,10 +37,10 @@ OF_RAY = ("ray_version", "python_version", "nodes", "gpus_total", "ray_error", "
 OF_CONTAINER = ("exists", "running", "role", "executor", "container", "session", "address")
 
 
-def stage_seconds(marks: dict[str, float | None]) -> dict[str, float]:
-    """Return the seconds of each stage, from the times (seconds since the epoch) at which the stages began; the last mark only ends."""
-    began = [(stage, float(mark)) for stage, mark in marks.items() if mark is not None]
-    return {stage: round(following - mark, 1) for (stage, mark), (_next, following) in zip(began, began[1:])}
+def stage_seconds(ends: t.Mapping[str, t.Any]) -> dict[str, float]:
+    """Return the seconds of each stage, from the times (seconds since the epoch) at which the stages ended; each begins where the one before it ended."""
+    known = [(stage, float(end)) for stage, end in ends.items() if end is not None]
+    return {stage: round(end - before, 1) for (_last, before), (stage, end) in zip(known, known[1:]) if stage not in BEFORE_STAGES}
 
 
 def content(answers: Answers, run: Run) -> dict[str, t.Any]:
@@ -63,13 +57,14 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "images": images(answers),
         "endpoint": api_url(engine, head["reached"]) if engine["live"] else None,
         "served_names": head["profile"]["model"]["served_names"],
+        "repositories": [{word: one[word] for word in ("name", "repo", "revision", "purpose")} for one in profiles.repositories(head["profile"])],
         "executor": head["executor"]["executor"],
         "executor_reason": head["executor"]["reason"],
         "engine": engine,
         "arguments_changed": (head["given"] or {}).get("steps", []),
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
-        "stages": stage_seconds({**{stage: head[fact] for stage, fact in MARKS.items()}, "report": run.now.timestamp()}),
+        "stages": stage_seconds(head["ends"]),
         "proofs": (head["proof"] or {}).get("findings", []),
     }
 
@@ -90,15 +85,31 @@ def images(answers: Answers) -> dict[str, t.Any]:
             "base_id": built.get("image_id") or contract["base_image_id"],
             "base_digest": contract["base_digest"],
             "added": built.get("lock", []),
+            "mods": mods(contract["labels"]),
         }
     return found
+
+
+def mods(labels: dict[str, str] | None) -> dict[str, str]:
+    """Return the digests of the changes that are in an image, by their names."""
+    return t.cast("dict[str, str]", json.loads((labels or {}).get("io.gb10.mods") or "{}"))
 
 
 def image_names(found: dict[str, t.Any]) -> str:
     """Return what the nodes run and what that was built on, by the digest that its registry gave it; the same on all nodes but for a fault."""
     known = [one for one in found.values() if one]
-    names = dict.fromkeys(f"{one['tag']}" + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known") for one in known)
+    names = dict.fromkeys(
+        one["tag"]
+        + "".join(f" with {name}@{digest[:12]}" for name, digest in one["mods"].items())
+        + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known")
+        for one in known
+    )
     return "; ".join(names) or "none here"
+
+
+def _repository(one: dict[str, t.Any]) -> str:
+    """Return a repository with its commit in words, and what it is for beside the model."""
+    return f"{one['repo']}@{(one['revision'] or 'main')[:12]}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -110,6 +121,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"{report['cluster']}: " + (f"serving {', '.join(report['served_names'])}" if report["engine"]["live"] else "no engine is serving"),
         f"endpoint: {report['endpoint'] or 'none'}",
         f"executor: {report['executor']} ({report['executor_reason']})",
+        f"repositories: {', '.join(map(_repository, report['repositories']))}",
         f"image: {image_names(report['images'])}",
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
         *(f"for this engine: {step}" for step in report["arguments_changed"]),

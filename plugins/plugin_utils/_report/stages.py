@@ -13,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -78,7 +78,7 @@ def _recorded(title: str, stat: str, record: dict[str, t.Any], run: Run) -> Outc
 def preflight_evidence(answers: Answers, executor: str) -> dict[str, dict[str, t.Any]]:
     """Return by node what the rules of the preflight judge. ``executor`` is empty while only the image can tell it."""
     # Where the ranks meet. While only the image can tell what spreads them, it is left to the stage that makes the containers.
-    meeting = {"ray": ["ray_port"], "native": ["master_port"]}.get(executor, [])
+    meeting = {"ray": ["ray_port"], "native": ["master_port"] if len(answers) > 1 else []}.get(executor, [])
     settings = node_settings(answers, ["api_port", *meeting])
     return {
         node: {"info": answer["info"], "zombies": answer["waited"] if answered(answer["waited"]) else answer["info"]["zombies"], "settings": settings[node]}
@@ -128,6 +128,11 @@ def fabric(answers: Answers, run: Run) -> Outcome:
 
 
 # --- stages of a bring-up ---------------------------------------------------------------------------------------------------
+
+
+def begin(answers: Answers, run: Run) -> Outcome:
+    """Say that from here on something may change: what is known of the cluster is said again by whoever looks at it afterwards."""
+    return Outcome(stats={"gb10_verdict": "unknown"})
 
 
 def image(answers: Answers, run: Run) -> Outcome:
@@ -316,6 +321,7 @@ STAGES = {
     "abort": Stage(abort.judge, abort.READS),
     "abort_plan": Stage(abort.plan, abort.READS),
     "baseline": Stage(baseline),
+    "begin": Stage(begin),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
     "engine": Stage(engine, ENGINE_READS),
     "fabric": Stage(fabric, SETTINGS),
@@ -324,6 +330,7 @@ STAGES = {
     "known_answers": Stage(known_answers, {"head": "gb10_head_host"}),
     "memory": Stage(memory),
     "model": Stage(model, {"offline": "gb10_offline"}),
+    "models": Stage(model_inventory.judge),
     "preflight": Stage(preflight, SETTINGS),
     "proof": Stage(proof, PROOF_READS),
     "prune": Stage(prune),

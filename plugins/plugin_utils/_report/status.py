@@ -13,8 +13,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, watches
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 
-READS = {"head": "gb10_head_host", "cluster": "gb10_cluster_name", "reached": "__gb10_head_reached", "probe_seconds": "gb10_status_seconds"}
+READS = {
+    "head": "gb10_head_host",
+    "address": "gb10_fabric_address",
+    "cluster": "gb10_cluster_name",
+    "reached": "__gb10_head_reached",
+    "probe_seconds": "gb10_status_seconds",
+}
 
 
 def api_url(engine: dict[str, t.Any], address: str) -> str:
@@ -62,12 +71,25 @@ def endpoint(answers: Answers) -> str:
     return f"{api_url(head['engine']['engine'], head['reached'])}/v1" if works else ""
 
 
+def why_ended(answers: Answers) -> str:
+    """Return which node failed first, and why, by the log of an engine that ended by itself; empty when the log does not say."""
+    nodes = list(answers)
+    info = answers[nodes[0]]["engine"]
+    deaths, said = events.Deaths(), Diagnosis()
+    deaths.feed(info["last_lines"])
+    said.feed(timed(info["last_lines"], nodes[0], info["now"], source="engine"))
+    addresses = {answer["address"]: node for node, answer in answers.items()}
+    first = events.first(said.findings(nodes[0]), deaths.told, addresses, events.ranks_of(nodes, len(nodes)))
+    return events.text(first) if first else ""
+
+
 def _serving(answers: Answers) -> str:
     """Return the head's line of the engine."""
     answer, found = answers[next(iter(answers.values()))["head"]], health_of(answers)
     info = answer["engine"]
     if found is None:
-        return "engine: none" + (f"; the last one, {info['last_end']}" if info.get("last_end") else "")
+        last = f"; the last one, {info['last_end']}" if info.get("last_end") else ""
+        return ". ".join(text for text in (f"engine: none{last}", info.get("last_lines") and why_ended(answers)) if text)
     url, log = api_url(info["engine"], answer["reached"]), f"log {info['engine']['log_path']}"
     requests = "an unknown number of requests" if info["requests_running"] is None else f"{info['requests_running']} request(s)"
     if found.state == health.STARTING:
@@ -76,7 +98,8 @@ def _serving(answers: Answers) -> str:
     if found.state == health.SERVING:
         return f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}"
     token = "" if info["completion"] else f" gave no token in {answer['probe_seconds']} s"
-    return f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}"
+    again = ". Remedy: Run the play again; an engine that lacks a rank is started again without being asked" if found.state == health.DEAD else ""
+    return f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}"
 
 
 def _cache_text(one: dict[str, t.Any]) -> str:
@@ -103,6 +126,9 @@ def node_lines(node: str, answers: Answers) -> list[str]:
             lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
     if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
         lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on")
+    nodes = {other["address"]: name for name, other in answers.items()}
+    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
+        lines.append(f"{trouble}. Remedy: {trouble.remedy}")
     if info.get("caches"):
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if head:

@@ -30,6 +30,7 @@ def call(tmp_path):
             "state": "acquired",
             "cluster_name": "gb10",
             "state_dir": str(tmp_path / "state"),
+            "log_dir": str(tmp_path / "log"),
             "path": None,
             "break_lock": "",
             "lock_id": "",
@@ -158,3 +159,19 @@ def test_the_holder_is_required(call):
 def test_the_lock_is_world_readable_and_not_more(call):
     assert os.stat(call()["lock_path"]).st_mode & 0o022 == 0
     assert cluster_locks.read(call()["lock_path"]).holder == ME
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_who_takes_the_lock_sees_which_engine_lives(call, tmp_path, monkeypatch, check_mode):
+    asked = []
+    monkeypatch.setattr(cluster_lock, "engine_state", lambda paths: asked.append(paths) or {"live": True, "run_id": "r"})
+    assert call(check_mode=check_mode)["engine"] == {"live": True, "run_id": "r"}
+    assert asked == [cluster_lock.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")]
+    assert "engine" not in call(state="released", check_mode=check_mode) and len(asked) == 1
+
+
+def test_an_engine_that_cannot_be_seen_keeps_nobody_from_the_lock(call, tmp_path):
+    note = tmp_path / "state" / "gb10" / "run" / "run.json"
+    note.parent.mkdir(parents=True)
+    note.write_text("{")
+    assert call()["held"] and call()["engine"] is None

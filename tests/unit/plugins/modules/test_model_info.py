@@ -28,7 +28,7 @@ def snapshot(tmp_path):
 
 
 def call(check=False, **params):
-    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": [], "state_dir": None, "token_file": None}
+    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": [], "state_dir": None, "token_file": None, "repositories": None}
     return model_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check))
 
 
@@ -97,3 +97,59 @@ def test_what_the_code_is_gets_noted_once_it_is_complete(snapshot, tmp_path):
     assert changed["verdict"] == "block" and changed["complete"]
     assert "modeling.py was replaced on this node" in changed["msg"] and any(f"remove {note}" in one["remedy"] for one in changed["findings"])
     assert list(json.loads(note.read_text())) == ["modeling.py"]
+
+
+def repository(name, purpose, **more):
+    return {"name": name, "repo": f"org/{name}", "revision": COMMIT, "purpose": purpose, "files": [], "side_files": [], **more}
+
+
+def lay(home, name, *files):
+    """Lay files into the snapshot of a repository; weights get a header."""
+    directory = home / f"hub/models--org--{name}/snapshots" / COMMIT
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (directory / file).write_bytes(struct.pack("<Q", 2) + b"{}" if file.endswith(".safetensors") else b"{}")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("purpose", "files", "needed", "missing"),
+    [
+        ("drafter", ["config.json", "model.safetensors"], [], []),
+        ("assistant", ["config.json"], [], ["model.safetensors"]),
+        # Of a repository that holds a whole model, the tokenizer alone was fetched.
+        ("tokenizer", ["tokenizer.json", "model.safetensors.index.json"], [], []),
+        ("tokenizer", ["config.json"], [], ["tokenizer.json"]),
+        ("adapter", ["adapter_config.json", "adapter_model.safetensors"], [], []),
+        ("adapter", ["adapter_config.json"], [], ["adapter_model.safetensors"]),
+        ("files", ["chat.jinja"], ["chat.jinja", "*.md", "!x.bin"], []),
+        ("files", ["chat.jinja"], ["other.jinja"], ["other.jinja"]),
+    ],
+)
+def test_a_repository_is_whole_when_it_has_what_its_purpose_needs(tmp_path, snapshot, purpose, files, needed, missing):
+    lay(tmp_path, "beside", *files)
+    result = call(repositories=[repository("name", "model"), repository("beside", purpose, files=needed)], hf_home=str(tmp_path))
+    model, beside = result["repositories"]
+    assert model["complete"] and result["facts"]["num_attention_heads"] == 4
+    assert (beside["complete"], beside["missing"], result["missing"]) == (not missing, missing, missing)
+    assert (result["complete"], result["verdict"]) == (not missing, "block" if missing else "pass")
+    assert result["size_bytes"] == model["size_bytes"] + beside["size_bytes"]
+    if missing:
+        assert f"({purpose} org/beside)" in result["msg"] and result["remedy"]
+
+
+def test_a_drafter_that_is_absent_is_named(tmp_path, snapshot):
+    result = call(repositories=[repository("name", "model"), repository("beside", "drafter")], hf_home=str(tmp_path))
+    assert not result["present"] and not result["complete"] and result["snapshot_path"] == str(snapshot)
+    assert "there is no the" not in result["msg"] and "drafter org/beside" in result["msg"]
+
+
+def test_changed_code_of_a_drafter_stops(tmp_path, snapshot):
+    directory = lay(tmp_path, "beside", "config.json", "model.safetensors")
+    (directory / "modeling.py").write_text("x = 1")
+    asked = {"repositories": [repository("name", "model"), repository("beside", "drafter")], "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
+    call(**asked)
+    (directory / "modeling.py").write_text("x = 2")
+    result = call(**asked)
+    assert result["complete"] and result["verdict"] == "block"
+    assert all(words in result["msg"] for words in ("modeling.py was replaced on this node", "(drafter org/beside)"))

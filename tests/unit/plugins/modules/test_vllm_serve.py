@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import pathlib
+import types
 from unittest.mock import ANY
 
 import pytest
@@ -503,13 +504,15 @@ def test_a_launcher_that_gives_no_answer_keeps_its_container_without_consent(nod
 
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_changed_code_of_the_model_starts_nothing(node, tmp_path, role):
-    snapshot = tmp_path / "hf/hub/models--org--m/snapshots" / ("0" * 40)
+    snapshot = tmp_path / "hf/hub/models--org--drafter/snapshots" / ("0" * 40)
     blobs = snapshot.parents[1] / "blobs"
     for folder in (snapshot, blobs):
         folder.mkdir(parents=True)
     (blobs / ("a" * 40)).write_text("import os")
     (snapshot / "modeling.py").symlink_to(f"../../blobs/{'a' * 40}")
-    model = {"hf_home": str(tmp_path / "hf"), "revision": "0" * 40}
+    # The model's code is sound here; that of its drafter is not.
+    beside = [{"repo": "org/model", "revision": "1" * 40, "side_files": []}, {"repo": "org/drafter", "revision": "0" * 40, "side_files": []}]
+    model = {"hf_home": str(tmp_path / "hf"), "repositories": beside}
     with pytest.raises(ClusterError, match="modeling.py was changed on this node.*nothing was started") as caught:
         node.work(Api(), **model) if role == "head" else vllm_serve.work_worker(options(node_role="worker", **model), None, True)
     assert caught.value.details["files"] == ["modeling.py"] and node.started == []
@@ -762,3 +765,21 @@ def test_options_out_of_range(wrong, words):
 @pytest.mark.parametrize("fine", [{}, {"state": "stopped", "model": None}, {"node_role": "worker", "model": None, "api_address": None}])
 def test_options_that_fit(fine):
     serve_options.check(options(**fine))
+
+
+def test_what_the_node_has_sent_is_looked_at_before_and_after(monkeypatch):
+    looks = iter([{"at": 1.0}, {"at": 2.0}, UnknownState("another shape"), {"at": 4.0}])
+
+    def sample(sysfs_root, proc_root):
+        look = next(looks)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    monkeypatch.setattr(vllm_serve.traffic, "sample", sample)
+    monkeypatch.setattr(vllm_serve, "Docker", lambda *_args: None)
+    monkeypatch.setattr(vllm_serve, "work_worker", lambda *_args: {"msg": "done"})
+    module = types.SimpleNamespace(params=options(node_role="worker", roots={"sysfs_root": "/sys", "proc_root": "/proc"}), check_mode=False)
+    assert vllm_serve.work(module) == {"msg": "done", "traffic": [{"at": 1.0}, {"at": 2.0}]}
+    # The proof asks once more, and says why that cannot be read.
+    assert vllm_serve.work(module)["traffic"] is None

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import health, token_probe
 
 RUN = "20261122T100000Z-3f9a"
 EVENT = b'data: {"usage": {"completion_tokens": 1}}\n\n'
@@ -24,6 +24,8 @@ def api():
 
     class Api(http.server.BaseHTTPRequestHandler):
         tokens, completion, health, metrics = [100.0], b"", 200, 200
+        #: Where given: what the metrics are at a time of the simulated clock, which each question moves on by what it waits in vain.
+        figures, now, waits = None, 0.0, 0.0
 
         def answer(self, status, body):
             self.send_response(status)
@@ -36,11 +38,14 @@ def api():
                 return self.answer(self.health, b"")
             if self.metrics == 401 and self.headers.get("Authorization") != "Bearer key":
                 return self.answer(401, b"")
+            if Api.figures:
+                return self.answer(200, Api.figures(Api.now).encode())
             count = Api.tokens.pop(0) if len(Api.tokens) > 1 else Api.tokens[0]
             return self.answer(200, f"vllm:num_requests_running{{}} 1.0\nvllm:generation_tokens_total{{}} {count}\n".encode())
 
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
+            Api.now += Api.waits
             self.answer(200, Api.completion)
 
         def log_message(self, *_arguments):
@@ -88,3 +93,80 @@ def test_metrics_that_want_the_key_get_it(api, key, grew):
 def test_an_engine_that_says_itself_that_it_is_dead(api):
     api.health = 503
     assert token_probe.ask(api.url, "m", "", 5, 5).api == "says dead"
+
+
+# --- no false alarm, by the hour --------------------------------------------------------------------------------------------
+
+RANKS = {
+    "spark-1": [{"text": "ray::RayWorkerProc.run (pid 7)", "kind": "rank", "state": "alive", "cpu_percent": 100.0}],
+    "spark-2": [{"text": "ray::RayWorkerProc.run (pid 8)", "kind": "rank", "state": "alive", "cpu_percent": 99.0}],
+}
+
+
+def figures(running=1.0, tokens=500.0, kv_use=0.5, steps=900.0, prefill_s=0.0):
+    """Metrics in the form of vLLM 0.32.0, recorded in the lab."""
+    return "".join(
+        f"{name} {value}\n"
+        for name, value in (
+            ('vllm:num_requests_running{engine="0",model_name="m"}', running),
+            ('vllm:generation_tokens_total{engine="0",model_name="m"}', tokens),
+            ('vllm:kv_cache_usage_perc{engine="0",model_name="m"}', kv_use),
+            ('vllm:iteration_tokens_total_count{engine="0",model_name="m"}', steps),
+            ('vllm:request_prefill_time_seconds_bucket{engine="0",le="+Inf",model_name="m"}', 1.0),
+            ('vllm:request_prefill_time_seconds_sum{engine="0",model_name="m"}', prefill_s),
+        )
+    )
+
+
+def full_batch(second):
+    """Every sequence is taken and the cache full; tokens flow, and a new question waits in line."""
+    return figures(256.0, 500.0 + 800.0 * second, 1.0, 900.0 + 3.0 * second)
+
+
+def prefill(second):
+    """One long prompt is read: 230 s without a figure that moves, as an owner of two Sparks saw them, then the cache fills."""
+    return figures(kv_use=0.01 + max(0.0, second - 230.0) / 1000.0, steps=900.0 + max(0, int(second) - 230) // 30)
+
+
+def still(second):
+    return figures(8.0)
+
+
+def still_after_long_prefills(second):
+    return figures(8.0, prefill_s=800.0)
+
+
+def looked_at(api, monkeypatch, note, figures_at, seconds):
+    """The verdicts of looks one after the other, by somebody who gives each question 15 s, until ``seconds`` are over, and of one that got its token."""
+    monkeypatch.setattr(token_probe.engine_state, "boot_seconds", lambda: 5000.0 + api.now)
+    api.figures, api.waits, api.now = figures_at, 15.0, 0.0
+    states = []
+    while api.now < seconds:
+        asked = token_probe.ask(api.url, "m", "", 5, 5, RUN, str(note))
+        states.append(health.verdict(health.Probe(asked.api, False, **asked.progress), RANKS).state)
+    api.waits, api.completion = 0.0, EVENT
+    asked = token_probe.ask(api.url, "m", "", 5, 5, RUN, str(note))
+    return states, health.verdict(health.Probe(asked.api, bool(asked.completion)), RANKS).state
+
+
+@pytest.mark.parametrize(
+    ("figures_at", "seconds", "states"),
+    [
+        (full_batch, 3600, {"busy"}),
+        (prefill, 500, {"unknown", "busy"}),
+        # Kernels are compiled for a shape that is new: nothing moves at all.
+        (still, 254, {"unknown"}),
+        (still_after_long_prefills, 1180, {"unknown"}),
+    ],
+    ids=["an hour at full batch", "a prefill of 500 s", "a pause of 254 s to compile", "as long as one and a half of the longest prefill"],
+)
+def test_an_engine_that_works_is_never_called_stalled(api, tmp_path, monkeypatch, figures_at, seconds, states):
+    note = tmp_path / "no-progress.json"
+    said, last = looked_at(api, monkeypatch, note, figures_at, seconds)
+    assert (len(said), set(said), last) == (-(-seconds // 15), states, "serving")
+    assert not note.exists()
+
+
+def test_what_stands_still_for_ten_minutes_is(api, tmp_path, monkeypatch):
+    said, _last = looked_at(api, monkeypatch, tmp_path / "no-progress.json", still, 630)
+    assert said == ["unknown"] * 39 + ["stalled"] * 3

@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 FIELD = Path(__file__).resolve().parents[3] / "fixtures" / "field"
 
 ITEMS = yaml.safe_load((FIELD / "kernel_log.yml").read_text())
+VARIANTS = yaml.safe_load((FIELD / "kernel_variants.yml").read_text())
 RULES = [rule for rule in judging.shipped() if rule.evidence == ("kernel_log", "kernel_log.events")]
 NEEDS = {"cluster": "gb10", "ports": {}, "silenced": [], "rules": {}, "profile_rules": {}, "stages": []}
 VERDICTS = {"harmless": "pass", "trouble": "warn", "fatal": "block"}
@@ -42,6 +43,25 @@ def verdict(lines):
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["id"])
 def test_recorded_lines_are_judged_as_their_owners_met_them(item):
     assert verdict(item["lines"]) == VERDICTS[item["judge"]], findings(item["lines"])
+
+
+@pytest.mark.parametrize("item", VARIANTS, ids=[f"{number}-{item['judge']}" for number, item in enumerate(VARIANTS)])
+def test_other_words_for_the_same_are_judged_alike(item):
+    assert verdict(item["lines"]) == VERDICTS[item["judge"]], findings(item["lines"])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Nov 22 22:10:00.123456 spark-a vllm[812]: ",
+        "Sun 2026-11-22 22:10:00 UTC spark-a vllm[812]: ",
+        "2026-11-22T22:10:00+0000 spark-a vllm[812]: ",
+        "[ 5012.123456] spark-a vllm[812]: ",
+        "user  :notice: [ 5012.123456] ",
+    ],
+)
+def test_what_a_program_quotes_is_not_the_kernels(head):
+    assert verdict(f"{head}NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.") == "pass"
 
 
 def test_the_corpus_and_the_rules_are_whole():

@@ -57,3 +57,9 @@ def test_a_strict_part_lets_failures_through():
     assert files.strict(lambda: 3, 4) == 3
     with pytest.raises(ZeroDivisionError):
         files.strict(lambda: 1 // 0, 4)
+
+
+def test_the_boot_has_an_id(tmp_path):
+    assert len(files.boot_id("/proc")) == 36
+    with pytest.raises(UnknownState, match="boot_id"):
+        files.boot_id(str(tmp_path))

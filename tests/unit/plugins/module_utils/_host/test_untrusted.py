@@ -132,3 +132,37 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_read(tree, monkeypatch):
 
     monkeypatch.setattr(untrusted.os, "fstat", replaced)
     assert untrusted.read(str(tree / "top"), "run.json", 100) == b"new"
+
+
+def test_everything_below_a_directory_is_given_and_no_link_is_followed(tmp_path):
+    (tmp_path / "top/inside/deep").mkdir(parents=True)
+    (tmp_path / "top/inside/deep/file").write_text("12345")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").touch()
+    (tmp_path / "top/inside/link").symlink_to("../../outside")
+    os.mkfifo(tmp_path / "top/inside/pipe")
+    found = {entry.path: (entry.target, entry.status.st_size if entry.path.endswith("file") else None) for entry in untrusted.walk(str(tmp_path), "top/inside")}
+    assert found == {"deep": ("", None), "deep/file": ("", 5), "link": ("../../outside", None), "pipe": ("", None)}
+    with pytest.raises(FileNotFoundError):
+        list(untrusted.walk(str(tmp_path), "top/absent"))
+    (tmp_path / "top/other").symlink_to(tmp_path / "outside")
+    with pytest.raises(untrusted.Tampered):
+        list(untrusted.walk(str(tmp_path), "top/other"))
+
+
+def test_a_directory_is_removed_with_its_links_and_nothing_that_they_lead_to(tmp_path):
+    (tmp_path / "top/going/deep").mkdir(parents=True)
+    (tmp_path / "top/going/deep/file").touch()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/kept").touch()
+    for name in ("link", "deep/link"):
+        (tmp_path / "top/going" / name).symlink_to(tmp_path / "outside")
+    os.mkfifo(tmp_path / "top/going/pipe")
+    untrusted.remove_tree(str(tmp_path), "top/going")
+    assert os.listdir(tmp_path / "top") == [] and (tmp_path / "outside/kept").exists()
+    (tmp_path / "top/link").symlink_to(tmp_path / "outside")
+    with pytest.raises(untrusted.Tampered):
+        untrusted.remove_tree(str(tmp_path), "top/link")
+    with pytest.raises(FileNotFoundError):
+        untrusted.remove_tree(str(tmp_path), "top/absent")
+    assert (tmp_path / "outside/kept").exists()

@@ -152,14 +152,12 @@ def test_memory_after_a_real_process_ended_settles():
     assert accounting.movement(samples, 256) == "settled" and samples[-1] - samples[0] > 100
 
 
-def test_uptime_and_boot(tmp_path):
-    assert accounting.uptime("/proc") > 0 and len(accounting.boot_id("/proc")) == 36
+def test_uptime(tmp_path):
+    assert accounting.uptime("/proc") > 0
     for text in ("", "soon 1", "nan 1", "inf 2"):
         (tmp_path / "uptime").write_text(text)
         with pytest.raises(UnknownState):
             accounting.uptime(str(tmp_path))
-    with pytest.raises(UnknownState, match="boot_id"):
-        accounting.boot_id(str(tmp_path))
 
 
 # -- baseline --------------------------------------------------------------------------------------------------------

@@ -119,3 +119,22 @@ def test_answers_finds_own_socket_in_the_real_proc():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert [entry["pid"] for entry in listeners.listeners([port])] == [os.getpid()]
+
+
+#: Connections as the kernel lists them: to a peer that answers, to one that has not since the same was sent six times, and one that is being opened.
+CONNECTIONS = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0D034D0A:18EB 0E034D0A:B2A4 01 00000000:00000000 02:000005A1 00000000     0        0 12001 2 0000000000000000 20 4 29 10 -1
+   1: 0D034D0A:18EB 0E034D0A:B2A6 01 00000240:00000000 01:00000240 00000006     0        0 12002 3 0000000000000000 12800 4 29 1 -1
+   2: 0D034D0A:18EB 0E034D0A:B2A8 01 00000240:00000000 01:00000240 00000002     0        0 12003 3 0000000000000000 12800 4 29 1 -1
+   3: 0D034D0A:C2A8 0F034D0A:0016 02 00000001:00000000 01:00000100 00000003     0        0 12004 2 0000000000000000 800 0 0 1 7
+   4: 0D024D0A:C2A8 0F024D0A:0016 01 00000001:00000000 01:00000100 00000009     0        0 12005 2 0000000000000000 800 0 0 1 7
+"""
+
+
+def test_who_does_not_answer(tmp_path):
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "tcp").write_text(CONNECTIONS)
+    assert listeners.unanswered("10.77.3.13", str(tmp_path)) == {"10.77.3.14": 6}
+    assert listeners.unanswered("10.77.2.13", str(tmp_path)) == {"10.77.2.15": 9}
+    assert listeners.unanswered("127.0.0.1", str(tmp_path)) == {}

@@ -67,7 +67,7 @@ def test_a_start_is_kept_in_figures():
     started = {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5, "changed": True, "invocation": {}}
     cycle = {
         "cycle": 1,
-        "marks": {"image": "100.0", "serve": "110.5", "proof": "180.5", "ray": None, "report": "181.0"},
+        "ends": {"begin": "100.0", "image": "110.5", "ray": None, "serve": "180.5", "proof": "181.0"},
         "serve": started,
         "engine": {"completion": {"seconds": 0.1}},
         "account": {"accounting": {"unexplained_mb": 512}},

@@ -128,6 +128,7 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
         derived = {
             "gb10_api_address": hosts[head]["gb10_fabric_address"],
             "gb10_api_key_file": "",
+            "gb10_container_devices": ["/dev/infiniband"],
             "gb10_hf_token_file": "",
             "gb10_report_path": "/r.json",
             "gb10_preflight_path": "/p.json",
@@ -329,13 +330,13 @@ def test_three_nodes_on_a_switch(tmp_path):
     plan = planned(spark(1), spark(2), spark(3))
     assert problems(plan) == [("init.profile", "cluster", "warn")]
     assert "gb10_profile" not in loaded(plan)["spark1"]
-    assert judged(plan) == [("input.parallel", "block")], "only the profile is left to choose"
+    assert judged(plan) == [("input.nodes", "warn"), ("input.parallel", "block")], "only the profile is left to choose, and nobody tried three"
     chosen = own_profile(tmp_path, pipeline=3)
     plan = planned(spark(1), spark(2), spark(3), chosen=chosen)
     assert problems(plan) == []
     assert loaded(plan)["spark3"]["gb10_profile"] == str(tmp_path / "own.yml")
     assert loaded(plan)["spark3"]["gb10_worker_hosts"] == ["spark2", "spark3"]
-    assert judged(plan) == []
+    assert judged(plan) == [("input.nodes", "warn")]
 
 
 def test_a_ring_of_three_is_recognized():
@@ -383,6 +384,15 @@ def test_one_node_alone(tmp_path):
     plan = planned(spark(1), chosen=own_profile(tmp_path))
     assert problems(plan) == []
     assert loaded(plan)["spark1"]["gb10_fabric_interfaces"] == [FIRST, SECOND]
+    assert judged(plan) == []
+
+
+def test_one_node_alone_needs_no_link():
+    """What it has of another network will do: no other node has to reach it there."""
+    plan = planned(spark(1, {}))
+    assert problems(plan) == []
+    (host,) = loaded(plan).values()
+    assert (host["gb10_fabric_address"], host["gb10_worker_hosts"]) == ("10.0.0.11", []) and host["gb10_profile"].endswith("_one")
     assert judged(plan) == []
 
 

@@ -28,6 +28,7 @@ GOOD = {
     "gb10_control_interface": "enp1s0f0np0",
     "gb10_rdma_devices": ["rocep1s0f0"],
     "gb10_api_address": "192.168.100.1",
+    "gb10_container_devices": ["/dev/infiniband"],
     "gb10_api_key_file": "",
     "gb10_hf_token_file": "",
     "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
@@ -123,7 +124,7 @@ BAD = [
     ({"gb10_fabric_interfaces": ["a,b"]}, "input.format", "gb10_fabric_interfaces: holds 'a,b'; expected the name of one interface."),
     ({"gb10_rdma_devices": ["rocep1s0f0:1"]}, "input.format", "gb10_rdma_devices: holds 'rocep1s0f0:1'"),
     ({"gb10_fabric_address": ""}, "input.fabric_address", "gb10_fabric_address: is ''; expected the node's IP address"),
-    ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: is 'spark-1'; expected the node's IP address on the ConnectX-7 link."),
+    ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: is 'spark-1'; expected the node's IP address on the ConnectX-7 link"),
     ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: is '0.0.0.0'; expected the node's IP address"),
     # consent and secrets
     ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it nobody wants this run."),
@@ -218,6 +219,7 @@ def test_a_credential_is_shown_by_no_finding():
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
     ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
+    ({"gb10_serve_arguments": {"tokenizer": "org/words"}}, "input.offline", "serve.tokenizer: names org/words, which the play does not download"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
 ]
 
@@ -347,6 +349,26 @@ def together(change=None, play=None, second=None):
 def test_a_good_cluster_passes():
     (finding,) = together()
     assert (finding["verdict"], finding["message"]) == ("pass", "nemotron_3_super_tp2 on spark-1, spark-2.")
+
+
+def test_a_head_alone_is_a_cluster():
+    settings = {"gb10_worker_hosts": [], "gb10_fabric_address": "10.0.0.5", "gb10_container_devices": []}
+    found = answer("spark-1", **settings)
+    found = {**found, "profile": {**found["profile"], "parallel": {"tensor": 1, "pipeline": 1, "data": 1, "expert": False}}}
+    play = {**PLAY, "groups": {**PLAY["groups"], "gb10_workers": [], "gb10_cluster": ["spark-1"]}, "hosts": ["spark-1"], "batch": ["spark-1"]}
+    (finding,) = cluster.judge_cluster({"spark-1": found}, play)
+    assert (finding["verdict"], finding["message"]) == ("pass", "nemotron_3_super_tp2 on spark-1.")
+
+
+def test_more_nodes_than_were_tried_are_warned_of():
+    names = ["spark-1", "spark-2", "spark-3"]
+    answers = {name: answer(name, gb10_worker_hosts=names[1:], gb10_fabric_address=f"10.0.0.{number}") for number, name in enumerate(names, 1)}
+    sizes = {"tensor": 1, "pipeline": 3, "data": 1, "expert": False}
+    answers = {name: {**one, "profile": {**one["profile"], "parallel": sizes}} for name, one in answers.items()}
+    play = {**PLAY, "hosts": names, "batch": names}
+    play["groups"] = {"all": names, "gb10_cluster": names, "gb10_head": names[:1], "gb10_workers": names[1:]}
+    warned = [one for one in cluster.judge_cluster(answers, play) if one["id"] == "input.nodes"]
+    assert [(one["verdict"], one["measured"]) for one in warned] == [("warn", 3)]
 
 
 def groups(**change):

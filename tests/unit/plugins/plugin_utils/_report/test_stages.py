@@ -35,7 +35,8 @@ def run(check_mode: bool = False, silenced: t.Sequence[str] = (), path: str = "/
 
 
 #: What the engine's own node says of an engine that works.
-ANSWERS = {"requests_running": 0, "last_end": "", "api": "answers", "completion": {"tokens": 1, "seconds": 0.4}}
+ANSWERS = {"requests_running": 0, "last_end": "", "last_lines": [], "now": 1795228877.0, "api": "answers", "completion": {"tokens": 1, "seconds": 0.4}}
+NO_PROGRESS = {"fabric": None, "progress": None}
 RANK = {"text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "alive", "cpu_percent": 3.0}
 
 
@@ -46,8 +47,9 @@ def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
     return {
         f"spark-{number}": {
             **shared,
+            "address": f"10.77.1.1{number}",
             "container": container,
-            "engine": {"engine": {**ENGINE, "live": lives}, **ANSWERS, "progress": None, "stage": "API is up", "shards": "", "processes": [RANK]},
+            "engine": {"engine": {**ENGINE, "live": lives}, **ANSWERS, "stage": "API is up", "shards": "", "processes": [RANK], **NO_PROGRESS},
         }
         for number, lives in enumerate(live, 1)
     }
@@ -82,6 +84,36 @@ def test_status_says_what_runs_on_each_node() -> None:
     assert outcome.lines[0] == "spark-1:" and outcome.lines[-1] == "  Ray none, Python none"
 
 
+@pytest.mark.parametrize(
+    ("fabric", "line"),
+    [
+        ({"up": False, "operstate": "down"}, "interface eth1 of node spark-2, which carries the fabric, is down. Remedy: Look at its cable"),
+        ({"unanswered": {"10.77.1.11": 7}}, "nothing comes back to spark-2 from spark-1 over interface eth1, which carries the fabric and is up. Remedy: "),
+    ],
+)
+def test_status_says_what_is_wrong_with_the_fabric(fabric: dict[str, t.Any], line: str) -> None:
+    answers = state("ray", True, False)
+    whole = {"interface": "eth1", "operstate": "up", "up": True, "unanswered": {}}
+    answers["spark-1"]["engine"]["fabric"], answers["spark-2"]["engine"]["fabric"] = whole, {**whole, **fabric}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1].startswith(line) and not any("fabric" in one for one in said["spark-1"])
+
+
+def test_status_says_which_node_failed_first_under_an_engine_that_died() -> None:
+    """The lines are recorded in the lab, of a rank that was killed."""
+    answers = state("ray", False, False)
+    answers["spark-1"]["engine"] |= {
+        "last_end": "run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed",
+        "last_lines": [
+            "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+            "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] ip: 10.77.1.12",
+        ],
+    }
+    said = status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1]
+    assert said.startswith("engine: none; the last one, run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed. ")
+    assert "First to fail: spark-2 at 02:41:17 UTC, rank-died (known): " in said and "Remedy: Look at that node's container" in said
+
+
 def test_status_says_how_much_lies_compiled_on_each_node() -> None:
     answers = state("ray", True, False)
     one = {"path": "/var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c", "size_bytes": 1288490188, "files": 4711, "in_use": True}
@@ -113,7 +145,8 @@ def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.An
     answers = state("ray", True, False)
     answers["spark-1"]["engine"].update({"completion": None, **answer})
     outcome = status.judge(answers, run())
-    assert outcome.stats["gb10_status"]["spark-1"][-1].endswith(line)
+    said = outcome.stats["gb10_status"]["spark-1"][-1]
+    assert said.partition(". Remedy: ")[0].endswith(line) and ("Run the play again" in said) == (word == "dead")
     assert (bool(outcome.stats["gb10_endpoint"]), outcome.stats["gb10_health"]) == (endpoint, word)
 
 
@@ -318,21 +351,23 @@ def test_an_image_that_is_not_there_yet_is_only_predicted(check_mode: bool, verd
 def test_the_report_is_shown_written_and_passed_on() -> None:
     key = {"key": "generate", "key_file": "/k"}
     shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", **key, "profile": PROFILE, "container": {**description.NOTHING, "exists": True}}
-    marks: dict[str, t.Any] = {**dict.fromkeys(report.MARKS.values()), "__image_started": NOW.timestamp() - 30, "__proof_started": NOW.timestamp() - 10}
+    ends = {"begin": 30.0, "image": 50.0, "model": None, "engine": 51.0, "proof": 61.0}
     executor = {"executor": "native", "reason": "r"}
     proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}
     built = {"image_id": "sha256:b", "recipe": "r", "lock": ["ray==2.60.0 --hash=sha256:e2"]}
-    image = {"exists": True, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
+    labels = {"io.gb10.mods": '{"fix": "aaaaaaaaaaaabbbb"}'}
+    image = {"exists": True, "labels": labels, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
     given = {"steps": ["--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."]}
     rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given}
-    answers = {node: {**shared, **marks, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
+    answers = {node: {**shared, "ends": ends, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
     outcome = report.judge(answers, run())
     names = ", ".join(PROFILE["model"]["served_names"])
     assert outcome.lines == [
         f"gb10: serving {names}",
         "endpoint: http://10.0.0.1:8000",
         "executor: native (r)",
-        f"image: {PROFILE['image']['tag']} on r/vllm@sha256:d",
+        f"repositories: {PROFILE['model']['repo']}@{PROFILE['model']['revision'][:12]}",
+        f"image: {PROFILE['image']['tag']} with fix@aaaaaaaaaaaa on r/vllm@sha256:d",
         "API key: /k on spark-1",
         "for this engine: --linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin.",
         "stages: image 20.0 s, proof 10.0 s",
@@ -344,18 +379,20 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
     assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
     names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
-    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"]}
+    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "mods": {"fix": "aaaaaaaaaaaabbbb"}}
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
     assert report.image_names({"a": None}) == "none here"
-    assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None}}) == "l/e:1, no digest of a registry is known"
+    assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None, "mods": {}}}) == "l/e:1, no digest of a registry is known"
     beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}} for node, answer in answers.items()}
     assert report.content(beside_ray, run())["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
 
 
 def test_stage_seconds_skip_what_did_not_run() -> None:
-    assert report.stage_seconds({"image": 10.0, "model": None, "ray": 30.5, "report": 42}) == {"image": 20.5, "ray": 11.5}
-    assert report.stage_seconds({"report": 1.0}) == {}
+    assert report.stage_seconds({"begin": 10.0, "image": 30.5, "model": None, "engine": 31.0, "ray": 42}) == {"image": 20.5, "ray": 11.0}
+    # A play of one tag after the lock: only what comes before its first end is unknown.
+    assert report.stage_seconds({"begin": None, "engine": 1.0, "serve": None, "proof": 3.0}) == {"proof": 2.0}
+    assert report.stage_seconds({"engine": 1.0}) == {} == report.stage_seconds({})
 
 
 def test_failure_lines_tell_causes_and_remedies() -> None:
@@ -449,6 +486,7 @@ def test_32_nodes_without_a_driver_stay_on_one_screen() -> None:
     outcome = stages.preflight(answers_of(32, **dict.fromkeys(sections), errors=errors), run(profile=PROFILE, executor="ray"))
     assert outcome.stats["gb10_verdict"] == "unknown" and len(outcome.findings or []) >= 10 * 32
     lines = [*table.grid(outcome.matrix), *table.render(outcome.findings or [], list(answers_of(32)))]
-    assert len(lines) <= 100, "\n".join(lines)
+    # Whatever the number of nodes: a row of the grid, an entry and its remedy for each rule, and two headings.
+    assert len(lines) <= 3 * len({finding["id"] for finding in outcome.findings or []}) + 2, "\n".join(lines)
     assert sum("all 32 nodes" in line for line in lines) >= 20
     assert outcome.files == {"/r.json": outcome.stats["gb10_preflight"]} and len(outcome.stats["gb10_preflight"]["nodes"]) == 32
