@@ -446,12 +446,13 @@ class ActionModule(ActionBase):
         ``first`` are the seconds until the first look.
 
         Polls that fail are repeated for a bounded time: a connection may come back, and a node that loads weights was reported to starve ssh.
+        Also when the head has succeeded: the stages after this one ask every node once.
         """
         failing_since: float | None = None
         next_poll, next_line, asked_at = first, 0.0, 0.0
         for elapsed in clock(timeout, options["wait_sleep"] / BOARD_READS_PER_POLL):
             board.raise_if_another_failed()
-            if board.success():
+            if board.success() and failing_since is None:
                 return
             if elapsed < min(next_poll, timeout):
                 continue

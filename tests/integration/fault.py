@@ -220,7 +220,8 @@ class Fault:
         else:
             cleared = [host for host in (HEAD, WORKER) if host not in unheard]
             for host in cleared:
-                assert lab.run(host, "pgrep", "--full", "--list-full", PROCESSES, check=False) == "", f"left on {host}"
+                left = lab.run(host, "pgrep", "--full", "--list-full", PROCESSES, check=False)
+                assert left == "", f"left on {host}: {left}; containers: {states}"
             assert {state for name, state in states.items() if name.split()[0] in cleared} <= {"exited", "created"}, states
             assert set(stopped) <= set(states), f"{sorted(states)} are there, of {sorted(stopped)}"
             self.row.left = ", ".join(f"{name} {state}" for name, state in sorted(states.items())) or "nothing of ours"

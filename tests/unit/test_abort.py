@@ -22,7 +22,7 @@ UNKNOWN: dict[str, t.Any] = {}
 
 def lines(
     before: dict[str, t.Any] | None, now: dict[str, t.Any] | None, *, check_mode: bool = False, head: t.Any = (), worker: t.Any = (),
-    why: str = "spark-2: it broke.",
+    why: str | None = "spark-2: it broke.",
 ) -> tuple[bool, str]:
     """Return whether everything is left alone, and what is said. None: the question was never asked."""
     run = Run({}, [], "", ["all"], [], datetime.datetime(2026, 11, 22), check_mode)
@@ -31,7 +31,8 @@ def lines(
     nodes = {"spark-1": {"__abort_after": now, **dict(head)}, "spark-2": {"__abort_failed": {"msg": "it broke."}, **dict(worker)}}
     answers = {node: {word: {**known, **answered, **own}.get(name) for word, name in abort.READS.items()} for node, own in nodes.items()}
     outcome = abort.judge(answers, run)
-    assert outcome.lines[:2] == ["The bring-up of cluster gb10 failed.", why] and outcome.lines[-1] == "Logs on this controller: /logs"
+    assert outcome.lines[0] == "The bring-up of cluster gb10 failed." and (why is None or outcome.lines[1] == why)
+    assert outcome.lines[-1] == "Logs on this controller: /logs"
     assert outcome.failure == "The bring-up of cluster gb10 failed; see the lines above. Logs on this controller: /logs"
     return abort.plan(answers, run).returns["kept"], "\n".join(outcome.lines)
 
@@ -84,6 +85,22 @@ def test_an_engine_that_gives_tokens_is_not_stopped_by_a_proof(before, token, ke
     proved = {"findings": [{"id": "proof.completion", "verdict": token}, {"id": "proof.fabric", "verdict": "unknown"}]}
     verdict = lines(before, NEW, head={"__proof_judged": proved})
     assert verdict[0] is kept and said in verdict[1]
+
+
+@pytest.mark.parametrize(
+    ("start", "lost", "now", "kept"),
+    [
+        ({"failed": False, "changed": True, "seconds_to_first_token": 0.4}, True, NEW, True),
+        # A node where a task failed answers: what it said counts.
+        ({"failed": False, "changed": True, "seconds_to_first_token": 0.4}, False, NEW, False),
+        ({"failed": False, "changed": True, "seconds_to_first_token": 0.4}, True, NONE, False),
+        ({"failed": True, "changed": True, "cause_known": True}, True, NEW, False),
+    ],
+)
+def test_an_engine_that_gave_its_token_is_not_stopped_because_a_node_is_lost(start, lost, now, kept):
+    head = {"__vllm_server_result": start, "__abort_failed": {} if lost else None}
+    worker = {"__abort_failed": None if lost else {"msg": "it broke."}}
+    assert lines(NONE, now, head=head, worker=worker, why=None)[0] is kept
 
 
 def test_the_first_failure_of_all_nodes_stands_above_the_others():

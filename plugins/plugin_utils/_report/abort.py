@@ -79,11 +79,19 @@ def gave_token(answers: Answers) -> bool:
     return any(one["id"] == "proof.completion" and one["verdict"] == "pass" for one in found)
 
 
+def is_only_lost(answers: Answers) -> bool:
+    """Return whether the start of this play had its token, and what failed after it is that a node was not reached: such a node has no failed task."""
+    started = any((answer["engine"] or {}).get("seconds_to_first_token") is not None for answer in answers.values())
+    failed = [answer["failed"] for answer in answers.values()]
+    return started and None in failed and not any(failed)
+
+
 def runs_on(answers: Answers) -> bool:
     """Return whether the engine that this play started lives and either answers, or nobody knows why it does not: a false alarm can cost a reboot."""
     before, now = _engines(answers)
     ours = bool(now and now["live"]) and not (before.get("live") and before["run_id"] == now["run_id"])
-    return ours and (gave_token(answers) or any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values()))
+    is_unexplained = any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values())
+    return ours and (gave_token(answers) or is_only_lost(answers) or is_unexplained)
 
 
 def unready_runs(answers: Answers) -> list[str]:

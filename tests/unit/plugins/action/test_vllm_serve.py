@@ -369,10 +369,28 @@ def test_a_node_that_answers_what_nobody_understands_is_not_waited_for_that_long
     assert vllm_serve.UNKNOWN_SECONDS <= play.clock.now < vllm_serve.UNKNOWN_SECONDS + 10
 
 
-def test_the_others_success_counts_while_a_node_is_silent(play):
-    head = play.board("spark-1", "head")
-    head.succeed("ready after 00:42")
-    assert not on_worker(play, AnsibleConnectionFailure("lost"))["failed"]
+def test_a_node_that_is_silent_when_the_head_succeeds_is_waited_for(play):
+    """The stages after this one would find it unreachable."""
+
+    def lost():
+        play.board("spark-1", "head").succeed("ready after 00:42")
+        raise AnsibleConnectionFailure("lost")
+
+    result = on_worker(play, snapshot(), *[lost] * 10, snapshot())
+    assert (result["failed"], result["msg"]) == (False, "spark-1: ready after 00:42") and len(play.asked) == 13
+
+
+def test_a_node_that_stays_silent_after_the_heads_success_is_named(play):
+    play.board("spark-1", "head").succeed("ready after 00:42")
+    lost = AnsibleConnectionFailure("lost")
+    assert not on_worker(play, lost)["failed"], "it was never found silent"
+
+    def succeed():
+        play.board("spark-1", "head").succeed("ready after 00:42")
+        raise lost
+
+    result = on_worker(play, snapshot(), succeed, lost, silent_timeout=90)
+    assert (result["failed"], result["reason"], result["cause_known"]) == (True, "connection", False) and 90 <= play.clock.now < 110
 
 
 def test_a_failed_start_is_published(play):
