@@ -30,7 +30,28 @@ options:
       - What is judged. The roles of this collection use it, each with the answers and settings of its own tasks.
       - Mutually exclusive with O(findings), and one of the two is required.
     type: str
-    choices: [abort, abort_plan, baseline, doctor, fabric, fabric_plan, image, memory, model, models, preflight, proof, prune, ray, report, status, teardown]
+    choices:
+      - abort
+      - abort_plan
+      - baseline
+      - begin
+      - doctor
+      - download
+      - engine
+      - fabric
+      - fabric_plan
+      - image
+      - known_answers
+      - memory
+      - model
+      - models
+      - preflight
+      - proof
+      - prune
+      - ray
+      - report
+      - status
+      - teardown
     version_added: 0.2.0
   nodes:
     description: The nodes whose answers are collected. Required with O(stage).

@@ -149,6 +149,10 @@ repositories:
       description: The bytes of all its files.
       type: int
       sample: 3840262144
+    unfinished_bytes:
+      description: The bytes that downloads of it which did not end, or still run, have so far.
+      type: int
+      sample: 0
     snapshot_path:
       description: The directory that holds its files on this node, null when it is absent.
       type: str
@@ -158,6 +162,12 @@ cache_exists:
   returned: success
   type: bool
   sample: true
+free_bytes:
+  description: The free disk space where O(hf_home) is or would be, null for a plain directory.
+  returned: success
+  type: int
+  version_added: 0.2.0
+  sample: 851479363584
 token_left:
   description: Whether O(token_file) is there.
   returned: success
@@ -263,6 +273,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._host import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
@@ -383,6 +394,7 @@ def row(seen: Seen) -> dict[str, t.Any]:
         "complete": seen.complete,
         "missing": seen.missing,
         "size_bytes": seen.size_bytes,
+        "unfinished_bytes": model_files.unfinished_bytes(seen.place.repo_path, seen.incomplete),
         "snapshot_path": seen.place.path,
     }
 
@@ -410,6 +422,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "complete": complete,
         "repositories": [row(seen) for seen in all_seen if seen.repository["repo"]],
         "cache_exists": not params["hf_home"] or os.path.isdir(params["hf_home"]),
+        "free_bytes": disk.disk(params["hf_home"])["free_bytes"] if params["hf_home"] else None,
         "download_as": writer(params, all_seen)._asdict(),
         "token_left": bool(params["token_file"]) and os.path.lexists(params["token_file"]),
         "revision": model.place.revision,

@@ -989,6 +989,11 @@ models:
       description: Downloads of the repository that did not end, or still run.
       type: int
       sample: 0
+    unfinished_bytes:
+      description: The bytes that these downloads have so far. Where there is no revision yet they are RV(models[].bytes), and this is 0.
+      type: int
+      sample: 0
+      version_added: 0.2.0
     bytes:
       description: The bytes of its files.
       type: int
@@ -1049,7 +1054,6 @@ errors:
 """
 
 import importlib.metadata
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -1060,6 +1064,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombie_check
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
+from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
@@ -1102,24 +1107,6 @@ def sdk_version() -> str | None:
         return importlib.metadata.version("docker")
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def nearest_existing(path: str) -> str:
-    """Return the path itself, or its nearest parent that exists."""
-    while not os.path.exists(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def disk(path: str) -> dict[str, t.Any]:
-    """Return the disk space for a path, existing or not; free is what an ordinary user may use."""
-    place = nearest_existing(os.path.abspath(path))
-    space = os.statvfs(place)
-    return {
-        "measured_at": place,
-        "total_bytes": space.f_blocks * space.f_frsize,
-        "free_bytes": space.f_bavail * space.f_frsize,
-    }
 
 
 def with_addresses(interface: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -36,6 +36,7 @@ SETTINGS = {
     "memlock": -1,
     "model_root": "/models",
     "offline": False,
+    "hub_token": False,
     "disk_gib": 20,
     "serve_arguments": {},
     "replace_stale": False,

@@ -126,9 +126,10 @@ def _holds_other_weights(snapshot: str) -> bool:
 def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the section ``models`` of ``node_info``: every revision of every model in these caches, which may be patterns.
 
-    ``{repo, revision, refs, complete, missing, unfinished, bytes, path}``, by repository.
-    ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run. A
-    repository that holds only such is listed with revision None. What may not be read is noted by ``section``.
+    ``{repo, revision, refs, complete, missing, unfinished, unfinished_bytes, bytes, path}``, by repository.
+    ``bytes`` counts each file once however many links lead to it; ``unfinished`` counts downloads of the repository that did not end, or still run, and
+    ``unfinished_bytes`` what they have so far. A repository that holds only such is listed with revision None, and they are its ``bytes``. What may
+    not be read is noted by ``section``.
     """
     found: list[dict[str, t.Any]] = []
     seen: set[str] = set()
@@ -143,18 +144,20 @@ def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, 
 
 def revisions(repo_path: str, section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the revisions of one repository in a cache. Raises :class:`UnknownState` when its directories may not be read."""
-    unfinished = len(model_files.incomplete_blobs(repo_path))
+    unfinished = model_files.incomplete_blobs(repo_path)
     names = refs(repo_path)
     snapshots = os.path.join(repo_path, "snapshots")
-    common = {"repo": repo_name(os.path.basename(repo_path)), "unfinished": unfinished}
+    common = {"repo": repo_name(os.path.basename(repo_path)), "unfinished": len(unfinished)}
+    so_far = model_files.unfinished_bytes(repo_path, unfinished)
     found = []
     for commit in _entries(snapshots):
         path = os.path.join(snapshots, commit)
         if not _COMMIT.match(commit) or not os.path.isdir(path):
             continue
         complete, missing = section(functools.partial(judged, path), (None, []))
-        contents = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "path": path}
+        contents = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "unfinished_bytes": so_far, "path": path}
         found.append({**common, "revision": commit, "refs": names.get(commit, []), **contents})
     if not found and unfinished:
-        found.append({**common, "revision": None, "refs": [], "complete": False, "missing": [], "bytes": model_files.size_bytes(repo_path), "path": repo_path})
+        contents = {"complete": False, "missing": [], "bytes": model_files.size_bytes(repo_path), "unfinished_bytes": 0, "path": repo_path}
+        found.append({**common, "revision": None, "refs": [], **contents})
     return found

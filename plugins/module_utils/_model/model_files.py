@@ -286,6 +286,19 @@ def incomplete_blobs(repo_path: str | None) -> list[str]:
         raise unreadable(os.path.join(repo_path, "blobs"), error) from error
 
 
+def unfinished_bytes(repo_path: str | None, names: t.Iterable[str]) -> int:
+    """Return what downloads that did not end have stored so far; one that ended meanwhile counts as nothing."""
+    sizes = []
+    for name in names:
+        try:
+            sizes.append(os.stat(os.path.join(repo_path or "", "blobs", name), follow_symlinks=False).st_size)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unreadable(os.path.join(repo_path or "", "blobs", name), error) from error
+    return sum(sizes)
+
+
 def size_bytes(root: str) -> int:
     """Return the bytes of all files of a model, each file once however many links lead to it.
 

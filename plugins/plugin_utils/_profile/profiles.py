@@ -93,6 +93,7 @@ _REPOSITORY = "repository:"
 #: How a profile calls the repository of its model.
 MODEL = "model"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
+_PAGE = re.compile(r"https://[^\s/]+(/\S*)?\Z")
 #: Arguments that may name a repository of their own.
 _NAMES_REPOSITORY = ("tokenizer", "hf_config_path", "speculative_config.model", "speculative_config.tokenizer")
 
@@ -132,11 +133,21 @@ _MOD: dict[str, t.Any] = {
     },
 }
 
-#: What is fetched of a repository: at which commit, which files (all without any), and how large that is.
+#: Under which terms a repository's files are given: the license's name, where its text is, and whether a person has to accept it at the hub first.
+#: What no source says is left out, and is unknown.
+_LICENSE: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {"id": {"type": "str"}, "url": {"type": "str"}, "accept": {"type": "bool"}},
+}
+
+#: What is fetched of a repository: at which commit, which files (all without any), how large that is, and whether the hub gives it to
+#: accounts alone that were let in (``gated``).
 _FETCHED: dict[str, t.Any] = {
     "revision": {"type": "str"},
     "files": {"type": "list", "elements": "str", "default": []},
     "size_gb": {"type": "float"},
+    "license": _LICENSE,
+    "gated": {"type": "bool"},
 }
 
 _SCHEMA: dict[str, t.Any] = {
@@ -352,7 +363,7 @@ def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
     extended = _with_extended(there[name], (*above, path))
     if not isinstance(extended, dict):
         raise ProfileError(problem("extends", f"{there[name]} is not a profile", "a mapping"))
-    return _overlaid(_without_evidence(extended), raw, _SCHEMA)
+    return _overlaid(_without_terms(_without_evidence(extended), raw), raw, _SCHEMA)
 
 
 def _anchored(raw: t.Any, directory: Path) -> t.Any:
@@ -378,6 +389,17 @@ def _without_evidence(raw: dict[str, t.Any]) -> dict[str, t.Any]:
     if isinstance(switches, dict):
         kept["switches"] = {name: {**one, "evidence": UNTESTED} if isinstance(one, dict) else one for name, one in switches.items()}
     return kept
+
+
+def _without_terms(under: dict[str, t.Any], over: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return a profile without the terms of repositories in whose place a variant puts others: each has its own."""
+    result = copy.deepcopy(under)
+    for *above, name in ((MODEL,), *(("repositories", name) for name in _within(over, "repositories"))):
+        old, new = _within(result, *above, name), _within(over, *above, name)
+        if isinstance(old, dict) and isinstance(new, dict) and new.get("repo", old.get("repo")) != old.get("repo"):
+            for field in ("license", "gated"):
+                old.pop(field, None)
+    return result
 
 
 def _overlaid(under: t.Any, over: t.Any, spec: dict[str, t.Any]) -> t.Any:
@@ -453,6 +475,7 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
             problems.append(problem(f"{where}.revision", f"'{one['revision']}' is not a commit", "40 hexadecimal digits"))
         if one["size_gb"] is not None and one["size_gb"] <= 0:
             problems.append(problem(f"{where}.size_gb", f"is {one['size_gb']}", "more than 0"))
+        problems += _license_problems(one, where)
         if where == MODEL:
             continue
         if not _SWITCH_NAME.match(name) or name == MODEL:
@@ -466,6 +489,22 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
         if name not in used:
             what = f"no argument refers to it, so that the engine would look for '{one['repo']}' on the hub, or not use it at all"
             problems.append(problem(where, what, f"{_REPOSITORY}{name} as the value of an argument, such as speculative_config.model or tokenizer"))
+    return problems
+
+
+def _license_problems(one: dict[str, t.Any], where: str) -> list[Problem]:
+    """What is wrong with the terms of one repository: a person has to be able to find and to accept them."""
+    id, url, accept = (one["license"][field] for field in ("id", "url", "accept"))
+    problems = []
+    if id is None and (url is not None or accept is not None):
+        problems.append(problem(f"{where}.license.id", "is missing", "the license's name, such as apache-2.0"))
+    if id is not None and not id.strip():
+        problems.append(problem(f"{where}.license.id", "is empty", "the license's name, such as apache-2.0; leave license out where it is unknown"))
+    if url is not None and not _PAGE.match(url):
+        problems.append(problem(f"{where}.license.url", f"found {found(url)}", "an address that begins with https://"))
+    if accept and one["gated"] is False:
+        what = "is false, and the license has to be accepted at the hub"
+        problems.append(problem(f"{where}.gated", what, remedy="a hub that asks for consent gates the repository: make gated true, or accept false"))
     return problems
 
 

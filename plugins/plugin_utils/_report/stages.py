@@ -34,6 +34,7 @@ SETTINGS = {
     "memlock": "gb10_memlock",
     "model_root": "gb10_hf_home",
     "offline": "gb10_offline",
+    "hub_token": "__gb10_hub_token",
     "disk_gib": "gb10_disk_floor_gib",
     "serve_arguments": "gb10_serve_arguments",
     "replace_stale": "gb10_replace_stale",
@@ -51,7 +52,7 @@ def node_settings(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
         found[node] = {
             **{word: answer[word] for word in SETTINGS},
             **{word: int(answer[word]) for word in ("memlock", "disk_gib")},
-            **{word: boolean(answer[word]) for word in ("offline", "replace_stale")},
+            **{word: boolean(answer[word]) for word in ("offline", "replace_stale", "hub_token")},
             "head": head,
             "peers": [other["address"] for name, other in answers.items() if name != node],
             "api_address": answer["api_address"] if head else "",
@@ -171,6 +172,15 @@ def model(answers: Answers, run: Run) -> Outcome:
     if run.check_mode and any(not answer["model"]["complete"] and not boolean(answer["offline"]) for answer in answers.values()):
         return Outcome("Model (would be downloaded)", [])
     return Outcome("Model", stage_findings.models(found, run.settings["profile"]))
+
+
+def download(answers: Answers, run: Run) -> Outcome:
+    """Judge what is about to be fetched, before any node begins. ``settings`` has ``profile``. A node that may not fetch anything is not judged."""
+    fetching = {node: answer for node, answer in answers.items() if not boolean(answer["offline"])}
+    own = {node: {"model_root": answer["model_root"], "hub_token": boolean(answer["hub_token"])} for node, answer in fetching.items()}
+    wanted = judging.wanted(run.settings["profile"], len(answers))
+    found = stage_findings.download({node: answer["model"] for node, answer in fetching.items()}, wanted, own)
+    return Outcome("Download", found)
 
 
 def memory(answers: Answers, run: Run) -> Outcome:
@@ -323,6 +333,7 @@ STAGES = {
     "baseline": Stage(baseline),
     "begin": Stage(begin),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
+    "download": Stage(download, {word: SETTINGS[word] for word in ("offline", "model_root", "hub_token")}),
     "engine": Stage(engine, ENGINE_READS),
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),

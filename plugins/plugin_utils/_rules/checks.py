@@ -293,9 +293,14 @@ def space_for_image(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A node without the whole model, and what it needs beside it, has space for what is missing of it."""
+    """A node without the whole model, and what it needs beside it, has space for what is missing of it.
+
+    A download that did not end lies there already: the hub's client goes on with its file. What is not said to have a size does not count, so
+    that what is needed is the least.
+    """
     path = node.needs["model_root"]
-    lacking = [(repository, _revisions(node, repository)) for repository in node.needs["repositories"] if not _ready(node, repository)]
+    sized = [repository for repository in node.needs["repositories"] if repository["gib"] is not None]
+    lacking = [(repository, _revisions(node, repository)) for repository in sized if not _ready(node, repository)]
     if not lacking:
         return
     disk = node.get("disk").get(path)
@@ -303,8 +308,9 @@ def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faul
         raise Unseen(f"disk.{path}")
     missing = 0.0
     for repository, entries in lacking:
-        there = max((entry["bytes"] / GIB for entry in entries if _wanted(repository, entry)), default=0.0)
-        missing += max(repository["gib"] - there, 0)
+        there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
+        there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
+        missing += max(repository["gib"] - there / GIB, 0)
     needed = round(missing, 1)
     if disk["free_bytes"] < needed * GIB:
         yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": ", ".join(repository["repo"] for repository, _entries in lacking)})
@@ -948,6 +954,36 @@ def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
                     sorted(str(entry["revision"])[:12] + ("" if repository["partial"] else f" ({entry['bytes']} bytes)") for entry in whole)
                 )
         yield from differing(values, repo=repository["repo"])
+
+
+def _lacking(nodes: list[Node], repository: Entry) -> list[str]:
+    """The nodes that lack a repository, in whole or in part, and so would fetch it."""
+    return [node.name for node in nodes if not _ready(node, repository)]
+
+
+@comparison
+def gates_open(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """What the hub gives to known accounts alone is asked for with a token, or lies on every node already."""
+    for repository in nodes[0].needs["repositories"]:
+        without = [name for name in _lacking(nodes, repository) if not _named(nodes, name).needs["hub_token"]]
+        if repository["gated"] and without:
+            words = {"repo": repository["repo"], "where": ", ".join(without), "url": f"https://huggingface.co/{repository['repo']}"}
+            yield Fault(None, "a token", words, node=CLUSTER)
+
+
+def _named(nodes: list[Node], name: str) -> Node:
+    return next(node for node in nodes if node.name == name)
+
+
+@comparison
+def licenses_named(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """A license that a person has to accept is named before the first byte that it covers is fetched."""
+    for repository in nodes[0].needs["repositories"]:
+        license, lacking = repository["license"], _lacking(nodes, repository)
+        if license.get("accept") and lacking:
+            url = license["url"] or f"https://huggingface.co/{repository['repo']}"
+            words = {"repo": repository["repo"], "license": license["id"], "url": url, "where": ", ".join(lacking)}
+            yield Fault(None, license["id"], words, node=CLUSTER)
 
 
 @comparison

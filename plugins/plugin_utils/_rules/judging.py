@@ -392,7 +392,19 @@ def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = 
         "purpose": purpose,
         "partial": bool(repository["files"]) or purpose in model_files.DEFAULT_FILES,
         "gib": None if size_gb is None else round(size_gb * GB / GIB, 1),
+        "gated": bool(repository.get("gated")),
+        "license": repository.get("license") or {},
     }
+
+
+def wanted(profile: dict[str, t.Any], nodes: int) -> list[dict[str, t.Any]]:
+    """Return what rules ask of each repository of a profile, the model's first.
+
+    A profile that does not say how large its model is says what one node loads (``memory.weights_gb``); on disk every node has the whole.
+    """
+    weights, further = profile["memory"]["weights_gb"], profile["repositories"].values()
+    size = profile["model"]["size_gb"] or (weights and weights * nodes)
+    return [fetched(profile["model"], "model", size), *(fetched(one, one["purpose"], one["size_gb"]) for one in further)]
 
 
 def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
@@ -404,10 +416,7 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "kv_cache_bytes": serve.get("kv_cache_memory_bytes"),
         "weights_gb": profile["memory"]["weights_gb"],
     }
-    weights = memory["weights_gb"]
-    # A profile that does not say how large its model is says what one node loads; on disk every node has the whole.
-    size = profile["model"]["size_gb"] or (weights and weights * nodes)
-    further = profile["repositories"].values()
+    repositories = wanted(profile, nodes)
     return {
         **settings,
         "image": {name: profile["image"][name] for name in ("base", "tag")},
@@ -415,8 +424,10 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "memory_class_gb": profile["memory"]["class_gb"],
         "memory_stated": memory["utilization"] is not None or memory["kv_cache_bytes"] is not None,
         "remote_code": bool(serve.get("trust_remote_code")),
-        "repositories": [fetched(profile["model"], "model", size), *(fetched(one, one["purpose"], one["size_gb"]) for one in further)],
-        "model_size_known": size is not None and all(one["size_gb"] is not None for one in further),
+        "repositories": repositories,
+        "model_size_known": any(one["gib"] is not None for one in repositories),
+        # Records from before there was this setting lack it.
+        "hub_token": settings.get("hub_token", False),
         "gpus_asked": settings["container_gpus"] not in ("none", []),
         "profile_rules": profile["rules"],
     }
@@ -490,13 +501,16 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
 # --- after a stage ------------------------------------------------------------------------------------------------------------
 
 
-def judge_after_stage(ids: t.Collection[str], seen: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> list[Finding]:
+def judge_after_stage(
+    ids: t.Collection[str], seen: dict[str, dict[str, t.Any]], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]] | None = None
+) -> list[Finding]:
     """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts as it stands.
 
-    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node. What passed is a finding, too.
+    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node, ``own`` what beside that of one. What passed is a finding, too.
     """
     rules = [dataclasses.replace(rule, repair=None) for rule in shipped() if rule.id in ids]
-    judgement = Judge([Node(name, {**tree, "errors": []}, {}, {**NO_WISHES, **needs}) for name, tree in seen.items()], rules)
+    wishes = {name: {**NO_WISHES, **needs, **(own or {}).get(name, {})} for name in seen}
+    judgement = Judge([Node(name, {"errors": [], **tree}, {}, wishes[name]) for name, tree in seen.items()], rules)
     judgement.run()
     passed = [
         finding(rule.id, name, "pass", f"{rule.title}.")
@@ -519,6 +533,8 @@ NO_WISHES: dict[str, t.Any] = {
     "fabric_interfaces": [],
     "gpus_asked": True,
     "head": False,
+    "hub_token": False,
+    "offline": False,
     "peers": [],
     "ports": {},
     "profile_rules": {},

@@ -304,6 +304,32 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
     return found + judging.judge_after_stage(("model.same",), seen, {"repositories": wanted})
 
 
+#: The rules by which a download is judged before its first byte.
+BEFORE_A_DOWNLOAD = ("model.disk", "model.gated", "model.license")
+
+
+def download(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, t.Any]], own: t.Mapping[str, dict[str, t.Any]]) -> list[Finding]:
+    """Judge what nodes are about to fetch: whether it fits on their disks, and whether the hub will give it.
+
+    ``answers`` maps a node to what ``model_info`` answered there, ``own`` to its ``model_root`` and ``hub_token``; ``wanted`` is what
+    :func:`judging.wanted` says of the profile. These are rules of the preflight; a play with the tag ``model`` alone comes here without it.
+    """
+    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
+    seen = {
+        node: {
+            "models": [
+                {"refs": ["main"], "bytes": row["size_bytes"], **{part: row[part] for part in ("repo", "revision", "complete", "missing", "unfinished_bytes")}}
+                for row in answer["repositories"]
+            ],
+            "disk": {own[node]["model_root"]: {"free_bytes": answer["free_bytes"]}},
+        }
+        for node, answer in answers.items()
+    }
+    asked = [{**one, "revision": None, "purpose": "model"} for one in wanted]
+    needs = {"repositories": asked, "model_size_known": any(one["gib"] is not None for one in asked)}
+    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, needs, own)
+
+
 # --- ray --------------------------------------------------------------------------------------------------------------------
 
 

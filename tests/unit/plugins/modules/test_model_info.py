@@ -72,14 +72,16 @@ def test_a_download_beside_a_complete_model_only_warns(snapshot, tmp_path):
     blobs = snapshot.parents[1] / "blobs"
     blobs.mkdir()
     (blobs / "x.incomplete").touch()
+    (blobs / "x.incomplete").write_bytes(b"123")
     result = call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path))
     assert result["complete"] and result["verdict"] == "pass" and result["incomplete_blobs"] == ["x.incomplete"]
+    assert [row["unfinished_bytes"] for row in result["repositories"]] == [3] and result["free_bytes"] > 0
     assert [finding["verdict"] for finding in result["findings"]] == ["warn"]
 
 
 def test_a_plain_directory(snapshot, tmp_path):
     result = call(path=str(snapshot))
-    assert result["complete"] and result["revision"] is None and result["snapshot_relpath"] is None
+    assert result["complete"] and result["revision"] is None and result["snapshot_relpath"] is None and result["free_bytes"] is None
     assert not call(path=str(tmp_path / "none"))["present"]
 
 

@@ -437,11 +437,6 @@ def test_a_device_that_may_not_be_looked_at_is_not_missing(call, monkeypatch):
     assert result["errors"][0]["error"] == "/dev/infiniband: Permission denied"
 
 
-def test_nearest_existing(tmp_path):
-    assert node_info.nearest_existing(str(tmp_path / "x/y")) == str(tmp_path)
-    assert node_info.nearest_existing("/") == "/"
-
-
 def test_sdk_version(monkeypatch):
     def absent(_name):
         raise node_info.importlib.metadata.PackageNotFoundError

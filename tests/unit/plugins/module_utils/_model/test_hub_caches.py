@@ -59,6 +59,7 @@ def test_a_complete_model(tmp_path):
         "complete": True,
         "missing": [],
         "unfinished": 0,
+        "unfinished_bytes": 0,
         "bytes": 4 + len(tensors()),
         "path": str(snapshot),
     }
@@ -111,9 +112,9 @@ def test_two_revisions_and_a_download_that_runs(tmp_path):
     (tmp_path / "models--org--tiny/blobs/aa.incomplete").write_bytes(b"1")
     (tmp_path / "models--org--tiny/snapshots/not-a-commit").mkdir()
     found, _errors = look(tmp_path)
-    assert [(entry["revision"], entry["refs"], entry["complete"], entry["unfinished"]) for entry in found] == [
-        (COMMIT, ["main"], True, 1),
-        (OTHER, ["pr1"], False, 1),
+    assert [(entry["revision"], entry["refs"], entry["complete"], entry["unfinished"], entry["unfinished_bytes"]) for entry in found] == [
+        (COMMIT, ["main"], True, 1, 1),
+        (OTHER, ["pr1"], False, 1, 1),
     ]
 
 
@@ -122,6 +123,7 @@ def test_a_download_that_has_just_begun(tmp_path):
     (tmp_path / "models--gpt2/blobs/aa.incomplete").write_bytes(b"123")
     ((found,), _errors) = look(tmp_path)
     assert (found["repo"], found["revision"], found["complete"], found["unfinished"], found["bytes"]) == ("gpt2", None, False, 1, 3)
+    assert found["unfinished_bytes"] == 0, "they are its bytes already"
 
 
 def test_what_may_not_be_read_is_reported_and_the_rest_is_seen(tmp_path, monkeypatch):

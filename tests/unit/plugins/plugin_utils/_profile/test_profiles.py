@@ -46,6 +46,7 @@ def test_minimal_profile_gets_its_defaults():
     assert profile["parallel"] == {"tensor": 2, "pipeline": 1, "data": 1, "expert": False}
     assert profile["image"]["layers"] == ["ray"]
     assert profile["executor"] == "ray"
+    assert profile["model"]["license"] == {"id": None, "url": None, "accept": None} and profile["model"]["gated"] is None
     assert profile["evidence"] == "untested"
     assert profile["switches"] == {}
 
@@ -426,6 +427,17 @@ def beside(serve=None, **fields):
         (beside(repo="drafter"), "repositories.drafter.repo: 'drafter' is not a repository of the hub"),
         (beside(repo="org/small"), "repositories.drafter.repo: 'org/small' is that of model, too"),
         (beside(size_gb=0), "repositories.drafter.size_gb: is 0"),
+        (beside(license={"url": "https://example.com/l"}), "repositories.drafter.license.id: is missing"),
+        (beside(license={"accept": False}), "repositories.drafter.license.id: is missing"),
+        (beside(license={"id": " "}), "repositories.drafter.license.id: is empty"),
+        (beside(license={"id": "mit", "url": "example.com/l"}), "repositories.drafter.license.url: found 'example.com/l' (a string); expected an address"),
+        (beside(license={"id": "mit", "url": "https://"}), "repositories.drafter.license.url"),
+        (beside(license={"id": "mit", "accept": "yes"}), "repositories.drafter.license.accept: found 'yes' (a string); expected true or false"),
+        (beside(license={"name": "mit"}), "repositories.drafter.license.name: is not a known field"),
+        (beside(license="mit"), "repositories.drafter.license: found 'mit' (a string); expected a mapping"),
+        (beside(lisense={"id": "mit"}), "repositories.drafter.lisense: is not a known field (did you mean 'license'?)"),
+        (beside(gated="auto"), "repositories.drafter.gated: found 'auto' (a string); expected true or false"),
+        (beside(gated=False, license={"id": "mit", "accept": True}), "repositories.drafter.gated: is false, and the license has to be accepted"),
         (beside(purpose="files"), "repositories.drafter.files: is empty, and the purpose is files"),
         (beside({"max_model_len": 1}), "repositories.drafter: no argument refers to it"),
         (beside({"speculative_config": {"model": "repository:draftr"}}), "has no repository 'draftr' (did you mean 'drafter'?)"),
@@ -477,6 +489,20 @@ def test_a_variant_says_only_what_differs(tmp_path):
     # An argument's value is replaced as a whole, and what nobody measured of this variant is untested.
     assert profile["serve"]["speculative_config"] == {"method": "mtp", "model": "repository:drafter"} and "tokenizer" not in profile["serve"]
     assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested"
+
+
+def test_a_variant_of_another_repository_has_not_its_license(tmp_path):
+    terms = {"license": {"id": "mit"}, "gated": True}
+    base = {**MINIMAL, "model": {**MINIMAL["model"], **terms}, "serve": {"tokenizer": "repository:words"}}
+    base["repositories"] = {"words": {"repo": "org/words", "revision": "1" * 40, "purpose": "tokenizer", **terms}}
+    (tmp_path / "small.yml").write_text(yaml.safe_dump(base), encoding="utf-8")
+    same, problems = profiles.read(variant(tmp_path, extends="small", parallel={"tensor": 1}, model={"size_gb": 3}))
+    assert problems == [] and same["model"]["license"]["id"] == "mit" and same["model"]["gated"] and same["repositories"]["words"]["gated"]
+    words = {"words": {"repo": "org/other"}}
+    other, problems = profiles.read(variant(tmp_path, extends="small", model={"repo": "org/other-model", "gated": False}, repositories=words))
+    assert problems == [] and other["model"]["license"]["id"] is None and other["model"]["gated"] is False
+    assert other["repositories"]["words"]["license"]["id"] is None and other["repositories"]["words"]["gated"] is None
+    assert other["repositories"]["words"]["purpose"] == "tokenizer"
 
 
 def test_a_variant_of_a_variant_and_of_a_shipped_profile(tmp_path):

@@ -418,6 +418,47 @@ def test_check_mode_judges_no_image_and_no_model_that_would_come() -> None:
     assert stages.ray(ray, run(check_mode=True)).title == "Ray (would be checked)"
 
 
+def fetches(profile: dict[str, t.Any], *free_gib: float, offline: bool = False, token: bool = False) -> list[dict[str, t.Any]]:
+    """Return what stops or warns when nodes with this space lack a model of 80.4 GB and half of its drafter of 10."""
+    rows = [
+        {"repo": profile["model"]["repo"], "revision": None, "complete": False, "missing": [], "size_bytes": 0, "unfinished_bytes": 0},
+        {"repo": "org/d", "revision": "d" * 40, "complete": False, "missing": ["x"], "size_bytes": 3 * 10**9, "unfinished_bytes": 2 * 10**9},
+    ]
+    answers = {
+        f"spark-{number}": {
+            "model": {"repositories": copy.deepcopy(rows), "free_bytes": int(free * 1024**3)},
+            "model_root": f"/models/{number}",
+            "offline": offline,
+            "hub_token": token,
+        }
+        for number, free in enumerate(free_gib, 1)
+    }
+    return [found for found in stages.download(answers, run(profile=profile)).findings or [] if found["verdict"] != "pass"]
+
+
+DRAFTER = {"repo": "org/d", "revision": "d" * 40, "purpose": "drafter", "files": [], "size_gb": 10.0}
+WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": DRAFTER}}
+
+
+def test_a_download_is_refused_on_all_nodes_before_its_first_byte() -> None:
+    """80.4 GB of the model and 5 of the drafter are 79.5 GiB; a node without that much space holds the others, too."""
+    assert fetches(WITH_DRAFTER, 80, 80) == []
+    (found,) = fetches(WITH_DRAFTER, 80, 79)
+    assert (found["id"], found["node"], found["verdict"]) == ("model.disk", "spark-2", "block")
+    assert "79.0 GiB free under /models/2, 79.5 GiB are missing of" in found["message"] and "org/d" in found["message"]
+    assert fetches(WITH_DRAFTER, 80, 79, offline=True) == []
+
+
+def test_a_gate_and_a_license_are_judged_before_a_download() -> None:
+    terms = {"gated": True, "license": {"id": "some-license", "url": "https://example.com/license", "accept": True}}
+    gated = {**PROFILE, "repositories": {"drafter": {**DRAFTER, **terms}}}
+    found = {one["id"]: one for one in fetches(gated, 90, 90)}
+    assert {id: one["verdict"] for id, one in found.items()} == {"model.gated": "block", "model.license": "warn"}
+    assert "spark-1, spark-2 would fetch it, and no token is set" in found["model.gated"]["message"]
+    assert "org/d is under some-license" in found["model.license"]["message"] and "https://example.com/license" in found["model.license"]["remedy"]
+    assert [one["id"] for one in fetches(gated, 90, 90, token=True)] == ["model.license"]
+
+
 def test_memory_is_shown_where_something_was_left_undone() -> None:
     answers = {node: {"files": {"findings": []}, "caches": {"findings": []}} for node in ("spark-1", "spark-2")}
     assert stages.memory(answers, run()).findings is None
@@ -449,7 +490,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
     settings = {
         "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
-        "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "disk_gib": "20",
+        "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false", "disk_gib": "20",
         "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [],
     }  # fmt: skip
     found = {}

@@ -81,6 +81,10 @@ NETWORK_101 = [{"family": "ipv4", "address": "192.168.100.21", "prefix": 24, "ne
 UNPINNED = {**PROFILE, "model": {**PROFILE["model"], "revision": None}}
 
 
+GATED = {**PROFILE, "model": {**PROFILE["model"], "gated": True}}
+LICENSED = {**PROFILE, "model": {**PROFILE["model"], "license": {"id": "some-license", "url": "https://example.com/license", "accept": True}}}
+
+
 def driver(version: str) -> dict[str, t.Any]:
     """What a node with another driver answers."""
     return {"gpus__0__driver_version": version, "docker__cdi_libcuda": [{"path": "/etc/cdi/nvidia.yaml", "libcuda": [version]}]}
@@ -246,6 +250,20 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "words": ["model-00017-of-00017.safetensors", "stage model will"],
     },
     "model.disk": {"one": {"models": [], "disk__/models__free_bytes": 40 * checks.GIB}, "beside": {"model.ready"}, "words": ["74.9 GiB are missing"]},
+    "model.gated": {
+        "one": {"models": []},
+        "profile": GATED,
+        "node": CLUSTER,
+        "beside": {"model.ready"},
+        "words": ["is gated", "spark-1 would fetch it", "no token is set", "gb10_hf_token_file", f"https://huggingface.co/{GATED['model']['repo']}"],
+    },
+    "model.license": {
+        "one": {"models": []},
+        "profile": LICENSED,
+        "node": CLUSTER,
+        "beside": {"model.ready"},
+        "words": ["is under some-license", "before spark-1 can fetch it", "https://example.com/license"],
+    },
     "model.same": {"one": {"models__0__bytes": 80371298049}, "node": CLUSTER},
     "model.pinned": {"profile": UNPINNED, "node": CLUSTER},
 }
@@ -605,6 +623,53 @@ def test_what_lies_beside_the_model_is_needed_too(drafter, free_gib, expected):
     assert ids(record) - {"model.disk"} == expected - {"model.disk"}
     named = [found["message"] for found in record["findings"] if found["id"] == "model.ready"]
     assert len(named) == len(expected & {"model.ready"}) and all("org/d" in message for message in named)
+
+
+@pytest.mark.parametrize(
+    ("lies", "settings", "expected"),
+    [
+        # What is there needs neither a token nor consent.
+        (True, {}, set()),
+        (False, {"hub_token": True}, {"model.license"}),
+        (False, {}, {"model.gated", "model.license"}),
+        (False, {"offline": True}, set()),
+    ],
+)
+def test_a_gated_repository_needs_a_token_where_it_is_fetched(lies, settings, expected):
+    terms = {"gated": True, "license": {"id": "x", "url": None, "accept": True}}
+    gated = {**PROFILE, "repositories": {"drafter": {**WITH_DRAFTER["repositories"]["drafter"], **terms}}}
+    row = {"repo": "org/d", "revision": "d" * 40, "refs": [], "complete": True, "missing": [], "bytes": 10, "unfinished": 0, "path": "/models"}
+    models = [*node()["models"], *([row] if lies else [])]
+    record = judged(asked(node(models=models), **settings), second(node(models=models), **settings), gated)
+    assert ids(record) - {"model.ready"} == expected
+    messages = [found["message"] for found in record["findings"] if found["id"] in expected]
+    assert all("org/d" in message and "spark-1, spark-2" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("entry", "free_gib", "missing"),
+    [
+        ({"bytes": 4 * checks.GIB, "unfinished_bytes": 0}, 40, "70.9 GiB are missing"),
+        # The hub's client goes on with what a download has stored so far.
+        ({"bytes": 4 * checks.GIB, "unfinished_bytes": 10 * checks.GIB}, 40, "60.9 GiB are missing"),
+        ({"bytes": 4 * checks.GIB, "unfinished_bytes": 35 * checks.GIB}, 40, None),
+        # More than the profile says is no debt of another repository.
+        ({"bytes": 400 * checks.GIB, "unfinished_bytes": 0}, 40, None),
+    ],
+)
+def test_what_lies_on_the_disk_already_needs_no_space(entry, free_gib, missing):
+    begun = {**node()["models"][0], "complete": False, "missing": ["model-00017-of-00017.safetensors"], **entry}
+    record = judged(asked(node(models=[begun], **{"disk__/models__free_bytes": free_gib * checks.GIB})))
+    found = [one["message"] for one in record["findings"] if one["id"] == "model.disk"]
+    assert len(found) == (missing is not None) and all(missing in message for message in found)
+
+
+def test_what_is_known_of_the_size_is_the_least_that_is_needed():
+    """The drafter alone does not fit, and nobody says how large the model is."""
+    unsaid = {**WITH_DRAFTER, "model": {**PROFILE["model"], "size_gb": None}, "memory": {**PROFILE["memory"], "weights_gb": None}}
+    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), disk_gib=0), second(node(models=[])), unsaid)
+    (found,) = [one for one in record["findings"] if one["id"] == "model.disk"]
+    assert "9.3 GiB are missing of org/d" in found["message"] and PROFILE["model"]["repo"] not in found["message"]
 
 
 def test_a_drafter_of_another_size_is_another_one_and_a_tokenizer_is_not():

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The role model before its first byte, through Ansible itself: what the nodes answered is composed, and no hub is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import through_ansible
+import yaml
+
+REPO, GIB = "org/tiny", 1024**3
+PROFILE = {
+    "schema": 1,
+    "id": "tiny",
+    "model": {"repo": REPO, "size_gb": 20, "gated": True, "license": {"id": "tiny-license", "url": "https://example.com/tiny", "accept": True}},
+    "image": {"base": "registry.example/vllm:1", "layers": []},
+    "parallel": {"tensor": 2},
+    "executor": "native",
+}
+
+
+def answer(free_gib: int, complete: bool) -> dict[str, t.Any]:
+    """What model_info says of a node with this space, with the whole model or with none of it."""
+    row = {"name": "model", "repo": REPO, "revision": None, "complete": complete, "missing": [], "size_bytes": 0, "unfinished_bytes": 0}
+    return {
+        "complete": complete,
+        "cache_exists": True,
+        "token_left": False,
+        "free_bytes": free_gib * GIB,
+        "repositories": [row],
+        "download_as": {"uid": 0, "gid": 0, "because": ""},
+    }
+
+
+def fetch(place: Path, *answers: dict[str, t.Any], **settings: t.Any) -> tuple[int, str]:
+    """Play the part of the role that fetches, in check mode, on two nodes; return the exit code and what was printed."""
+    (place / "tiny.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
+    get = {"ansible.builtin.include_role": {"name": "gb10.cluster.model", "tasks_from": "get"}, "when": "not __model_answer['complete']"}
+    have = {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}}
+    play = {"hosts": "gb10_cluster", "gather_facts": False, "any_errors_fatal": True, "tasks": [have, get]}
+    (place / "book.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False, "gb10_fabric_address": "10.0.0.1"}
+    hosts = {
+        group: {"hosts": {name: {"__model_answer": one, "gb10_hf_home": str(place / name)}}}
+        for (group, name), one in zip((("gb10_head", "spark-1"), ("gb10_workers", "spark-2")), answers)
+    }
+    inventory = {"gb10_cluster": {"vars": {**local, "gb10_profile": str(place / "tiny.yml"), **settings}, "children": hosts}}
+    (place / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
+    done = through_ansible.run("playbook", "-i", str(place / "hosts.yml"), str(place / "book.yml"), "--check")
+    return done.rc, " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("worker", [answer(10, False), answer(10, True)], ids=["both lack it", "the worker has it"])
+def test_no_node_begins_what_one_cannot_hold(tmp_path: Path, worker: dict[str, t.Any]) -> None:
+    code, output = fetch(tmp_path, answer(100, False), worker, gb10_hf_token="hf_x")
+    refused = not worker["complete"]
+    assert bool(code) == refused, output
+    assert (f"10.0 GiB free under {tmp_path}/spark-2, 18.6 GiB are missing of {REPO}" in output) == refused
+    assert "tiny-license" in output and "https://example.com/tiny" in output
+    assert ("would download" in output) == (not refused)
+
+
+def test_a_gate_without_a_token_stops_before_the_hub_is_asked(tmp_path: Path) -> None:
+    code, output = fetch(tmp_path, answer(100, True), answer(100, False))
+    assert code != 0 and f"{REPO} is gated" in output and "spark-2 would fetch it, and no token is set" in output, output
+    assert "gb10_hf_token_file" in output and "would download" not in output
+
+
+def test_a_finding_that_was_silenced_stops_nothing(tmp_path: Path) -> None:
+    code, output = fetch(tmp_path, answer(100, False), answer(100, False), gb10_silenced=["model.gated"])
+    assert code == 0 and "would download org/tiny" in output, output
