@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 FRONT_END, HEADLESS, ENGINE_CORE, RANK, HELPER = "api_server", "headless", "engine_core", "rank", "helper"
 #: Ray's services.
 RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT = "ray_start", "raylet", "gcs_server", "ray_dashboard", "ray_client", "ray_agent"
-#: Ray's workers: one that does somebody's work (or does not say that it has none), and one that says it has none.
+#: Ray's workers: one that does somebody's work (or does not say that it has none), and one that says it has none or is not ready for any.
 RAY_WORKER, RAY_IDLE = "ray_worker", "ray_idle"
 #: Any other program that is known to use the GPU; its ``engine`` says what it is for.
 TENANT = "tenant"
@@ -66,8 +66,8 @@ TABLE = (
     (RUNS, "ray/_private/log_monitor.py", RAY_AGENT, "ray"),
     (RUNS, "ray/autoscaler/_private/monitor.py", RAY_AGENT, "ray"),
     (RUNS, "ray.util.client.server", RAY_CLIENT, "ray"),
-    # A worker that has not given itself a title yet: whether it has work is unknown.
-    (RUNS, "ray/_private/workers/default_worker.py", RAY_WORKER, "ray"),
+    # A worker without a title: it takes the one above before it can be given work (ray/_private/worker.py, connect, of Ray 2.60.0).
+    (RUNS, "ray/_private/workers/default_worker.py", RAY_IDLE, "ray"),
     (TITLE, "sglang::scheduler", RANK, "sglang"),
     (TITLE, "sglang::", HELPER, "sglang"),
     (RUNS, "sglang serve", FRONT_END, "sglang"),

@@ -41,7 +41,7 @@ EXAMPLES = {
     ("ray::RayWorkerWrapper.execute_method",): ("rank", "vllm"),
     ("ray::MyActor",): ("ray_worker", "ray"),
     ("ray::MyActor.method",): ("ray_worker", "ray"),
-    (PYTHON, f"{RAY}/_private/workers/default_worker.py", "--node-ip-address=10.0.0.1"): ("ray_worker", "ray"),
+    (PYTHON, f"{RAY}/_private/workers/default_worker.py", "--node-ip-address=10.0.0.1"): ("ray_idle", "ray"),
     ("ray::IDLE",): ("ray_idle", "ray"),
     ("ray::IDLE_SpillWorker",): ("ray_idle", "ray"),
     ("ray::SPILL_SpillWorker",): ("ray_idle", "ray"),
