@@ -135,9 +135,16 @@ def test_what_this_play_put_in_its_place_is_its_own(result, changed):
 
 
 def test_a_node_whose_container_was_not_stopped_is_named():
-    said = lines(NONE, UNKNOWN, head={"__abort_stop": {"failed": True, "msg": "no Docker engine answers"}})[1]
+    said = lines(NONE, UNKNOWN, head={"__abort_stop": {"failed": True}})[1]
     assert "Not stopped: what runs on spark-1. Remedy: See that Docker answers there" in said and "are stopped on the other nodes" in said
     assert "Not stopped" not in lines(NONE, NONE)[1] and "on the other nodes" not in lines(NONE, NONE)[1]
+
+
+@pytest.mark.parametrize("result", ["__abort_stop", "__abort_engine"])
+def test_why_a_container_was_not_stopped_is_said(result):
+    refused = {"failed": True, "msg": "it has 2 request(s)", "remedy": "Repeat when they are answered."}
+    said = lines(NONE, UNKNOWN, head={"__abort_stop": None, result: refused})[1]
+    assert "Not stopped: what runs on spark-1.\nspark-1: it has 2 request(s) Remedy: Repeat when they are answered.\n" in said and "Docker" not in said
 
 
 def test_check_mode_claims_nothing():

@@ -28,6 +28,7 @@ READS = {
     "failed": "__abort_failed",
     "proved": "__proof_judged",
     "stop": "__abort_stop",
+    "engine_stop": "__abort_engine",
     "memory": "__abort_memory",
     "logs": "__abort_logs",
     "directory": "__abort_dir",
@@ -135,6 +136,16 @@ def _failed(answer: dict[str, t.Any]) -> dict[str, t.Any]:
     return engine if engine.get("failed") else answer["failed"] or {}
 
 
+def _not_stopped(nodes: list[str], answers: Answers) -> list[str]:
+    """Return what runs on, and why it was not stopped."""
+    if not nodes:
+        return []
+    results = [(node, answers[node][word] or {}) for node in nodes for word in ("engine_stop", "stop")]
+    why = {node: result for node, result in results if result.get("failed") and result.get("msg")}
+    silent = [node for node in nodes if node not in why]
+    return [f"Not stopped: what runs on {', '.join(nodes)}. {SEE_DOCKER if silent else ''}".rstrip(), *failure_lines(why)]
+
+
 def plan(answers: Answers, run: Run) -> Outcome:
     """Decide whether this play's engine and containers are stopped; nothing is shown."""
     return Outcome(returns={"kept": is_kept(answers), "unready_runs": unready_runs(answers)})
@@ -155,7 +166,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         *([events.text(earliest)] if earliest else []),
         *failure_lines({node: _failed(answer) for node, answer in answers.items()}),
         *([f"Not reached any more, so what runs there is unknown: {', '.join(silent)}. {SEE_SSH}"] if silent else []),
-        *([f"Not stopped: what runs on {', '.join(running)}. {SEE_DOCKER}"] if running else []),
+        *_not_stopped(running, answers),
         _end(answers, kept, bool(silent or running), run.check_mode),
         *([] if run.check_mode else failure_lines(memory)),
         f"Logs on this controller: {first['directory']}",
