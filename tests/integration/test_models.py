@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Models of several repositories, and models on one node: a drafter and a tokenizer of their own, a head alone, two models side by side."""
+"""Models of several repositories, of a recipe for another launcher, and on one node: a drafter and a tokenizer, a head alone, two models side by side."""
 
 from __future__ import annotations
 
@@ -119,6 +119,42 @@ def test_a_second_run_of_several_repositories_changes_nothing(lab: Lab, drafted:
     assert {host: hub(lab, host) for host in (HEAD, WORKER)} == before
     predicted = lab.play(check=True, **DRAFTED)
     assert (predicted.rc, predicted.changed) == (0, {}), predicted.stdout
+
+
+#: The lab's model as a recipe for another launcher: without Ray, and without a word about its commit.
+RECIPE = """
+recipe_version: "1"
+name: Tiny
+model: gb10-lab/tiny-llama
+container: gb10-lab/engine:0.32.0
+cluster_only: true
+defaults: {port: 8000, host: 0.0.0.0, tensor_parallel: 2, max_model_len: 2048}
+env: {VLLM_ALLOW_LONG_MAX_MODEL_LEN: "1", VLLM_CPU_KVCACHE_SPACE: "1", OMP_NUM_THREADS: "1", VLLM_CPU_OMP_THREADS_BIND: nobind}
+command: |
+  vllm serve gb10-lab/tiny-llama --served-model-name tiny --host {host} --port {port} -tp {tensor_parallel} \\
+      --dtype bfloat16 --max-model-len {max_model_len} --max-num-seqs 8 --enforce-eager --hf-overrides '{{"use_cache": true}}'
+"""
+
+
+def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(lab: Lab, tmp_path: Path) -> None:
+    lab.down()
+    (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+    pinned = {"gb10-lab/tiny-llama": "0123456789abcdef0123456789abcdef01234567"}
+    made = lab.play("import", gb10_import=str(tmp_path / "tiny.yaml"), gb10_import_to=str(tmp_path), gb10_import_revisions=pinned)
+    assert made.rc == 0 and made.stat("gb10_imported")["id"] == "tiny", made.failures
+    profile = tmp_path / "tiny.yml"
+    # Nobody has tried it, so it is asked for arithmetic, which a model of one sentence does not know: it is left running.
+    wrong = lab.play(gb10_profile=str(profile))
+    assert wrong.rc != 0 and "answers.arithmetic" in wrong.said, wrong.failures
+    assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")
+    run = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["run_id"]
+    text = profile.read_text(encoding="utf-8")
+    profile.write_text(text.replace("answers:\n  - arithmetic\n  - echo\n  - coherence\n", "answers: []\n"), encoding="utf-8")
+    played = lab.play(gb10_profile=str(profile))
+    assert (played.rc, played.changed) == (0, {}), played.failures
+    assert {proof["verdict"] for proof in played.stat("gb10_report")["proofs"]} == {"pass"}
+    assert lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["run_id"] == run
+    lab.down()
 
 
 #: What a user writes to serve two models, each on a node of its own: a cluster a node.
