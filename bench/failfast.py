@@ -47,7 +47,7 @@ def main() -> int:
             lab.clear()
             try:
                 with injected(lab, one) as found:
-                    right = found.names(one.host) and found.first["id"] in one.ids
+                    right = found.names(one.host) and found.first["id"] in one.ids and found.first["remedy"] and found.known is one.known
                     wrong = "" if right else f" WRONG: {found.first['node']}: {found.first['cause']}"
             except AssertionError as error:
                 print(f"{one.id}: {error}", flush=True)
