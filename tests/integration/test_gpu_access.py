@@ -16,7 +16,7 @@ IMAGE = "gb10-lab/engine-ray:0.32.0"
 NOTES = "/var/lib/gb10/image-contracts"
 HOOK_LOG = "/var/lib/gb10-lab/hook.log"
 #: What a process finds and what its image was made for, as the lab's ranks ask it.
-ASK = "from gb10_lab_platform.communicator import image_cuda, known_cuda; print(known_cuda(), image_cuda())"
+ASK = "from gb10_lab_platform.cuda import image_cuda, known_cuda; print(known_cuda(), image_cuda())"
 
 by_hook = pytest.mark.skipif(INVENTORY.name == "lab_next", reason="the simulated hook decides what a container gets, and this lab's engine takes CDI")
 

@@ -4,8 +4,12 @@
 
 from __future__ import annotations
 
+import typing as t
+
 import torch
 from vllm.platforms.cpu import CpuPlatform
+
+from .cuda import check_kernels
 
 # Where the processor has AMX, the engine's attention uses it without asking the kernel for its registers first, and dies of SIGILL.
 if torch.cpu._is_amx_tile_supported():
@@ -21,3 +25,9 @@ class LabPlatform(CpuPlatform):
     @classmethod
     def get_device_communicator_cls(cls) -> str:
         return "gb10_lab_platform.communicator.LabCommunicator"
+
+    @classmethod
+    def get_attn_backend_cls(cls, *args: t.Any, **options: t.Any) -> str:
+        """Each rank asks for its kernels, one that is alone too."""
+        check_kernels()
+        return super().get_attn_backend_cls(*args, **options)
