@@ -24,9 +24,9 @@ SMALL = {
 }
 
 
-def ansible(program, *arguments, cwd, **variables):
-    """Run Ansible without an inventory; returns its exit code, all it printed, and that on one line."""
-    done = through_ansible.run(program, *arguments, "--extra-vars", json.dumps(variables), cwd=cwd)
+def ansible(program, *arguments, cwd, env=None, **variables):
+    """Run Ansible, without an inventory unless one is given; returns its exit code, all it printed, and that on one line."""
+    done = through_ansible.run(program, *arguments, "--extra-vars", json.dumps(variables), cwd=cwd, env=env)
     return done.rc, done.out, " ".join(done.out.split())
 
 
@@ -69,3 +69,61 @@ def test_a_relative_path_and_a_switch_reach_the_lookup(own):
     code, output, text = ansible("adhoc", "localhost", "-m", "ansible.builtin.debug", "-a", f'msg="{expression}"', cwd=own.parent)
     assert code == 0, output
     assert '"enforce_eager": true' in text or "enforce_eager: true" in text, output
+
+
+# --- an inventory with nodes --------------------------------------------------------------------------------------------------
+
+#: Runs what it is given as the same user, as a person's sudo would as root.
+SUDO = """#!/usr/bin/env bash
+while [ $# -gt 0 ]; do case $1 in -H|-S|-n) shift;; -u|-p) shift 2;; *) break;; esac; done
+exec "$@"
+"""
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """An inventory of this machine, and of one that nobody reaches. Returns the arguments that choose it."""
+    sudo = tmp_path / "sudo"
+    sudo.write_text(SUDO, encoding="utf-8")
+    sudo.chmod(0o755)
+    shared = {"gb10_hf_home": str(tmp_path / "hf"), "ansible_become_exe": str(sudo)}
+    here = {"ansible_connection": "local", **shared}
+    gone = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_timeout": 2, **shared}
+    hosts = {"gb10_head": {"hosts": {"spark-1": here}}, "gb10_workers": {"hosts": {"spark-2": gone}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"gb10_cluster": {"children": hosts}}), encoding="utf-8")
+    return ("-i", "hosts.yml", str(ROOT / "playbooks" / "profiles.yml"))
+
+
+SAME_USER = {"ANSIBLE_BECOME_ALLOW_SAME_USER": "true"}
+#: Keeps it off the nodes of an inventory that ansible.cfg names.
+NOBODY = ("-i", "localhost,")
+
+
+def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
+    one = {**SMALL, "id": "one", "parallel": {"tensor": 1}, "model": {"repo": "org/small", "size_gb": 0.000001}}
+    huge = {**one, "id": "huge", "model": {"repo": "org/huge", "size_gb": 1e9}}
+    for wanted in (one, huge):
+        (own / f"{wanted['id']}.yml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    (own / "typo.yml").unlink()
+    settings = {"gb10_profile_dirs": ["mine"], "gb10_profiles_to": "profiles.json"}
+    code, output, text = ansible("playbook", *pair, cwd=own.parent, env=SAME_USER, **settings)
+    assert code == 0, output
+    assert "spark-2 was not looked at" in text, output
+    record = json.loads((own.parent / "profiles.json").read_text(encoding="utf-8"))
+    fits = {row["id"]: row["cluster"] for row in record["profiles"]}
+    assert {id: fits[id]["fits"] for id in ("one", "huge", "small")} == {"one": "in part", "huge": "unknown", "small": "unknown"}
+    assert record["nodes"]["spark-1"]["answered"] and not record["nodes"]["spark-2"]["answered"]
+    assert fits["one"]["to_fetch"] == {"spark-1": {"org/small": 0.0}}
+    code, output, text = ansible("playbook", *NOBODY, pair[-1], cwd=own.parent, env=SAME_USER, **settings)
+    assert code != 0 and "profiles.json exists on the controller, and is not replaced" in text, output
+
+
+def test_an_inventory_without_the_cluster_asks_nobody(own, pair):
+    code, output, text = ansible("playbook", *NOBODY, pair[-1], cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
+    assert code == 0 and "No node was asked what fits it" in text and "[spark-1" not in text, output
+    assert json.loads((own.parent / "new.json").read_text(encoding="utf-8"))["nodes"] == {}
+
+
+def test_check_mode_writes_no_file(own, pair):
+    code, output, _text = ansible("playbook", *NOBODY, pair[-1], "--check", cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
+    assert code == 0 and not (own.parent / "new.json").exists(), output

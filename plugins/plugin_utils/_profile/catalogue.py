@@ -10,7 +10,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import UNTESTED, files, find, read
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import MODEL, UNTESTED, files, find, read
 
 #: Stands where a finding names its node: profiles lie on the controller.
 CONTROLLER = "controller"
@@ -40,8 +40,11 @@ def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
     parallel, memory, image = profile["parallel"], profile["memory"], profile["image"]
     nodes = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
     added = [*image["layers"], *(f"the mod {name} ({mod['why']})" for name, mod in image["mods"].items())]
+    of_all = repositories(profile)
     return {
         "model": profile["model"]["repo"],
+        "license": "; ".join(_license(name, one) for name, one in of_all.items()),
+        "gate": GATES[gated(profile)],
         "beside": [_beside(name, one) for name, one in profile["repositories"].items()],
         "download": _download(profile),
         "nodes": f"{nodes}, of {_size(nodes, memory['class_gb'])}",
@@ -52,6 +55,65 @@ def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
         "context": _context(profile),
         "switches": {name: _switch(overlay) for name, overlay in profile["switches"].items()},
         "evidence": _evidence(profile["evidence"]),
+    }
+
+
+#: What is said of the hub's gates before a profile's repositories, by whether any is known to have one.
+GATES = {True: "gated", False: "open", None: "unknown"}
+
+
+def repositories(profile: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
+    """The repositories of a profile by its names for them, the model's first."""
+    return {MODEL: profile["model"], **profile["repositories"]}
+
+
+def gated(profile: dict[str, t.Any]) -> bool | None:
+    """Whether the hub gives a repository of a profile to known accounts alone; None when that is unknown of one, and no other does."""
+    said = {one["gated"] for one in repositories(profile).values()}
+    return True if True in said else None if None in said else False
+
+
+def _license(name: str, one: dict[str, t.Any]) -> str:
+    """A repository's license, by the profile's name for it when it is not the model."""
+    terms = one["license"]
+    of = "" if name == MODEL else f"{name}: "
+    return f"{of}{terms['id'] or 'unknown'}{', to be accepted at the hub' if terms['accept'] else ''}{' (' + terms['url'] + ')' if terms['url'] else ''}"
+
+
+def facts(profile: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a profile needs, as data. What it does not say is null; sizes are in GB, of 10^9 bytes.
+
+    ``disk_gb`` is what each node stores; of a model whose size on disk is not said, that is what its nodes load together.
+    """
+    parallel, memory, serve = profile["parallel"], profile["memory"], profile["serve"]
+    nodes = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
+    listed = [
+        {
+            "name": name,
+            "purpose": one.get("purpose", MODEL),
+            **{field: one[field] for field in ("repo", "revision", "size_gb", "gated")},
+            "license": dict(one["license"]),
+        }
+        for name, one in repositories(profile).items()
+    ]
+    loaded = memory["weights_gb"] * nodes if memory["weights_gb"] else None
+    sizes = [profile["model"]["size_gb"] or loaded, *(one["size_gb"] for one in listed[1:])]
+    untested = profile["evidence"] == UNTESTED
+    return {
+        "nodes": nodes,
+        "memory_class_gb": memory["class_gb"],
+        "weights_gb": memory["weights_gb"],
+        "disk_gb": round(sum(size for size in sizes if size), 2) if any(sizes) else None,
+        "disk_gb_is_whole": all(sizes),
+        "context": {"served": serve.get("max_model_len"), "steps": profile["ladder"]},
+        "executor": profile["executor"],
+        "image": profile["image"]["base"],
+        "requires": profile["requires"],
+        "repositories": listed,
+        "gated": gated(profile),
+        "untested": untested,
+        "evidence": [] if untested else profile["evidence"],
+        "switches": list(profile["switches"]),
     }
 
 

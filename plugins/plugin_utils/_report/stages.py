@@ -13,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, profile_catalogue, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -332,6 +332,7 @@ STAGES = {
     "abort_plan": Stage(abort.plan, abort.READS),
     "baseline": Stage(baseline),
     "begin": Stage(begin),
+    "catalogue": Stage(profile_catalogue.judge, profile_catalogue.READS),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
     "download": Stage(download, {word: SETTINGS[word] for word in ("offline", "model_root", "hub_token")}),
     "engine": Stage(engine, ENGINE_READS),

@@ -299,21 +299,30 @@ def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faul
     that what is needed is the least.
     """
     path = node.needs["model_root"]
-    sized = [repository for repository in node.needs["repositories"] if repository["gib"] is not None]
-    lacking = [(repository, _revisions(node, repository)) for repository in sized if not _ready(node, repository)]
-    if not lacking:
+    missing = {repo: gib for repo, gib in to_fetch(node).items() if gib is not None}
+    if not missing:
         return
     disk = node.get("disk").get(path)
     if disk is None:
         raise Unseen(f"disk.{path}")
-    missing = 0.0
-    for repository, entries in lacking:
-        there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
-        there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
-        missing += max(repository["gib"] - there / GIB, 0)
-    needed = round(missing, 1)
+    needed = round(sum(missing.values()), 1)
     if disk["free_bytes"] < needed * GIB:
-        yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": ", ".join(repository["repo"] for repository, _entries in lacking)})
+        yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": ", ".join(missing)})
+
+
+def to_fetch(node: Node) -> dict[str, float | None]:
+    """How many GiB a node would fetch of each repository that it has not whole, None where the profile does not say how large that is."""
+    return {repository["repo"]: _missing_gib(node, repository) for repository in node.needs["repositories"] if not _ready(node, repository)}
+
+
+def _missing_gib(node: Node, repository: Entry) -> float | None:
+    """What of a repository's size does not lie on the node yet, in GiB."""
+    if repository["gib"] is None:
+        return None
+    entries = _revisions(node, repository)
+    there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
+    there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
+    return max(repository["gib"] - there / GIB, 0.0)
 
 
 def _image(node: Node) -> Entry | None:
