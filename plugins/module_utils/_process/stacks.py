@@ -84,7 +84,11 @@ class Stacks:
         if part.engine == "ray" or classify.is_ray_rank(part):
             return self._of_ray(part)
         main = self.main(pid)
-        return None if main is None else self._of_server(self.parts[main])
+        if main is not None:
+            return self._of_server(self.parts[main])
+        # What a rank of Ray starts for itself; its server may be on another node.
+        rank = next(filter(classify.is_ray_rank, self.above(pid)), None)
+        return self._of_ray(rank) if rank else None
 
     def _of_ray(self, part: Part) -> str | None:
         address = ray_address(part)

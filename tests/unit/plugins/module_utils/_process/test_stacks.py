@@ -59,6 +59,13 @@ def test_an_engine_that_took_ray_by_itself_belongs_to_it():
     assert set(found.values()) == {"ray 1.1.1.1:6379"}
 
 
+def test_what_a_rank_of_ray_starts_belongs_to_ray():
+    """As on the node of a worker, where there is no server."""
+    tracker = ("/opt/venv/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(71)")
+    found = stacks(process(5, "/x/raylet", "--gcs-address=1.1.1.1:6379"), process(7, "ray::RayWorkerProc", ppid=5), process(8, *tracker, ppid=7))
+    assert found == dict.fromkeys((5, 7, 8), "ray 1.1.1.1:6379")
+
+
 def test_a_loop_of_parents_ends():
     assert stacks(process(5, "VLLM::Worker_TP0", ppid=6), process(6, "VLLM::EngineCore", ppid=5)) == {5: None, 6: None}
 
