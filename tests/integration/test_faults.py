@@ -5,7 +5,7 @@
 """What a user sees when something is wrong: each fault is made for real, is answered by its own clear message, and the next run completes.
 
 Faults that the looks before a start find are made beside a serving cluster, which must go on serving; the others on the way up.
-The marker `quarter` names the fixed quarter that runs in `make test`.
+The marker `sixth` names the fixed sixth that runs in `make test`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_the_search_for_what_is_left_behind_finds_it(lab: Lab, words: str) -> No
 # --- beside a serving cluster -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(processes=[{"pid": 4194000, "type": "C", "name": "VLLM::EngineCore", "used_mib": 70000}]):
         played = lab.play()
@@ -102,7 +102,7 @@ def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> N
     fault.completes()
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(hang=True):
         played = lab.play()
@@ -111,7 +111,7 @@ def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"):
         played = lab.play(gb10_offline=True)
@@ -120,7 +120,6 @@ def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.quarter
 def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault) -> None:
     blob = lab.run(WORKER, "readlink", "-f", f"{SNAPSHOT}/model-00002-of-00002.safetensors").strip()
     with moved_away(lab, WORKER, blob):
@@ -162,7 +161,7 @@ def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(WORKER, "mkdir", "-p", "/mnt/small")
     lab.run(WORKER, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt/small")
@@ -177,7 +176,7 @@ def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, "/dev/infiniband"):
         played = lab.play()
@@ -186,7 +185,6 @@ def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault
     fault.completes()
 
 
-@pytest.mark.quarter
 def test_another_play_works_on_the_cluster(lab: Lab, live_cluster: None, fault: Fault) -> None:
     second: list[Play] = []
     during = Once("image : Ask what the node image holds", lambda: second.append(lab.play(tags="memory")))
@@ -199,7 +197,7 @@ def test_another_play_works_on_the_cluster(lab: Lab, live_cluster: None, fault: 
     fault.completes()
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "cp", "-p", f"{SECRETS}/api_key", "/root/api_key")
     lab.run(HEAD, "sh", "-c", f"echo another-key-0123456789 > {SECRETS}/api_key")
@@ -222,7 +220,7 @@ def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
-@pytest.mark.quarter
+@pytest.mark.sixth
 def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lose_ssh(lab, WORKER)
     try:
@@ -249,7 +247,7 @@ def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fau
 @pytest.mark.parametrize(
     "task",
     [
-        pytest.param("preflight : Look at the node", marks=pytest.mark.quarter),
+        "preflight : Look at the node",
         "image : Ask what the node image holds, and",
         "model : Look for the model",
         "memory : Ask whether",
@@ -326,7 +324,6 @@ def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.quarter
 def test_wrong_address_of_the_head(lab: Lab, no_cluster: None, fault: Fault) -> None:
     lab.write_host_vars(HEAD, {"gb10_fabric_address": "10.255.255.1"})
     try:
@@ -472,10 +469,10 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
     ("host", "role", "moment", "when", "said"),
     [
         pytest.param(WORKER, "worker", TO_SERVE, "before load", WORKER_CONTAINER, id="worker-before-load"),
-        pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.quarter),
+        pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.sixth),
         pytest.param(WORKER, "worker", TO_PROOF, "after load", "spark-2", id="worker-after-load"),
         pytest.param(HEAD, "head", TO_WORKER, "while the worker joins", "spark-2", id="head-while-joining"),
-        pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load", marks=pytest.mark.quarter),
+        pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load", marks=pytest.mark.sixth),
         pytest.param(HEAD, "head", TO_PROOF, "after load", "spark-1", id="head-after-load"),
     ],
 )
