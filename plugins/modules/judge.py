@@ -48,6 +48,7 @@ options:
       - models
       - preflight
       - proof
+      - protect
       - prune
       - ray
       - report

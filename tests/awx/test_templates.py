@@ -194,7 +194,9 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
     """A multiselect default is dropped without a word, and a password would become a variable of the play."""
     for name, question in questions(objects):
         # The id of a lock, that only a refused job names, files, names of models and the place of logs or of a recipe are texts, and mostly there is none.
-        text = question["variable"] in ("gb10_break_lock", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_models_remove", "gb10_models_to")
+        text = question["variable"] in (
+            "gb10_break_lock", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_models_remove", "gb10_models_to", "gb10_protect_measures",
+        )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
         assert question["required"] is not text and question["question_description"], name
@@ -266,6 +268,8 @@ CALLED = {
     "gb10_calibrate_to": "where the archive goes",
     "gb10_prune": "remove what is listed",
     "gb10_prune_days": "from what age",
+    "gb10_protect": "set up or take back",
+    "gb10_protect_measures": "which measures",
     "gb10_models_remove": "what goes",
     "gb10_models_to": "where the list goes as JSON",
 }

@@ -21,6 +21,7 @@ from pathlib import Path
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
@@ -177,6 +178,11 @@ def _removable(text: str) -> bool:
     return True
 
 
+def _measures(text: str) -> bool:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return bool(words) and set(words) <= set(measures.BY_ID)
+
+
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
@@ -220,6 +226,7 @@ FORMS: dict[str, Form] = {
     "gb10_preflight_path": FILE_PATH,
     "gb10_ray_gpus": _whole(1, 16),
     "gb10_ray_version": Form("input.format", _is_ray_version, "a version of three numbers from 2.52 on, such as 2.60.0: those before ignore the token"),
+    "gb10_protect_measures": Form("input.format", _measures, f"some of {', '.join(measures.BY_ID)}, with commas between them"),
     "gb10_rdma_devices": Form("input.format", _like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_report_path": FILE_PATH,
     "gb10_serve_timeout": _whole(30),

@@ -13,7 +13,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, profile_catalogue, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, profile_catalogue, protection
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -316,6 +317,11 @@ def prune(answers: Answers, run: Run) -> Outcome:
     return Outcome("Prune", lines=[*leavings.lines(found), *(["To remove all of it: -e gb10_prune=true"] if advice else [])])
 
 
+def protect(answers: Answers, run: Run) -> Outcome:
+    """Show what protects the nodes, what was changed and what was left. ``settings`` has ``revert``."""
+    return protection.judge({node: answer["protected"] for node, answer in answers.items()}, boolean(run.settings["revert"]), run)
+
+
 # --- the table --------------------------------------------------------------------------------------------------------------
 
 
@@ -345,6 +351,7 @@ STAGES = {
     "models": Stage(model_inventory.judge),
     "preflight": Stage(preflight, SETTINGS),
     "proof": Stage(proof, PROOF_READS),
+    "protect": Stage(protect),
     "prune": Stage(prune),
     "ray": Stage(ray, {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}),
     "report": Stage(report.judge, report.READS),

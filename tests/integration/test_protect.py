@@ -1,0 +1,127 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's nodes are protected once, check mode tells the truth about it, and every byte comes back.
+
+What a node of the lab cannot show, since it is a container: a score of sshd below 0. The play says so there.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab
+
+JOURNAL = "/var/lib/gb10/protection.json"
+DROP_IN = "/etc/systemd/journald.conf.d/90-gb10-protect.conf"
+SYSCTL = "/etc/sysctl.d/90-gb10-protect.conf"
+
+#: Everything below /etc with its type, mode, owner and content, what dpkg is told to do, what is installed, the states of unit files, and vm.swappiness.
+FINGERPRINT = r"""
+set -e
+cd /etc
+find . -not -type f -printf '%p %y %m %U %G %l\n' | sort
+find . -type f -printf '%p %m %U %G\n' | sort
+find . -type f -print0 | sort -z | xargs -0 sha256sum
+dpkg --get-selections
+dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'
+systemctl list-unit-files --no-legend --no-pager --plain | sort
+systemctl list-units --type=service --state=active --no-legend --no-pager --plain | cut -d' ' -f1 | grep -v -e '^user' -e '^session' -e '^systemd-hostnamed' | sort
+cat /proc/sys/vm/swappiness
+ls /var/lib/gb10 2>/dev/null || true
+"""
+
+
+def fingerprint(lab: Lab) -> dict[str, list[str]]:
+    return {host: lab.run(host, "sh", "-c", FINGERPRINT).splitlines() for host in (HEAD, WORKER)}
+
+
+def differing(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The lines that stand on one side alone, by node."""
+    return {host: sorted(set(before[host]) ^ set(after[host])) for host in before if before[host] != after[host]}
+
+
+def started(lab: Lab) -> dict[str, str]:
+    """Since when ssh and docker run, by node."""
+    units = ("ssh.service", "docker.service", "containerd.service")
+    return {host: lab.run(host, "systemctl", "show", "--property=Id,MainPID,ExecMainStartTimestampMonotonic", *units) for host in (HEAD, WORKER)}
+
+
+@pytest.fixture
+def unprotected(lab: Lab) -> t.Iterator[None]:
+    """Nodes that nothing protects, before and after."""
+    for _when in ("before", "after"):
+        back = lab.play("protect", gb10_protect="revert")
+        assert back.rc == 0, back.failures
+        if _when == "before":
+            yield
+
+
+def test_a_node_is_protected_once_and_every_byte_comes_back(lab: Lab, unprotected: None) -> None:
+    before, running = fingerprint(lab), started(lab)
+
+    said = lab.play("protect", "--check", "--diff")
+    assert said.rc == 0 and set(said.changed) == {HEAD, WORKER} and differing(before, fingerprint(lab)) == {}, said.failures
+
+    first = lab.play("protect", "--diff")
+    assert first.rc == 0, first.failures
+    protected = fingerprint(lab)
+    lines = differing(before, protected)
+    assert set(lines) == {HEAD, WORKER}
+    for host in (HEAD, WORKER):
+        assert lab.run(host, "stat", "--format=%a %U", JOURNAL).split() == ["600", "root"]
+        assert any("earlyoom" in line for line in lines[host]) and any(DROP_IN.removeprefix("/etc") in line for line in lines[host])
+        arguments = lab.run(host, "sh", "-c", "tr '\\0' ' ' < /proc/$(systemctl show --property=MainPID --value earlyoom.service)/cmdline")
+        assert "-s 100,100" in arguments and "--avoid ^(sshd" in arguments
+        held = lab.run(host, "apt-mark", "showhold").split()
+        assert held and {"docker.io", "containerd"} & set(held)
+
+    again = lab.play("protect")
+    assert again.rc == 0 and again.changed == {} and differing(protected, fingerprint(lab)) == {}, again.said
+    checked = lab.play("protect", "--check", "--diff")
+    assert checked.rc == 0 and checked.changed == {}, checked.said
+
+    back = lab.play("protect", gb10_protect="revert")
+    assert back.rc == 0 and set(back.changed) == {HEAD, WORKER}, back.failures
+    assert differing(before, fingerprint(lab)) == {}
+    assert started(lab) == running
+    assert lab.play("protect", gb10_protect="revert").changed == {}
+
+
+def test_a_file_of_yours_and_one_that_you_edited_stay(lab: Lab, unprotected: None) -> None:
+    lab.run(HEAD, "sh", "-c", 'echo "vm.overcommit_ratio = 50" > "$0"', SYSCTL)
+    try:
+        ran = lab.play("protect", gb10_protect_measures="journal,swap")
+        assert ran.rc == 0 and f"{SYSCTL} is not this collection's" in ran.said, ran.said
+        lab.run(HEAD, "sh", "-c", 'echo "# mine" >> "$0"', DROP_IN)
+        ran = lab.play("protect", gb10_protect_measures="journal,swap")
+        assert ran.rc == 0 and ran.changed == {} and f"{DROP_IN} was changed since it was written" in ran.said, ran.said
+        back = lab.play("protect", gb10_protect="revert")
+        assert back.rc == 0 and f"rm {DROP_IN}" in back.said, back.said
+        assert lab.run(HEAD, "tail", "-n1", DROP_IN).strip() == "# mine" and lab.run(HEAD, "cat", SYSCTL).strip() == "vm.overcommit_ratio = 50"
+        assert "no such" in lab.run(HEAD, "sh", "-c", 'test -e "$0" && echo there || echo no such', JOURNAL)
+    finally:
+        lab.run(HEAD, "rm", "-f", SYSCTL, DROP_IN)
+        lab.run(HEAD, "rmdir", "--ignore-fail-on-non-empty", "/etc/systemd/journald.conf.d", check=False)
+
+
+def test_what_was_begun_and_not_done_is_taken_back(lab: Lab, unprotected: None) -> None:
+    """As if the node had lost its power between the journal and the change."""
+    before = fingerprint(lab)
+    entry = {"kind": "file", "measure": "swap", "target": SYSCTL, "sha256": ["0" * 64], "mode": 0o644, "uid": 0, "gid": 0}
+    content = {"schema": 1, "entries": [entry], "pending": {"systemd-journald.service": "journal"}, "made": []}
+    lab.run(HEAD, "sh", "-c", 'mkdir -p "${0%/*}" && umask 077 && printf %s "$1" > "$0"', JOURNAL, json.dumps(content))
+    ran = lab.play("protect", gb10_protect_measures="swap,journal")
+    assert ran.rc == 0, ran.failures
+    assert lab.play("protect", gb10_protect_measures="swap,journal").changed == {}
+    assert lab.play("protect", gb10_protect="revert").rc == 0
+    assert differing(before, fingerprint(lab)) == {}
+
+
+def test_a_measure_that_nobody_knows_reaches_no_node(lab: Lab) -> None:
+    ran = lab.play("protect", gb10_protect_measures="swap,hold")
+    assert ran.rc != 0 and "gb10_protect_measures" in ran.said and "with commas between them" in ran.said
