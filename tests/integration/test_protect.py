@@ -64,10 +64,10 @@ def unprotected(lab: Lab) -> t.Iterator[None]:
 def test_a_node_is_protected_once_and_every_byte_comes_back(lab: Lab, unprotected: None) -> None:
     before, running = fingerprint(lab), started(lab)
 
-    said = lab.play("protect", "--check", "--diff")
+    said = lab.play("protect", check=True)
     assert said.rc == 0 and set(said.changed) == {HEAD, WORKER} and differing(before, fingerprint(lab)) == {}, said.failures
 
-    first = lab.play("protect", "--diff")
+    first = lab.play("protect")
     assert first.rc == 0, first.failures
     protected = fingerprint(lab)
     lines = differing(before, protected)
@@ -82,7 +82,7 @@ def test_a_node_is_protected_once_and_every_byte_comes_back(lab: Lab, unprotecte
 
     again = lab.play("protect")
     assert again.rc == 0 and again.changed == {} and differing(protected, fingerprint(lab)) == {}, again.said
-    checked = lab.play("protect", "--check", "--diff")
+    checked = lab.play("protect", check=True)
     assert checked.rc == 0 and checked.changed == {}, checked.said
 
     back = lab.play("protect", gb10_protect="revert")

@@ -158,7 +158,7 @@ class Actor:
         if action.target == plan.RELOAD:
             _must(self._node.tool("systemctl", "daemon-reload"), "systemctl daemon-reload", "Run it there by hand.")
         elif look.enabled(self._node, action.target) != "not-found":
-            # One that does not run has nothing to read anew.
+            # One that does not run has nothing to read again.
             _must(self._node.tool("systemctl", "try-restart", action.target), action.text, remedy)
             if action.target == plan.EARLYOOM:
                 self._seen()

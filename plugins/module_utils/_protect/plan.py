@@ -76,7 +76,7 @@ def _file(measure: str, content: str, place: Places, journal: Journal, restarts:
         return [*made, Action("file", measure, place.path, f"write {place.path}", content, restarts)], ""
     if entry and untouched(entry, found):
         same = found.content == content
-        return [] if same else [Action("file", measure, place.path, f"write {place.path} anew", content, restarts)], ""
+        return [] if same else [Action("file", measure, place.path, f"rewrite {place.path}", content, restarts)], ""
     if not entry and found.content == content:
         return [], ""
     whose = "was changed since it was written" if entry else "is not this collection's"
@@ -238,7 +238,7 @@ def holds(node: str, facts: list[Package], journal: Journal) -> Plan:
 
 
 def unattended(node: str, facts: dict[str, t.Any], free: t.Sequence[str]) -> Plan:
-    """Say whether upgrades come unattended. ``free`` are the packages that are to be held and are not."""
+    """Report whether upgrades come unattended. ``free`` are the packages that are to be held and are not."""
     say = functools.partial(finding, "protect.unattended", node, source=measures.BY_ID["unattended"].figures[0].source)
     missing = [
         text

@@ -191,7 +191,7 @@ def test_a_newer_text_of_ours_replaces_the_older_one(node: ProtectedNode, monkey
     node.run("swap")
     monkeypatch.setattr(node_protection.measures, "SWAPPINESS", 2)
     done = node.run("swap")
-    assert done["actions"][0].endswith("anew") and "vm.swappiness = 2" in (node.etc / SYSCTL).read_text()
+    assert done["actions"][0].startswith("rewrite") and "vm.swappiness = 2" in (node.etc / SYSCTL).read_text()
     node.revert()
     assert node.fingerprint() == before
 
