@@ -201,6 +201,31 @@ caches:
       size_bytes: 1288490188
       files: 4711
       in_use: true
+protection:
+  description:
+    - What the playbook C(gb10.cluster.protect) changed on this node and did not take back, in short. Empty unless O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    path:
+      description: Where the journal of it lies.
+      type: str
+    measures:
+      description: The measures that changed something.
+      type: list
+      elements: str
+    changes:
+      description: How many changes it has, 0 without a journal; null when it cannot be read.
+      type: int
+    error:
+      description: Why it cannot be read, empty otherwise.
+      type: str
+  sample:
+    path: /var/lib/gb10/protection.json
+    measures: [earlyoom, holds, journal, swap]
+    changes: 12
+    error: ""
 ray_error:
   description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
   returned: success
@@ -217,6 +242,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
 
 ROLES = ("head", "worker")
 
@@ -237,7 +263,8 @@ def caches_of(api: EngineApi, state_dir: str | None, cluster: str) -> list[dict[
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"])}
+    protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
+    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), "protection": protection}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:

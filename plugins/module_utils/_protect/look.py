@@ -160,6 +160,8 @@ def sshd(node: Node) -> dict[str, t.Any]:
     if not own:
         raise UnknownState("the kernel does not say which capabilities this process has (CapEff in /proc/self/status)")
     answer = node.tool("systemctl", "show", "-p", "OOMScoreAdjust", "--value", "ssh.service")
+    if answer.rc or not answer.stdout.strip():
+        raise _unclear("systemctl does not say with which OOM score ssh.service starts", answer, "systemctl show -p OOMScoreAdjust ssh.service")
     return {
         "pid": pid if stat else None,
         "start": stat.start_ticks if stat else None,

@@ -18,6 +18,13 @@ SCHEMA = 1
 REVERT = "-e gb10_protect=revert"
 
 
+def text(kept: dict[str, t.Any]) -> str:
+    """Return what one node's journal says in a line, empty where there is none."""
+    if kept.get("error"):
+        return f"protection: not known: {kept['error']}"
+    return f"protected: {', '.join(kept['measures'])} ({kept['changes']} change(s), {REVERT} takes them back)" if kept.get("changes") else ""
+
+
 def lines(found: Answers, check_mode: bool) -> list[str]:
     """Return what was changed on each node, and where the journal of it lies."""
     would = "would " if check_mode else ""

@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
@@ -131,6 +132,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"{trouble}. Remedy: {trouble.remedy}")
     if info.get("caches"):
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
+    if kept := protection.text(info.get("protection") or {}):
+        lines.append(kept)
     if head:
         lines.append(_serving(answers))
         if engine.get("routes"):

@@ -53,6 +53,13 @@ def test_what_is_left_has_its_reason(verdict: str, told: bool) -> None:
     assert outcome.stats["gb10_verdict"] == verdict
 
 
+def test_one_line_says_what_protects_a_node() -> None:
+    kept = {"path": "/p", "measures": ["holds", "swap"], "changes": 3, "error": ""}
+    assert protection.text(kept) == "protected: holds, swap (3 change(s), -e gb10_protect=revert takes them back)"
+    assert protection.text({**kept, "changes": 0}) == protection.text({}) == ""
+    assert protection.text({**kept, "changes": None, "error": "cannot be read"}) == "protection: not known: cannot be read"
+
+
 def test_a_revert_without_findings_shows_no_table() -> None:
     outcome = judged([], ["remove /etc/x"], revert=True)
     assert outcome.findings is None and outcome.title == "Taken back" and outcome.stats["gb10_protection"]["reverted"] is True
