@@ -25,7 +25,7 @@ options:
         default: model
       repo:
         description:
-          - The repository, as C(organization/name).
+          - The repository, as C(organization/name), or the absolute path of a plain directory on the node.
         type: str
         required: true
       revision:

@@ -36,6 +36,8 @@ class FilterModule:
             "choose_executor": choose_executor,
             "downloads": profiles.downloads,
             "mod_digests": profiles.mod_digests,
+            "model_argument": profiles.model_argument,
+            "model_mounts": profiles.model_mounts,
             "node_env": profiles.node_env,
             "per_host_names": profiles.per_host_names,
             "repositories": profiles.repositories,

@@ -15,7 +15,8 @@ description:
   - C(config.json) must parse. Each file that C(model.safetensors.index.json) names must be there, and as long as its own safetensors
     header says, so a truncated copy is found in milliseconds. A single C(model.safetensors) is fine, too.
   - There must be a tokenizer, and every one of O(side_files).
-  - With O(repositories) it looks at several repositories at once, at each for what its purpose needs.
+  - With O(repositories) it looks at several repositories at once, at each for what its purpose needs. One that is an absolute path is a plain directory of
+    the node, whose links may not lead out of it.
   - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
   - In a hub cache the model's own code (Python, and JSON that names it) is read and compared with the hub's ids of its content. What was changed
     is the verdict V(block); what has no such id, as in a model that was copied by hand, is a warning.
@@ -153,6 +154,10 @@ repositories:
       description: The bytes that downloads of it which did not end, or still run, have so far.
       type: int
       sample: 0
+    listing:
+      description: Of a plain directory, a digest of the names and sizes of its files. Null for a repository of the hub.
+      type: str
+      sample: null
     snapshot_path:
       description: The directory that holds its files on this node, null when it is absent.
       type: str
@@ -279,6 +284,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 
 Repository = dict[str, t.Any]
 
+#: What to do about a plain directory: it is its owner's, and nothing is fetched into it.
+COPY_AGAIN = "Copy the files there again from where they are whole; nothing is downloaded into a directory that a profile names."
+
 
 class Seen(t.NamedTuple):
     """What was found of one repository, or of a plain directory."""
@@ -313,17 +321,24 @@ def asked(params: dict[str, t.Any]) -> list[Repository]:
     return params["repositories"] or [model]
 
 
+def directory_of(params: dict[str, t.Any], repository: Repository) -> str:
+    """Return the plain directory that takes the place of a repository, empty for one of the hub."""
+    return params["path"] or (repository["repo"] if model_files.is_directory(repository["repo"] or "") else "")
+
+
 def place_of(params: dict[str, t.Any], repository: Repository) -> model_files.Place:
     """Return where a repository lies."""
-    if params["path"]:
-        return model_files.Place(path=params["path"] if os.path.isdir(params["path"]) else None, revision=None, repo_path=None)
+    path = directory_of(params, repository)
+    if path:
+        return model_files.Place(path=path if os.path.isdir(path) else None, revision=None, repo_path=None)
     return model_files.locate(params["hf_home"], repository["repo"], repository["revision"])
 
 
 def what(params: dict[str, t.Any], repository: Repository) -> str:
     """Return how to call a repository in a message."""
-    if params["path"]:
-        return f"a model in {params['path']}"
+    path = directory_of(params, repository)
+    if path:
+        return f"{repository['purpose']} in {path}"
     of = "" if repository["purpose"] == "model" else f"{repository['purpose']} "
     return f"{of}{repository['repo']} (revision {repository['revision'] or 'main'}) in {params['hf_home']}"
 
@@ -336,9 +351,13 @@ def judge(
     incomplete: t.Sequence[str],
     node: str,
     note: str = "",
+    plain: bool = False,
 ) -> list[dict[str, t.Any]]:
-    """Return one finding for each thing that is wrong, or a single passing one. ``note`` is where it is noted what the code was."""
-    again = "Run the play with --tags model, which downloads what is missing."
+    """Return one finding for each thing that is wrong, or a single passing one.
+
+    ``note`` is where it is noted what the code was. Nothing is ever downloaded into a ``plain`` directory.
+    """
+    again = COPY_AGAIN if plain else "Run the play with --tags model, which downloads what is missing."
     if place.path is None:
         findings = [finding("model.absent", node, "block", f"there is no {name}", remedy=again)]
     else:
@@ -361,19 +380,22 @@ def look(module: AnsibleModule, repository: Repository) -> Seen:
     place = place_of(params, repository)
     needed = [*repository["side_files"], *model_files.named_files(repository["files"])]
     problems, shards, facts = model_files.examine(place.path, needed, repository["purpose"]) if place.path else ([], [], model_files.facts({}))
-    hub_path = place.path if repository["repo"] else None
+    plain = bool(directory_of(params, repository))
+    if plain and place.path and not params["path"]:
+        problems += model_files.outside_links(place.path)
+    hub_path = None if plain else place.path
     note = model_code.note_path(params["state_dir"], repository["repo"], place.revision or "") if hub_path and params["state_dir"] else ""
     noted = model_code.read_note(note) if note else None
     code = model_code.code_problems(hub_path, repository["side_files"], noted) if hub_path else []
     incomplete = model_files.incomplete_blobs(place.repo_path)
-    findings = judge(what(params, repository), place, problems, code, incomplete, platform.node(), note)
+    findings = judge(what(params, repository), place, problems, code, incomplete, platform.node(), note, plain and not params["path"])
     if repository["purpose"] != "model" and place.path:
         of = f" ({repository['purpose']} {repository['repo']})"
         findings = [one if one["verdict"] == "pass" else {**one, "message": one["message"] + of} for one in findings]
-    private = model_files.private_path(params["hf_home"], hub_path) if hub_path else None
+    private = model_files.private_path(params["hf_home"], place.path) if place.path and not params["path"] else None
     if private:
         message = f"root in a container cannot read {private}: it belongs to another user, and not everybody may read it"
-        remedy = f"chmod -R go+rX {os.path.join(params['hf_home'], 'hub')}, or gb10_container_capabilities: [DAC_OVERRIDE]"
+        remedy = f"chmod -R go+rX {place.path if plain else os.path.join(params['hf_home'], 'hub')}, or gb10_container_capabilities: [DAC_OVERRIDE]"
         findings.append(finding("model.private", platform.node(), "warn", message, remedy=remedy, source=private))
     seen = Seen(repository, place, problems, shards, facts, incomplete, findings)
     unchanged = not incomplete and not any(problem.id == "model.code_changed" for problem in code)
@@ -396,6 +418,7 @@ def row(seen: Seen) -> dict[str, t.Any]:
         "size_bytes": seen.size_bytes,
         "unfinished_bytes": model_files.unfinished_bytes(seen.place.repo_path, seen.incomplete),
         "snapshot_path": seen.place.path,
+        "listing": model_files.listing(seen.place.path) if seen.place.path and model_files.is_directory(seen.repository["repo"] or "") else None,
     }
 
 
@@ -403,8 +426,9 @@ def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer
     """Return whom a download runs as, root where one of the repositories needs that; what is complete is not written to."""
     if params["path"]:
         return model_files.Writer(0, 0)
-    writers = [model_files.writer(params["hf_home"], seen.repository["repo"]) for seen in all_seen if not seen.complete or seen is all_seen[0]]
-    return next((one for one in writers if one.because), writers[0])
+    of_hub = [seen for seen in all_seen if not directory_of(params, seen.repository)]
+    writers = [model_files.writer(params["hf_home"], seen.repository["repo"]) for seen in of_hub if not seen.complete or seen is of_hub[0]]
+    return next((one for one in writers if one.because), writers[0] if writers else model_files.Writer(0, 0))
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -427,7 +451,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "token_left": bool(params["token_file"]) and os.path.lexists(params["token_file"]),
         "revision": model.place.revision,
         "snapshot_path": model.place.path,
-        "snapshot_relpath": os.path.relpath(model.place.path, params["hf_home"]) if model.place.path and model.repository["repo"] else None,
+        "snapshot_relpath": os.path.relpath(model.place.path, params["hf_home"]) if model.place.path and not directory_of(params, model.repository) else None,
         "size_bytes": sum(seen.size_bytes for seen in all_seen),
         "shards": model.shards,
         "missing": sorted({name for seen in all_seen for name in seen.missing}),

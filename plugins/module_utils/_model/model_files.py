@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
 import json
 import os
 import re
@@ -102,6 +103,11 @@ class Place:
     path: str | None
     revision: str | None
     repo_path: str | None
+
+
+def is_directory(repo: str) -> bool:
+    """Return whether what a profile calls a repository is a plain directory of the node, by its absolute path."""
+    return repo.startswith("/")
 
 
 def repo_directory(repo: str) -> str:
@@ -358,12 +364,13 @@ def private_path(hf_home: str, root: str) -> str | None:
     Root without the capability DAC_OVERRIDE reads what is its own or what everybody may read.
     """
     hub = os.path.join(hf_home, "hub")
-    above = [os.path.dirname(root)]
-    while above[-1] not in (hub, "/"):
+    # Of a plain directory a container has what lies in it, whoever may pass what is above it.
+    above = [os.path.dirname(root)] if root.startswith(f"{hub}/") else []
+    while above and above[-1] not in (hub, "/"):
         above.append(os.path.dirname(above[-1]))
     inside = [os.path.join(directory, name) for directory, directories, names in os.walk(root) for name in [*directories, *names]]
     blobs = os.path.join(os.path.dirname(os.path.dirname(root)), "blobs")
-    for path in [*reversed(above), *([blobs] if os.path.isdir(blobs) else []), root, *sorted(inside)]:
+    for path in [*reversed(above), *([blobs] if above and os.path.isdir(blobs) else []), root, *sorted(inside)]:
         try:
             status = os.stat(path)
         except OSError:
@@ -373,6 +380,35 @@ def private_path(hf_home: str, root: str) -> str | None:
         if status.st_mode >> shift & bits != bits:
             return path
     return None
+
+
+def listing(root: str) -> str:
+    """Return what tells two copies of a plain directory apart without reading them: a digest of the names and sizes of its files.
+
+    What Python compiled from a model's own code, and what a download notes about itself (``.cache``), lies only where it happened.
+    """
+    found = []
+    for directory, directories, names in os.walk(root):
+        directories[:] = [name for name in directories if name not in ("__pycache__", ".cache")]
+        for name in names:
+            path = os.path.join(directory, name)
+            size = os.stat(path).st_size if os.path.exists(path) else -1
+            found.append([os.path.relpath(path, root), size])
+    return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
+
+
+def outside_links(root: str) -> list[Problem]:
+    """Return the links of a plain directory that lead out of it: its container has the directory alone."""
+    base = os.path.realpath(root)
+    problems = []
+    for directory, directories, names in os.walk(root):
+        for name in [*directories, *names]:
+            path = os.path.join(directory, name)
+            target = os.path.realpath(path)
+            if os.path.islink(path) and target != base and not target.startswith(f"{base}/"):
+                relative = os.path.relpath(path, root)
+                problems.append(Problem("model.dangling", relative, f"{relative} leads to {target}, out of the directory, and a container has that alone"))
+    return problems
 
 
 # -- whose files a download makes ------------------------------------------------------------------------------------

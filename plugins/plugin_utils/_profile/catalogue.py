@@ -69,7 +69,7 @@ def repositories(profile: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 def gated(profile: dict[str, t.Any]) -> bool | None:
     """Whether the hub gives a repository of a profile to known accounts alone; None when that is unknown of one, and no other does."""
-    said = {one["gated"] for one in repositories(profile).values()}
+    said = {False if one["path"] else one["gated"] for one in repositories(profile).values()}
     return True if True in said else None if None in said else False
 
 
@@ -91,7 +91,7 @@ def facts(profile: dict[str, t.Any]) -> dict[str, t.Any]:
         {
             "name": name,
             "purpose": one.get("purpose", MODEL),
-            **{field: one[field] for field in ("repo", "revision", "size_gb", "gated")},
+            **{field: one[field] for field in ("repo", "path", "revision", "size_gb", "gated")},
             "license": dict(one["license"]),
         }
         for name, one in repositories(profile).items()
@@ -126,7 +126,8 @@ def _size(nodes: int, class_gb: float) -> str:
 
 def _beside(name: str, one: dict[str, t.Any]) -> str:
     """A repository beside the model's: what the profile calls it, what it is for, and at which commit."""
-    return f"{name}: {one['repo']} at {one['revision'] or 'main'}, {one['purpose']}" + (f", {one['size_gb']:g} GB" if one["size_gb"] else "")
+    at = "" if one["path"] else f" at {one['revision'] or 'main'}"
+    return f"{name}: {one['repo']}{at}, {one['purpose']}" + (f", {one['size_gb']:g} GB" if one["size_gb"] else "")
 
 
 def _download(profile: dict[str, t.Any]) -> str:

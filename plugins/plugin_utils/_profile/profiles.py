@@ -93,6 +93,7 @@ _REPOSITORY = "repository:"
 #: How a profile calls the repository of its model.
 MODEL = "model"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
+_DIRECTORY = re.compile(r"/[^\s/:,][^\n\0:,]*[^\s/:,]\Z")
 _PAGE = re.compile(r"https://[^\s/]+(/\S*)?\Z")
 #: Arguments that may name a repository of their own.
 _NAMES_REPOSITORY = ("tokenizer", "hf_config_path", "speculative_config.model", "speculative_config.tokenizer")
@@ -140,9 +141,15 @@ _LICENSE: dict[str, t.Any] = {
     "options": {"id": {"type": "str"}, "url": {"type": "str"}, "accept": {"type": "bool"}},
 }
 
+#: Where a plain directory of a node appears inside its container, by the profile's name for it, read-only.
+CONTAINER_MODELS = "/opt/gb10/models"
+
 #: What is fetched of a repository: at which commit, which files (all without any), how large that is, and whether the hub gives it to
 #: accounts alone that were let in (``gated``).
 _FETCHED: dict[str, t.Any] = {
+    # The hub's repository, or a plain directory on every node in its place: that is served from where it lies.
+    "repo": {"type": "str"},
+    "path": {"type": "str"},
     "revision": {"type": "str"},
     "files": {"type": "list", "elements": "str", "default": []},
     "size_gb": {"type": "float"},
@@ -160,7 +167,6 @@ _SCHEMA: dict[str, t.Any] = {
             "type": "dict",
             "required": True,
             "options": {
-                "repo": {"type": "str", "required": True},
                 **_FETCHED,
                 "side_files": {"type": "list", "elements": "str", "default": []},
                 "served_names": {"type": "list", "elements": "str", "default": []},
@@ -172,7 +178,6 @@ _SCHEMA: dict[str, t.Any] = {
             "values": {
                 "type": "dict",
                 "options": {
-                    "repo": {"type": "str", "required": True},
                     "purpose": {"type": "str", "required": True, "choices": [one for one in model_files.PURPOSES if one != MODEL]},
                     **_FETCHED,
                 },
@@ -422,10 +427,15 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
     if not isinstance(raw, dict):
         return {}, [problem("the file", f"found {found(raw)}", "a mapping")]
     profile, problems = check(raw, _SCHEMA)
+    problems = problems or _place_problems(profile)
     if problems:
         return raw, problems
+    for one in (profile["model"], *profile["repositories"].values()):
+        # A plain directory is called by its path wherever a repository is called by its name.
+        one["repo"] = one["repo"] or one["path"]
     problems = _judge(profile, expected_id)
-    profile["model"]["served_names"] = profile["model"]["served_names"] or [profile["model"]["repo"]]
+    path = profile["model"]["path"]
+    profile["model"]["served_names"] = profile["model"]["served_names"] or [path.rpartition("/")[2] if path else profile["model"]["repo"]]
     if profile["image"]["tag"] is None:
         profile["image"]["tag"] = profile["image"]["base"]
     for part in (profile, *profile["switches"].values()):
@@ -463,6 +473,26 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
     return problems
 
 
+def _place_problems(profile: dict[str, t.Any]) -> list[Problem]:
+    """What is wrong with where the files of a model, and of what lies beside it, are: at the hub, or in a plain directory on every node."""
+    problems = []
+    for name, one in {MODEL: profile["model"], **profile["repositories"]}.items():
+        where, path = _field(name), one["path"]
+        if (one["repo"] is None) == (path is None):
+            both = "both given" if path is not None else "missing"
+            problems.append(problem(f"{where}.repo", f"and {where}.path are {both}", "one of them: organization/name at the hub, or a directory on the nodes"))
+        if path is None:
+            continue
+        if path.startswith("~"):
+            problems.append(problem(f"{where}.path", f"'{path}' would be root's home", "the whole path on the nodes, such as /home/NAME/models/MODEL"))
+        elif not _DIRECTORY.match(path) or ".." in path.split("/"):
+            problems.append(problem(f"{where}.path", f"found {found(path)}", "the absolute path of a directory on the nodes, without .. and colons"))
+        for field in ("revision", "gated"):
+            if one[field] is not None:
+                problems.append(problem(f"{where}.{field}", "is given, and a directory on the nodes has none", remedy=f"remove it, or {where}.path"))
+    return problems
+
+
 def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
     """What is wrong with the repositories of a profile, each alone and all together."""
     problems = []
@@ -480,7 +510,7 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
             continue
         if not _SWITCH_NAME.match(name) or name == MODEL:
             problems.append(problem(where, "is not a valid name of a repository", f"lower case letters, digits and underscores, a letter first, not {MODEL}"))
-        if not _REPO.match(one["repo"]):
+        if one["path"] is None and not _REPO.match(one["repo"]):
             problems.append(problem(f"{where}.repo", f"'{one['repo']}' is not a repository of the hub", "organization/name"))
         if first != name:
             problems.append(problem(f"{where}.repo", f"'{one['repo']}' is that of {first}, too", remedy=f"write {_REPOSITORY}{first}/PATH for a part of it"))
@@ -688,7 +718,9 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
             wrong(name, "is not the name of an argument", "a name such as max_model_len")
         if name in RESERVED and RESERVED[name].setting:
             wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
-        if name == "trust_remote_code" and value and not pinned:
+        if name == "trust_remote_code" and value and profile["model"]["path"]:
+            wrong(name, f"runs code from {profile['model']['path']}, which no commit pins", own_remedy="name the hub's repository and its revision instead")
+        elif name == "trust_remote_code" and value and not pinned:
             wrong(name, "runs code from the model repository", own_remedy="pin model.revision to a commit first")
         elif name == "trust_remote_code" and value:
             for other in (other for other, one in known.items() if one["revision"] is None):
@@ -699,11 +731,11 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
                 file = text[len(_SIDE_FILE):]
                 if file not in profile["model"]["side_files"]:
                     wrong(path, f"side file '{file}' is not listed in model.side_files")
-                elif not pinned:
+                elif not pinned and not profile["model"]["path"]:
                     wrong(path, "a side file's path needs model.revision pinned to a commit")
             elif other and other not in known:
                 wrong(path, f"the profile has no repository '{other}'{near(other, known)}", f"one of {', '.join(known)}")
-            elif other and known[other]["revision"] is None and ("/" in text or path == "tokenizer"):
+            elif other and known[other]["revision"] is None and not model_files.is_directory(known[other]["repo"]) and ("/" in text or path == "tokenizer"):
                 # Without a revision of its own, the engine would look for the model's in a tokenizer's repository.
                 wrong(path, f"needs {known[other]['repo']} pinned to a commit", own_remedy=f"set {_field(other)}.revision")
     return problems
@@ -740,12 +772,29 @@ def downloads(repositories: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.An
             "ignore_patterns": [name[1:] for name in one["files"] if name.startswith("!")] or None,
         }
         for one in repositories
+        if not model_files.is_directory(one["repo"])
     ]
 
 
+def model_mounts(profile: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """The plain directories of the nodes that a profile names, as mounts of a node's container: each can only be read there."""
+    named = {MODEL: profile["model"], **profile["repositories"]}
+    return [{"source": one["path"], "target": f"{CONTAINER_MODELS}/{name}", "read_only": True} for name, one in named.items() if one["path"]]
+
+
+def model_argument(profile: dict[str, t.Any]) -> str:
+    """What the engine is told to serve: the model's repository, or its plain directory as the container has it."""
+    return f"{CONTAINER_MODELS}/{MODEL}" if profile["model"]["path"] else profile["model"]["repo"]
+
+
 def snapshot_path(profile: dict[str, t.Any], hf_home: str = CONTAINER_HF_HOME, repository: str = MODEL) -> str:
-    """Directory of a pinned repository of the profile in a hub cache (the layout every Hugging Face client writes)."""
+    """Directory of a pinned repository of the profile in a hub cache (the layout every Hugging Face client writes).
+
+    A plain directory has its own path on the nodes, and another one in a container: with the default of ``hf_home`` it is that.
+    """
     one = profile["model"] if repository == MODEL else profile["repositories"][repository]
+    if one["path"]:
+        return f"{CONTAINER_MODELS}/{repository}" if hf_home == CONTAINER_HF_HOME else one["path"]
     return f"{hf_home}/hub/{model_files.repo_directory(one['repo'])}/snapshots/{one['revision']}"
 
 
@@ -791,7 +840,7 @@ def _resolve(profile: dict[str, t.Any], value: t.Any) -> t.Any:
     if isinstance(value, str) and value.startswith(_REPOSITORY):
         name, slash, path = value[len(_REPOSITORY):].partition("/")
         one = profile["model"] if name == MODEL else profile["repositories"][name]
-        return f"{snapshot_path(profile, repository=name)}{slash}{path}" if one["revision"] else one["repo"]
+        return f"{snapshot_path(profile, repository=name)}{slash}{path}" if one["revision"] or one["path"] else one["repo"]
     return value
 
 

@@ -74,7 +74,8 @@ def wants(profiles: t.Iterable[dict[str, t.Any]]) -> list[Want]:
 
 def for_its_purpose(model: Model, wanted: t.Iterable[Want]) -> Model:
     """Return an entry without what is missing of it and matters to no purpose for which a profile wants it: a drafter needs no tokenizer."""
-    purposes = {want.purpose for want in wanted if want.repo == model["repo"]}
+    # A profile calls a plain directory by its path.
+    purposes = {want.purpose for want in wanted if want.repo == (model["repo"] or model["path"])}
     if not purposes or model["complete"] is not False or model["revision"] == inventory.LEFTOVERS:
         return model
     missing = [name for name in model["missing"] if any(model_files.matters(purpose, name) for purpose in purposes)]
@@ -87,6 +88,8 @@ def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want
     Without a revision a profile wants what ``main`` leads to, or any revision where that is unknown. Leftovers are wanted while what is wanted is not
     complete, since the next download goes on from them.
     """
+    if model["repo"] is None:
+        return list(dict.fromkeys(want.profile for want in wanted if want.repo == model["path"]))
     of_repo = [one for one in siblings if one["repo"] == model["repo"] and one["own"] == model["own"]]
     main = {one["revision"] for one in of_repo if "main" in one["refs"]}
     complete = {one["revision"] for one in of_repo if one["complete"]}

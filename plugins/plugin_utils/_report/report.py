@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
@@ -109,7 +110,8 @@ def image_names(found: dict[str, t.Any]) -> str:
 
 def _repository(one: dict[str, t.Any]) -> str:
     """Return a repository with its commit in words, and what it is for beside the model."""
-    return f"{one['repo']}@{(one['revision'] or 'main')[:12]}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
+    at = "" if model_files.is_directory(one["repo"]) else f"@{(one['revision'] or 'main')[:12]}"
+    return f"{one['repo']}{at}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

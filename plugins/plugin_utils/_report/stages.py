@@ -12,6 +12,7 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, profile_catalogue, protection
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import report, status, table
@@ -167,10 +168,15 @@ def engine(answers: Answers, run: Run) -> Outcome:
     return Outcome("Engine's arguments", found or None, returns={**returns, **({"changes": changes} if changes else {})})
 
 
+def _would_download(found: dict[str, t.Any]) -> bool:
+    """Return whether something is missing that the hub has: into a plain directory nothing is downloaded."""
+    return any(not row["complete"] and not model_files.is_directory(row["repo"]) for row in found["repositories"])
+
+
 def model(answers: Answers, run: Run) -> Outcome:
     """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
     found = {node: answer["model"] for node, answer in answers.items()}
-    if run.check_mode and any(not answer["model"]["complete"] and not boolean(answer["offline"]) for answer in answers.values()):
+    if run.check_mode and any(_would_download(answer["model"]) and not boolean(answer["offline"]) for answer in answers.values()):
         return Outcome("Model (would be downloaded)", [])
     return Outcome("Model", stage_findings.models(found, run.settings["profile"]))
 

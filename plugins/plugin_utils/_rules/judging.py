@@ -398,13 +398,14 @@ def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = 
 
 
 def wanted(profile: dict[str, t.Any], nodes: int) -> list[dict[str, t.Any]]:
-    """Return what rules ask of each repository of a profile, the model's first.
+    """Return what rules ask of each repository of a profile, the model's first. What lies in a plain directory the stage model looks at: nothing is fetched.
 
     A profile that does not say how large its model is says what one node loads (``memory.weights_gb``); on disk every node has the whole.
     """
     weights, further = profile["memory"]["weights_gb"], profile["repositories"].values()
     size = profile["model"]["size_gb"] or (weights and weights * nodes)
-    return [fetched(profile["model"], "model", size), *(fetched(one, one["purpose"], one["size_gb"]) for one in further)]
+    every = [fetched(profile["model"], "model", size), *(fetched(one, one["purpose"], one["size_gb"]) for one in further)]
+    return [one for one in every if not model_files.is_directory(one["repo"])]
 
 
 def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:

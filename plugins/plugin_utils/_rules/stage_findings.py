@@ -293,7 +293,14 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
     seen = {
         node: {
             "models": [
-                {"refs": ["main"], "bytes": row["size_bytes"], "missing": [], **{part: row[part] for part in ("repo", "revision", "complete")}}
+                {
+                    "refs": ["main"],
+                    "bytes": row["size_bytes"],
+                    "missing": [],
+                    # A plain directory has no commit: the names and sizes of its files take its place.
+                    "revision": row["revision"] or row.get("listing"),
+                    **{part: row[part] for part in ("repo", "complete")},
+                }
                 for row in answer["repositories"]
                 if row["complete"]
             ]

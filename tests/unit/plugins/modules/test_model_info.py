@@ -155,3 +155,60 @@ def test_changed_code_of_a_drafter_stops(tmp_path, snapshot):
     result = call(**asked)
     assert result["complete"] and result["verdict"] == "block"
     assert all(words in result["msg"] for words in ("modeling.py was replaced on this node", "(drafter org/beside)"))
+
+
+# --- plain directories that a profile names -----------------------------------------------------------------------------------
+
+
+def plain(snapshot, tmp_path, *more):
+    """Ask about a plain directory as a profile names it, beside others."""
+    model = {**repository("m", "model"), "repo": str(snapshot), "revision": None}
+    return call(repositories=[model, *more], hf_home=str(tmp_path))
+
+
+def test_a_plain_directory_that_a_profile_names(snapshot, tmp_path):
+    result = plain(snapshot, tmp_path)
+    assert result["verdict"] == "pass" and result["complete"] and result["snapshot_relpath"] is None and result["revision"] is None
+    (row,) = result["repositories"]
+    assert row["snapshot_path"] == str(snapshot) and len(row["listing"]) == 64 and row["unfinished_bytes"] == 0
+    assert result["facts"]["num_attention_heads"] == 4
+
+
+@pytest.mark.parametrize(
+    ("break_it", "id"),
+    [
+        (lambda directory: (directory / "model.safetensors").unlink(), "model.missing"),
+        (lambda directory: (directory / "model.safetensors").write_bytes(b"12345"), "model.size"),
+        (lambda directory: (directory / "model.safetensors.index.json").write_text('{"weight_map": {"a": "absent.safetensors"}}'), "model.missing"),
+        (lambda directory: (directory / "extra.json").symlink_to("/etc/hostname"), "model.dangling"),
+    ],
+)
+def test_what_is_wrong_with_a_plain_directory_is_copied_again(snapshot, tmp_path, break_it, id):
+    break_it(snapshot)
+    result = plain(snapshot, tmp_path)
+    assert result["verdict"] == "block" and not result["complete"]
+    assert {finding["id"] for finding in result["findings"]} == {id}
+    assert all("nothing is downloaded into a directory" in finding["remedy"] for finding in result["findings"])
+
+
+def test_an_absent_plain_directory_beside_a_repository_of_the_hub(snapshot, tmp_path):
+    drafter = repository("name", "drafter")
+    result = plain(tmp_path / "none", tmp_path, drafter)
+    assert result["verdict"] == "block" and not result["present"]
+    assert [(row["complete"], row["listing"]) for row in result["repositories"]] == [(False, None), (True, None)]
+    assert f"there is no model in {tmp_path}/none" in result["msg"]
+
+
+def test_copies_are_told_apart_by_names_and_sizes(snapshot, tmp_path):
+    before = plain(snapshot, tmp_path)["repositories"][0]["listing"]
+    (snapshot / "__pycache__").mkdir()
+    (snapshot / "__pycache__/x.pyc").write_text("x")
+    assert plain(snapshot, tmp_path)["repositories"][0]["listing"] == before
+    (snapshot / "config.json").write_text((snapshot / "config.json").read_text() + " ")
+    assert plain(snapshot, tmp_path)["repositories"][0]["listing"] != before
+
+
+def test_a_plain_directory_that_root_in_a_container_cannot_read_is_a_warning(snapshot, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_info.model_files, "private_path", lambda hf_home, root: root)
+    (finding,) = [one for one in plain(snapshot, tmp_path)["findings"] if one["id"] == "model.private"]
+    assert finding["verdict"] == "warn" and f"chmod -R go+rX {snapshot}" in finding["remedy"]

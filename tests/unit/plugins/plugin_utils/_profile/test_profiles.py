@@ -452,6 +452,73 @@ def test_problems_of_repositories_name_the_field(profile, part):
     assert any(part in str(one) for one in problems), problems
 
 
+FOLDERS = {
+    **MINIMAL,
+    "model": {"path": "/home/spark/models/small", "side_files": ["parser.py"]},
+    "repositories": {"drafter": {"path": "/home/spark/models/drafter", "purpose": "drafter", "size_gb": 4}},
+    "serve": {
+        "chat_template": "repository:model/chat.jinja",
+        "reasoning_parser_plugin": "side_file:parser.py",
+        "speculative_config": {"method": "dflash", "model": "repository:drafter"},
+    },
+}
+
+
+def test_a_plain_directory_is_served_as_the_container_has_it():
+    profile, problems = profiles.validate(FOLDERS)
+    assert problems == []
+    assert profiles.model_argument(profile) == "/opt/gb10/models/model"
+    arguments = profiles.serve_arguments(profile)
+    assert arguments["served_model_name"] == ["small"] and "revision" not in arguments
+    assert arguments["chat_template"] == "/opt/gb10/models/model/chat.jinja"
+    assert arguments["reasoning_parser_plugin"] == "/opt/gb10/models/model/parser.py"
+    assert arguments["speculative_config"]["model"] == "/opt/gb10/models/drafter"
+    assert profiles.model_mounts(profile) == [
+        {"source": "/home/spark/models/small", "target": "/opt/gb10/models/model", "read_only": True},
+        {"source": "/home/spark/models/drafter", "target": "/opt/gb10/models/drafter", "read_only": True},
+    ]
+    assert [one["repo"] for one in profiles.repositories(profile)] == ["/home/spark/models/small", "/home/spark/models/drafter"]
+    assert profiles.downloads(profiles.repositories(profile)) == []
+    assert profiles.snapshot_path(profile, "/hf") == "/home/spark/models/small" and profiles.snapshot_path(profile) == "/opt/gb10/models/model"
+
+
+def test_a_directory_beside_a_repository_of_the_hub():
+    profile, problems = profiles.validate({**FOLDERS, "model": MINIMAL["model"]})
+    assert problems == []
+    assert profiles.model_argument(profile) == "org/small" and profiles.serve_arguments(profile)["revision"] == "0" * 40
+    assert [one["repo_id"] for one in profiles.downloads(profiles.repositories(profile))] == ["org/small"]
+    assert [one["target"] for one in profiles.model_mounts(profile)] == ["/opt/gb10/models/drafter"]
+    assert profiles.model_mounts(profiles.validate(MINIMAL)[0]) == []
+
+
+def placed(**model):
+    return {**FOLDERS, "model": {**FOLDERS["model"], **model}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "part"),
+    [
+        (placed(repo="org/small"), "model.repo: and model.path are both given; expected one of them"),
+        (placed(path=None), "model.repo: and model.path are missing; expected one of them: organization/name"),
+        (placed(path="~/models/small"), "model.path: '~/models/small' would be root's home; expected the whole path on the nodes"),
+        (placed(path="models/small"), "model.path: found 'models/small' (a string); expected the absolute path of a directory"),
+        (placed(path="/"), "model.path: found '/'"),
+        (placed(path="/models/"), "model.path: found '/models/'"),
+        (placed(path="/models/../etc"), "model.path: found '/models/../etc'"),
+        (placed(path="/models/a:b"), "model.path: found '/models/a:b'"),
+        (placed(path=["/models"]), "model.path: found ['/models'] (a list); expected a string"),
+        (placed(revision="0" * 40), "model.revision: is given, and a directory on the nodes has none"),
+        (placed(gated=True), "model.gated: is given, and a directory on the nodes has none"),
+        (placed(pth="/models/small"), "model.pth: is not a known field (did you mean 'path'?)"),
+        ({**FOLDERS, "serve": {**FOLDERS["serve"], "trust_remote_code": True}}, "runs code from /home/spark/models/small, which no commit pins"),
+        ({**MINIMAL, "repositories": {"words": {"purpose": "tokenizer"}}}, "repositories.words.repo: and repositories.words.path are missing"),
+    ],
+)
+def test_problems_of_directories_name_the_field(profile, part):
+    _profile, problems = profiles.validate(profile)
+    assert any(part in str(one) for one in problems), problems
+
+
 def test_a_repository_that_a_switch_alone_uses_is_used():
     raw = {**beside({"max_model_len": 1}), "switches": {"fast": {"description": "x", "serve": {"speculative_config": {"model": "repository:drafter"}}}}}
     assert profiles.validate(raw)[1] == []

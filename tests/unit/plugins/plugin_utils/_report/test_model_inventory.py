@@ -93,6 +93,19 @@ def test_a_drafter_needs_no_tokenizer_to_be_whole() -> None:
     assert found[f"org/drafter@{COMMIT}"].models["a"]["complete"] is True and found[f"org/name@{COMMIT}"].models["a"]["complete"] is False
 
 
+def test_a_plain_directory_that_a_profile_names_is_wanted() -> None:
+    raw = {"schema": 1, "id": "own", "model": {"path": "/m/own"}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}}
+    raw["repositories"] = {"drafter": {"path": "/m/drafter", "purpose": "drafter"}}
+    own, problems = profiles.validate({**raw, "serve": {"speculative_config": {"model": "repository:drafter"}}})
+    assert problems == []
+    plain = {"kind": "directory", "repo": None, "revision": None, "own": False, "frees": 0}
+    lacking = {"complete": False, "missing": ["tokenizer.json"]}
+    found = rows([own], a=answer(model(**plain, path="/m/own"), model(**plain, **lacking, path="/m/drafter"), model(**plain, path="/m/other")))
+    assert {name: row.wanted_by for name, row in found.items()} == {"/m/own": ["own"], "/m/drafter": ["own"], "/m/other": []}
+    assert all(row.state == model_inventory.OWNERS for row in found.values())
+    assert found["/m/drafter"].models["a"]["complete"], "a drafter needs no tokenizer"
+
+
 def test_without_a_known_main_any_revision_is_wanted() -> None:
     assert "wanted by" in rows(active=profile("x", "org/name"), a=answer(model()))[f"org/name@{COMMIT}"].state
 

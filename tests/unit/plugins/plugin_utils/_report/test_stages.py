@@ -412,7 +412,7 @@ def test_failure_lines_tell_causes_and_remedies() -> None:
 def test_check_mode_judges_no_image_and_no_model_that_would_come() -> None:
     image = {"spark-1": {"contract": {"exists": False}}}
     assert stages.image(image, run(check_mode=True, profile=PROFILE)).title == "Image (as it is; would be built)"
-    model = {"spark-1": {"model": {"complete": False}, "offline": False}}
+    model = {"spark-1": {"model": {"complete": False, "repositories": [{"repo": "org/m", "complete": False}]}, "offline": False}}
     assert stages.model(model, run(check_mode=True, profile=PROFILE)).title == "Model (would be downloaded)"
     ray = {"spark-1": {"head": {"running": False}}}
     assert stages.ray(ray, run(check_mode=True)).title == "Ray (would be checked)"

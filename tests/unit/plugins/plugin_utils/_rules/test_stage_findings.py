@@ -219,6 +219,18 @@ def test_all_nodes_load_one_revision(second, ids):
     assert stopping(stage_findings.models({"spark-1": model("a" * 40), "spark-2": second}, PROFILE)) == ids
 
 
+@pytest.mark.parametrize(("listing", "ids"), [("1" * 64, set()), ("2" * 64, {"model.same"})])
+def test_a_plain_directory_holds_the_same_on_all_nodes(listing, ids):
+    """Names and sizes of its files stand for the commit that it has not."""
+    profile, problems = profiles.validate(
+        {"schema": 1, "id": "p", "model": {"path": "/m/x"}, "image": {"base": "r/i:1", "layers": []}, "parallel": {"tensor": 2}}
+    )
+    assert problems == []
+    row = {"name": "model", "repo": "/m/x", "purpose": "model", "revision": None, "complete": True, "size_bytes": 10, "files": []}
+    answers = {name: {"findings": [], "repositories": [{**row, "listing": one}]} for name, one in (("spark-1", "1" * 64), ("spark-2", listing))}
+    assert stopping(stage_findings.models(answers, profile)) == ids
+
+
 ADDRESSES = {"spark-1": "192.168.100.1", "spark-2": "192.168.100.2"}
 
 
