@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, executors, profiles
 
 
@@ -27,6 +29,14 @@ def choose_executor(profile, image=None, predict=False):
         raise AnsibleFilterError(error.with_remedy()) from error
 
 
+def memory_plan(profile, nodes=None, serve=None, context=None, concurrency=None, lengths=None, config=None, recorded=False):
+    """What a profile takes of each node's memory."""
+    try:
+        return planning.memory_plan(profile, nodes, serve, context, concurrency, lengths, config, recorded)
+    except ClusterError as error:
+        raise AnsibleFilterError(error.with_remedy()) from error
+
+
 class FilterModule:
     """Filters of the collection."""
 
@@ -35,6 +45,10 @@ class FilterModule:
             "catalogue_findings": catalogue.findings,
             "choose_executor": choose_executor,
             "downloads": profiles.downloads,
+            "memory_plan": memory_plan,
+            "memory_plan_findings": planning.findings,
+            "memory_plan_lines": planning.lines,
+            "memory_plan_svg": picture.svg,
             "mod_digests": profiles.mod_digests,
             "model_argument": profiles.model_argument,
             "model_mounts": profiles.model_mounts,

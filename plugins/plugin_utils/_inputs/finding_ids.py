@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_m
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
@@ -22,7 +23,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signatu
 IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
-OWNERS = (cluster, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, schema, settings, signature, stage_findings, values)
+OWNERS = (
+    cluster, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, schema, settings, signature, stage_findings, values,
+)
 
 
 @functools.cache

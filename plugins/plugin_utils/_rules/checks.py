@@ -19,6 +19,7 @@ import operator
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import size_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
@@ -641,15 +642,6 @@ def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faul
     total, floor = gib(node.get("memory.total_mb")), round(class_gb * limits["shown"], 1)
     if total < floor:
         yield Fault(total, floor, {"total": total, "class_gb": class_gb, "floor": floor})
-
-
-def size_bytes(value: t.Any) -> int | None:
-    """Bytes that an engine's argument means: a number, or one with k, m, g, t (thousands) or K, M, G, T (1024s). None when it is neither."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", str(value))
-    if found is None:
-        return None
-    power = " kmgt".index(found[2].lower()) if found[2] else 0
-    return int(float(found[1]) * (1024 if found[2].isupper() else 1000) ** power)
 
 
 @check

@@ -1,0 +1,696 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a model takes of each node's memory, while it loads and while it serves. This module util is PRIVATE to the collection.
+
+One formula, pure, with nothing but Python's standard library, so that a node and the controller get the same answer. Everything is in GiB a node
+unless a name says otherwise. A node runs one rank of the engine. Every figure comes with what it may be wrong by, as plus or minus; those of independent
+parts add up as the root of their squares.
+
+What the engine does with its two settings for memory (vLLM, gpu_worker.py):
+
+- ``gpu_memory_utilization``: the engine measures weights, activations and graphs in a profiling run and gives the KV cache what is left of that share
+  of the whole memory. It refuses to start when less than the share is free at the start, or when one sequence of ``max_model_len`` does not fit the cache.
+- ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and is no budget any more, profiling is skipped, and
+  nothing holds back what weights, activations and the rest take on top. Starts with it were reported to die in the middle of a request
+  (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is on record.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts
+
+GIB = 1024**3
+
+FITS, TIGHT, NO, UNKNOWN = "fits", "tight", "no", "unknown"
+#: From best to worst; of several nodes the worst counts.
+ORDER = (FITS, TIGHT, UNKNOWN, NO)
+
+
+class Constant(t.NamedTuple):
+    """A number that no config.json has: GiB or a factor, by how much it may be wrong, and who saw it."""
+
+    value: float
+    within: float
+    source: str
+
+
+CONSTANTS = {
+    "os": Constant(
+        4.0, 2.0, "idle Sparks: 3.7 GiB (ThomasKaiser/sbc-bench, Dell FCM1253, 2025-11), 4.7 (minefield, after a cache drop), 8.6 (XuehaiPan/nvitop#208)"
+    ),
+    "engine_host": Constant(
+        5.5,
+        3.5,
+        "used beyond the engine's own share, less the system: 12.2 of 121.7 GiB (corti.com, Ray, 0.75), 11.1 and 8.3 (Qwen3.8-Flash-Next on one Spark at 0.78 "
+        "and 0.80: MiaAI-Lab, tonyd2wild), 12.9 in use when the engine starts (MiaAI-Lab, two Sparks), at most 6.1 (djangodevreng, starts at 0.95)",
+    ),
+    "engine_start": Constant(3.0, 3.0, "the part of it that is there before the engine looks what is free: the same records, from 2 to 9 GiB"),
+    "ray": Constant(1.0, 0.5, "eugr/spark-vllm-docker: without Ray an engine holds less; the object store is 1 GiB in its recipes"),
+    "loaded": Constant(
+        1.015,
+        0.03,
+        "loaded against files: 75.03 of 74.80 GiB, 48.5 of 48.07, 22.83 of 22.28, 21.93 of 21.82, 22.84 of 22.63, 64.69 of 66.97 (without its vision part), "
+        "on each of two nodes 75.86 of 74.33 and 62.7 to 64.5 of 61.75 (logs of djangodevreng/dgx-spark-benchmarks; MiaAI-Lab)",
+    ),
+    "workspaces": Constant(
+        1.7, 1.0, "a share's rest on small models: 2.2 GiB (Nemotron Nano 4B), 3.0 (Qwen2.5 14B), 3.4 (Qwen3 30B), NGC 26.01 (guardkit/guardkit)"
+    ),
+    "fabric": Constant(1.0, 0.5, "NCCL's buffers: budget's rest of two-node starts 5.1 to 6.9 GiB against 4.3 to 6.6 on one node (MiaAI-Lab, tonyd2wild)"),
+    "vision": Constant(
+        2.5, 1.5, "a share's rest of gemma-4-26B at 4096 tokens 8.2 GiB, of its text alone about 4 (djangodevreng/dgx-spark-benchmarks, 2026-06)"
+    ),
+    "allocator": Constant(
+        1.5, 0.5, "activations on record against the arithmetic here: 17.8 GiB at 65536 tokens (Qwen3.6 35B), 14.9 at 32768 (gemma-4-26B), djangodevreng"
+    ),
+    "graphs": Constant(
+        1.0,
+        0.7,
+        "captured graphs of seven starts took 0.10 to 1.64 GiB (djangodevreng, guardkit). The engine's own estimate, which since 0.21 comes off the cache, was "
+        "0.34 to 1.7, and 5.1 where 0.80 was reported to act as 0.758",
+    ),
+    "graphs_drafter": Constant(0.6, 0.4, "the same starts with a drafter: 1.62 and 1.64 GiB"),
+    "unprofiled": Constant(
+        3.0,
+        3.0,
+        "beyond weights, cache and this arithmetic where the cache is pinned: GLM-5.3-Flash 6 GiB cache, 1 GiB left (eugr recipe), 5.5 left (LimeChain); "
+        "Qwen3.8-Flash-Next 14 GiB cache, 13.9 left (ursuciprian); DeepSeek-V4.1 2.5 GiB cache, 4.1 and 2.1 left (MiaAI-Lab)",
+    ),
+    "staging": Constant(1.0, 1.0, "buffers of the loader: nothing measured; InstantTensor's defaults in eugr's recipes hold 3 x 64 MiB and more"),
+    "staging_files": Constant(5.0, 3.0, "fastsafetensors takes whole files to the device before it splits them; shards are about 5 GB"),
+    "page": Constant(1.05, 0.05, "hybrid models: pages are rounded to the state's size, 0.35 to 0.8 % and whole groups of layers (vLLM's logs)"),
+    "reserve": Constant(6.0, 0.0, "TechPreacher/dgx-spark-vllm-cluster warns below 6 GiB; healthy pairs serve for hours with 3.5 to 4.4 (pulsar, sparkring)"),
+    "floor": Constant(
+        0.0, 0.0, "kits kill the engine below 1 GiB themselves (gb10-services, 0xSero); a plan only says no where even the best case leaves nothing"
+    ),
+}
+
+#: MemTotal in GiB by memory class. 128: 127600748 kB, the usual value (119.6 to 121.7 are on record). 64: in proportion, none was found.
+CLASS_TOTAL = {128: 121.69, 64: 60.84}
+
+#: What vLLM takes where a recipe says nothing (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
+#: fewer, so a plan counts with these and never says no for a number of sequences that nobody asked for.
+DEFAULTS = {"gpu_memory_utilization": 0.9, "max_num_batched_tokens": 8192, "max_num_seqs": 1024}
+
+#: Bytes of a value in the KV cache. NVFP4 has one scale of a byte for 16 values.
+_KV_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "fp4": 0.5625, "bfloat16": 2.0, "float16": 2.0, "half": 2.0, "bf16": 2.0, "float32": 4.0}
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)")
+
+
+class Component(t.NamedTuple):
+    """A part of a node's memory. ``inside``: of the engine's own share. ``when``: in which of the two figures it counts, ``loading``, ``serving`` or both."""
+
+    id: str
+    title: str
+    gib: float
+    within: float
+    when: tuple[str, ...]
+    inside: bool
+    arithmetic: str
+    source: str
+
+
+BOTH, SERVING, LOADING = ("loading", "serving"), ("serving",), ("loading",)
+
+
+class Node(t.NamedTuple):
+    """A node: its MemTotal; what others hold there by their own word; what was available before the start, or what the engine itself found free at its start,
+    where either was measured."""
+
+    name: str
+    total: float
+    tenants: float = 0.0
+    available: float | None = None
+    free_at_start: float | None = None
+
+
+class Settings(t.NamedTuple):
+    """What of a recipe memory follows from. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine."""
+
+    tensor: int
+    pipeline: int
+    data: int
+    context_ranks: int
+    expert: bool
+    ray: bool
+    context: int
+    seqs: int | None
+    batched: int
+    utilization: float | None
+    kv_bytes: int | None
+    kv_value: float
+    drafts: int
+    draft_gib: float
+    draft_split: bool
+    own_draft: bool
+    unsized_draft: bool
+    graphs: bool
+    vision: bool
+    online_fp8: bool
+    loader: str
+    pinned_gib: float
+    recorded: bool
+
+
+def size_bytes(value: t.Any) -> int | None:
+    """Return the bytes that an argument means: a number, or one with k, m, g, t (thousands) or K, M, G, T (1024s). None when it is neither."""
+    found = _SIZE.fullmatch(str(value))
+    if found is None:
+        return None
+    power = " kmgt".index(found[2].lower()) if found[2] else 0
+    return int(float(found[1]) * (1024 if found[2].isupper() else 1000) ** power)
+
+
+def kv_value_bytes(dtype: t.Any, facts: t.Mapping[str, t.Any]) -> float:
+    """Return the bytes of one value of the KV cache: of ``kv_cache_dtype``, for ``auto`` what the checkpoint brings, else 16 bits."""
+    name = str(dtype or "auto").lower()
+    found = next((size for start, size in _KV_BYTES.items() if name.startswith(start)), None)
+    return found if found is not None else (facts.get("kv_cache_bits") or 16) / 8
+
+
+def settings_of(
+    serve: t.Mapping[str, t.Any],
+    parallel: t.Mapping[str, t.Any],
+    facts: t.Mapping[str, t.Any],
+    *,
+    ray: bool = False,
+    draft_gib: float = 0.0,
+    draft_in_weights: bool = False,
+    context: int | None = None,
+    seqs: int | None = None,
+    recorded: bool = False,
+) -> Settings:
+    """Return the settings of a recipe. ``serve`` are arguments of ``vllm serve`` in snake case; ``context`` and ``seqs`` win over them.
+
+    ``draft_gib`` is what a drafter with weights of its own takes on disk; ``draft_in_weights``: what a profile declares holds it already. Without
+    ``max_model_len`` (or with ``auto`` or -1) the model's own length counts.
+    """
+    spec = serve.get("speculative_config")
+    spec = spec if isinstance(spec, dict) else {}
+    drafts = spec.get("num_speculative_tokens")
+    length = serve.get("max_model_len")
+    graphs = serve.get("compilation_config")
+    mode = str(graphs.get("cudagraph_mode") or "").upper() if isinstance(graphs, dict) else ""
+    tensor = _int(parallel.get("tensor")) or 1
+    utilization = serve.get("gpu_memory_utilization")
+    offload = [serve.get(name) for name in ("cpu_offload_gb", "kv_offloading_size")]
+    return Settings(
+        tensor=tensor,
+        pipeline=_int(parallel.get("pipeline")) or 1,
+        data=_int(parallel.get("data")) or 1,
+        context_ranks=_int(serve.get("decode_context_parallel_size")) or 1,
+        expert=bool(parallel.get("expert") or serve.get("enable_expert_parallel")),
+        ray=ray,
+        context=context or (_int(length) if _int(length) and _int(length) > 0 else _int(facts.get("max_position_embeddings"))) or 8192,
+        seqs=seqs or _int(serve.get("max_num_seqs")),
+        batched=_int(serve.get("max_num_batched_tokens")) or DEFAULTS["max_num_batched_tokens"],
+        utilization=float(utilization) if isinstance(utilization, (int, float)) else None,
+        kv_bytes=size_bytes(serve["kv_cache_memory_bytes"]) if serve.get("kv_cache_memory_bytes") is not None else None,
+        kv_value=kv_value_bytes(serve.get("kv_cache_dtype"), facts),
+        drafts=(_int(drafts) or 1) if spec and str(spec.get("method")) != "ngram" else 0,
+        draft_gib=draft_gib,
+        draft_split=_int(spec.get("draft_tensor_parallel_size")) not in (1, None) or "mtp" in str(spec.get("method")),
+        own_draft=bool(spec) and not spec.get("model") and str(spec.get("method")) != "ngram",
+        unsized_draft=bool(spec.get("model")) and not draft_gib and not draft_in_weights,
+        graphs=not serve.get("enforce_eager") and mode != "NONE",
+        vision=bool(facts.get("multimodal")) and not serve.get("language_model_only") and not serve.get("skip_mm_profiling"),
+        online_fp8=str(serve.get("quantization")) == "fp8" and facts.get("weights_bits") == 16,
+        loader=str(serve.get("load_format") or "auto"),
+        pinned_gib=sum(float(one) for one in offload if isinstance(one, (int, float)) and not isinstance(one, bool)),
+        recorded=recorded,
+    )
+
+
+def _int(value: t.Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# -- KV cache and state ------------------------------------------------------------------------------------------------
+
+
+def kv_parts(facts: t.Mapping[str, t.Any], use: Settings) -> list[tuple[str, float, str]]:
+    """Return (kind, bytes of one sequence of ``use.context`` tokens on one rank, arithmetic) for each kind of layer.
+
+    Heads are split over tensor ranks, but each rank has one at least. Latent rows are on every rank. Both are split over ranks of a context group. A sliding
+    layer keeps its window and what one step brings, never more than the sequence. The draft layer of MTP is one of full attention (or latent) more.
+    """
+    tokens, value, stages = use.context, use.kv_value, use.pipeline
+    if facts.get("kv_bytes_per_token"):
+        each = facts["kv_bytes_per_token"] / use.context_ranks
+        return [("stated", each * tokens, f"{each:g} B a token and rank, as stated, x {tokens} tokens")]
+    parts = []
+    draft = (facts.get("draft_layers") or 1) if use.own_draft else 0
+    heads, width = facts.get("num_key_value_heads") or 0, facts.get("head_dim") or 0
+    full = model_facts.plain_layers(facts)
+    if full:
+        of_full, of_width = facts.get("global_num_key_value_heads") or heads, facts.get("global_head_dim") or width
+        layers, mine = -(-full // stages) + draft, max(1, -(-of_full // use.tensor))
+        size = 2 * layers * mine * of_width * value * tokens / use.context_ranks
+        amount = f"({-(-full // stages)} + {draft} of the drafter)" if draft else str(full if stages == 1 else -(-full // stages))
+        parts.append(("full", size, f"2 x {amount} layers x {mine} head(s) x {of_width} x {value:g} B x {tokens} tokens{_over(use)}"))
+    sliding = facts.get("sliding_layers") or 0
+    if sliding:
+        kept, mine = min(tokens, (facts.get("sliding_window") or 0) + use.batched), max(1, -(-heads // use.tensor))
+        layers = -(-sliding // stages)
+        window = f"{kept} tokens (window {facts.get('sliding_window')} + {use.batched} of a step)"
+        arithmetic = f"2 x {layers} layers x {mine} head(s) x {width} x {value:g} B x {window}"
+        parts.append(("sliding", 2 * layers * mine * width * value * kept, arithmetic))
+    for row in model_facts.latent(facts):
+        layers = -(-row["layers"] // stages) + (draft if not row["window"] else 0)
+        kept = min(tokens, row["window"]) if row["window"] else tokens / row["ratio"] / use.context_ranks
+        ratio = f" / {row['ratio']}" if row["ratio"] > 1 else ""
+        kind = "window" if row["window"] else "latent"
+        words = f"{kept:g} tokens of the window" if row["window"] else f"{tokens} tokens{ratio}{_over(use)}"
+        parts.append((kind, layers * row["width"] * value * kept, f"{layers} layers x {row['width']} x {value:g} B x {words}, on every rank"))
+    return parts
+
+
+def _over(use: Settings) -> str:
+    return f" / {use.context_ranks} ranks of the context" if use.context_ranks > 1 else ""
+
+
+def kv_bytes(facts: t.Mapping[str, t.Any], use: Settings) -> float:
+    """Return the bytes of one sequence of ``use.context`` tokens in one rank's KV cache, without the constant state."""
+    return sum(size for _kind, size, _arithmetic in kv_parts(facts, use))
+
+
+def state_bytes(facts: t.Mapping[str, t.Any], use: Settings) -> float:
+    """Return the bytes of constant state that one sequence has on one rank. Each draft token keeps a state of its own (vLLM's speculative blocks)."""
+    return (model_facts.state_bytes(facts) or 0) / use.tensor / use.pipeline * (1 + use.drafts)
+
+
+# -- components --------------------------------------------------------------------------------------------------------
+
+
+def _constant(name: str, title: str, when: tuple[str, ...], inside: bool) -> Component:
+    one = CONSTANTS[name]
+    return Component(name, title, one.value, one.within, when, inside, f"{one.value:g}", one.source)
+
+
+def outside(use: Settings, node: Node) -> list[Component]:
+    """Return what is in use beside the engine's own share."""
+    parts = []
+    if node.free_at_start is not None:
+        used = node.total - node.free_at_start
+        found = f"{node.total:g} - {node.free_at_start:g} that the engine found free"
+        parts.append(Component("os", "system and engine processes", used, 0.5, BOTH, False, found, "the engine's own word on this node"))
+    else:
+        if node.available is not None:
+            found = f"{node.total:g} - {node.available:g} available before the start"
+            parts.append(Component("os", "system and others", node.total - node.available, 0.5, BOTH, False, found, "measured on this node"))
+        else:
+            parts.append(_constant("os", "system", BOTH, False))
+        parts.append(_constant("engine_host", "engine's processes and driver", BOTH, False))
+    if node.tenants:
+        parts.append(Component("tenants", "others, as declared", node.tenants, 0.0, BOTH, False, f"{node.tenants:g}", "declared for this node"))
+    if use.ray:
+        parts.append(_constant("ray", "Ray", BOTH, False))
+    if use.pinned_gib:
+        asked = "cpu_offload_gb, kv_offloading_size"
+        parts.append(Component("pinned", "pinned host memory", use.pinned_gib, 0.0, SERVING, False, f"{use.pinned_gib:g}", asked))
+    return parts
+
+
+def weights(facts: t.Mapping[str, t.Any], use: Settings, declared: float | None) -> list[Component]:
+    """Return what the weights take on one rank; ``declared`` is what a profile says that a node loads, drafters with it, used where the facts say nothing.
+
+    Raises ValueError when neither says: :func:`plan` looks for that first.
+    """
+    ranks = use.tensor * use.pipeline * (use.data if use.expert else 1)
+    spare = CONSTANTS["loaded"]
+    known = model_facts.weights_bytes(facts)
+    if facts.get("weights_gib_per_rank"):
+        size, arithmetic, source, factor = facts["weights_gib_per_rank"], f"{facts['weights_gib_per_rank']:g}, as loaded", "the engine's own word", 1.0
+    elif known is not None:
+        factor, size = spare.value, known[0] / ranks / GIB * spare.value
+        arithmetic = f"({known[1]}) / {ranks} rank(s) x {spare.value:g}"
+        source = f"{facts.get('source') or 'the facts of the model'}; {spare.source}"
+    elif declared is not None:
+        size, arithmetic, source, factor = declared, f"{declared:.4g}, as the profile declares", "memory.weights_gb of the profile", 1.0
+    else:
+        raise ValueError("no size of the weights")
+    within = size * spare.within
+    found = []
+    if use.online_fp8:
+        # Loaded in 16 bits and made 8 afterwards; embeddings and head stay.
+        plain = 4 * (facts.get("vocab_size") or 0) * facts["hidden_size"] / ranks / GIB * factor
+        later = (size - plain) / 2 + plain
+        found.append(Component("weights_read", "weights before FP8", size - later, within / 2, LOADING, True, f"{size - later:.2f} become free", source))
+        size, arithmetic = later, f"{arithmetic}, all but embeddings halved by FP8 at run time"
+    found.insert(0, Component("weights", "weights", size, within, BOTH, True, arithmetic, source))
+    if use.draft_gib:
+        split = use.tensor if use.draft_split else 1
+        mine = use.draft_gib / split * spare.value
+        words = f"{use.draft_gib:.2f} / {split} rank(s) x {spare.value:g}"
+        found.append(Component("drafter", "drafter", mine, mine * spare.within, BOTH, True, words, "the size of its repository"))
+    return found
+
+
+def activation(facts: t.Mapping[str, t.Any], use: Settings) -> Component:
+    """Return the peak of activations in a step of ``use.batched`` tokens, and of the sampler.
+
+    A token has, in 16 bits: about 12 rows of the model's width that live at once (residual, norms, projections in and out), the inputs and outputs of its
+    experts or of the MLP, and queries, keys and values twice. What tensor ranks split is split. Logits are 32 bits for each sequence (and draft), twice.
+    """
+    width = facts["hidden_size"]
+    if facts.get("num_experts"):
+        inner = (facts.get("num_experts_per_tok") or 8) * (
+            2 * (facts.get("moe_intermediate_size") or width) // use.tensor + (facts.get("moe_latent_size") or width)
+        )
+    else:
+        inner = 2 * (facts.get("intermediate_size") or 4 * width) // use.tensor
+    heads = (facts.get("num_attention_heads") or 0) + 2 * (facts.get("num_key_value_heads") or 0)
+    attention = 2 * heads * (facts.get("head_dim") or 128) // use.tensor
+    rows = min(use.seqs or DEFAULTS["max_num_seqs"], DEFAULTS["max_num_seqs"]) * (1 + use.drafts)
+    logits = 2 * 4 * rows * (facts.get("vocab_size") or 0) / GIB
+    factor = CONSTANTS["allocator"]
+    step = use.batched * 2 * (12 * width + inner + attention) / GIB
+    size = step * factor.value + logits
+    arithmetic = f"{use.batched} tokens x 2 B x ({12 * width} + {inner} + {attention}) values x {factor.value:g} + {rows} rows of logits"
+    return Component("activation", "activations", size, step * factor.within + logits / 2, SERVING, True, arithmetic, factor.source)
+
+
+def fixed(facts: t.Mapping[str, t.Any], use: Settings, declared: float | None) -> list[Component]:
+    """Return what the engine takes of its own share before the KV cache."""
+    parts = [*weights(facts, use, declared), activation(facts, use), _constant("workspaces", "workspaces", SERVING, True)]
+    if use.tensor * use.pipeline * use.data > 1:
+        parts.append(_constant("fabric", "NCCL", BOTH, True))
+    if use.vision:
+        parts.append(_constant("vision", "images and video", SERVING, True))
+    if use.graphs:
+        graphs, more = CONSTANTS["graphs"], CONSTANTS["graphs_drafter"]
+        size, within = (graphs.value + more.value, _root(graphs.within, more.within)) if use.drafts else (graphs.value, graphs.within)
+        words = f"{graphs.value:g} + {more.value:g} of the drafter" if use.drafts else f"{graphs.value:g}"
+        parts.append(Component("graphs", "CUDA graphs", size, within, SERVING, True, words, graphs.source))
+    if use.kv_bytes is not None:
+        parts.append(_constant("unprofiled", "not profiled", SERVING, True))
+    return parts
+
+
+def _root(*values: float) -> float:
+    return math.sqrt(sum(value * value for value in values))
+
+
+def _sum(parts: t.Iterable[Component]) -> tuple[float, float]:
+    parts = list(parts)
+    return sum(one.gib for one in parts), _root(*(one.within for one in parts))
+
+
+# -- one node ----------------------------------------------------------------------------------------------------------
+
+
+def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared: float | None, concurrency: int) -> dict[str, t.Any]:
+    """Return the plan of one node: components, the two figures, verdict and reasons. ``concurrency`` whole sequences are wanted in the cache at once."""
+    beside, own = outside(use, node), fixed(facts, use, declared)
+    out, out_within = _sum(beside)
+    inner, inner_within = _sum(one for one in own if "serving" in one.when)
+    page = CONSTANTS["page"] if model_facts.state_bytes(facts) else Constant(1.0, 0.0, "")
+    one, state = kv_bytes(facts, use) / GIB * page.value, state_bytes(facts, use) / GIB * page.value
+    seqs = use.seqs or DEFAULTS["max_num_seqs"]
+    # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
+    least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
+    easy = one + seqs * state
+    share = use.utilization if use.utilization is not None else DEFAULTS["gpu_memory_utilization"]
+    if use.kv_bytes is not None:
+        pool, pool_within = use.kv_bytes / GIB, 0.1 * least
+    else:
+        pool, pool_within = share * node.total - inner, inner_within
+    taken = max(pool, least, 0.0)
+    serving = out + inner + taken
+    within = _root(out_within, inner_within) if use.kv_bytes is not None or pool < least else out_within
+    load, load_within = _sum(part for part in [*beside, *own] if "loading" in part.when)
+    staging = CONSTANTS["staging_files" if use.loader == "fastsafetensors" else "staging"]
+    load, load_within = load + staging.value, _root(load_within, staging.within)
+    files = model_facts.weights_bytes(facts)
+    cache = max(0.0, min((files[0] / GIB if files else load), node.total - load))
+    result: dict[str, t.Any] = {
+        "node": node.name,
+        "total_gib": node.total,
+        "loading": _figure(node, load, load_within, page_cache_gib=round(cache, 2), driver_sees_gib=round(min(node.total, load + cache), 2)),
+        "serving": _figure(node, serving, within),
+        "pool_gib": round(pool, 2),
+        "one_sequence_gib": round(one + state, 3),
+        "sequences": max(0, int(pool / (one + state))) if one + state > 0 else None,
+    }
+    of = _Parts(own[0].gib, out, out_within, inner, pool, pool_within, least, easy, one, state, share, load, load_within)
+    verdict, reasons = _judged(facts, use, node, of, result)
+    if concurrency > 1 and pool < concurrency * (one + state):
+        verdict = _worse(verdict, TIGHT)
+        held = max(0.0, pool / (one + state))
+        reasons.append(f"the cache holds {held:.1f} of {concurrency} sequences of {use.context} tokens at once; others wait or are computed anew")
+    kept = min(max(taken, 0.0), concurrency * one)
+    states = min(max(taken - kept, 0.0), seqs * state)
+    words = "; ".join(arithmetic for _kind, _size, arithmetic in kv_parts(facts, use))
+    source = facts.get("source") or "the facts of the model"
+    cache_parts = [Component("kv", f"KV cache of {concurrency} x {use.context} tokens", kept, kept * page.within, SERVING, True, words or "none", source)]
+    if state:
+        per = f"{use.seqs or seqs} sequences x {state:.4f}"
+        cache_parts.append(Component("state", "constant state", states, states * page.within, SERVING, True, per, source))
+    rest = max(0.0, taken - kept - states)
+    why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
+    cache_parts.append(Component("pool", "rest of the KV cache", rest, 0.0, SERVING, True, why, "as the engine is told"))
+    loader = Component("staging", "loader", staging.value, staging.within, LOADING, True, f"{staging.value:g}", staging.source)
+    seen = Component("page_cache", "page cache, given back when it is needed", cache, 0.0, LOADING, False, "the files, as far as there is room", "Linux")
+    parts = [*beside, *own, *cache_parts, loader, seen]
+    result["components"] = [_shown(part) for part in parts if part.gib > 0]
+    room = node.total - CONSTANTS["reserve"].value - _root(out_within, inner_within) - out - inner
+    room -= 0 if use.kv_bytes is not None else CONSTANTS["unprofiled"].value
+    wanted = min(room, max(easy, concurrency * one + seqs * state))
+    result["propose_kv_cache_memory_bytes"] = int(wanted * 4) * GIB // 4 if room >= least and wanted >= 0.25 else None
+    return {**result, "verdict": verdict, "reasons": reasons}
+
+
+class _Parts(t.NamedTuple):
+    """What a verdict is made of; see :func:`node_plan`."""
+
+    weights: float
+    out: float
+    out_within: float
+    inner: float
+    pool: float
+    pool_within: float
+    least: float
+    easy: float
+    one: float
+    state: float
+    share: float
+    load: float
+    load_within: float
+
+
+def _figure(node: Node, used: float, within: float, **more: float) -> dict[str, float]:
+    return {"used_gib": round(used, 2), "within_gib": round(within, 2), "available_gib": round(node.total - used, 2), **more}
+
+
+def _shown(part: Component) -> dict[str, t.Any]:
+    return {**part._asdict(), "gib": round(part.gib, 3), "within": round(part.within, 3), "when": list(part.when)}
+
+
+def _worse(first: str, second: str) -> str:
+    return max(first, second, key=ORDER.index)
+
+
+def _judged(facts: t.Mapping[str, t.Any], use: Settings, node: Node, of: _Parts, result: t.Mapping[str, t.Any]) -> tuple[str, list[str]]:
+    """Return the verdict of a node and why. ``no`` only where even the best case fails, ``fits`` only where the worst case leaves the reserve."""
+    reserve, floor = CONSTANTS["reserve"].value, CONSTANTS["floor"].value
+    noes, doubts = [], []
+    serving, loading = result["serving"], result["loading"]
+    # The budget alone, and with what one sequence needs beyond it: each may be more than there is.
+    budgets = [(of.out + of.inner + max(of.pool, 0.0), of.out_within), (serving["used_gib"], serving["within_gib"])]
+    if any(node.total - used + within < floor for used, within in budgets):
+        left = f"{serving['available_gib']:.1f} +/- {serving['within_gib']:.1f}"
+        noes.append(f"{serving['used_gib']:.1f} GiB would be in use while it serves, {left} left of {node.total:g}")
+    if node.total - of.load + of.load_within < floor:
+        noes.append(f"{of.load:.1f} +/- {of.load_within:.1f} GiB are in use once it is loaded, of {node.total:g}")
+    elif node.total - of.load - of.load_within < reserve / 2:
+        doubts.append(f"{loading['available_gib']:.1f} +/- {of.load_within:.1f} GiB are left once the weights are loaded")
+    checked, at_start = use.utilization is not None or use.kv_bytes is None, CONSTANTS["engine_start"]
+    if checked:
+        _start_check(use, node, of.share, at_start, noes, doubts)
+    what = f"one sequence of {use.context} tokens takes {of.one + of.state:.2f} GiB"
+    if use.seqs and of.least > of.one + of.state:
+        what = f"the state of {use.seqs} sequences takes {of.least:.2f} GiB"
+    if of.pool + of.pool_within < of.least:
+        noes.append(f"the engine would refuse: {what} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f}{_left(use, node, of)}")
+    elif of.pool - of.pool_within < of.easy:
+        text = what if of.pool - of.pool_within < of.least else f"one sequence and the state of {_seqs(use)} take {of.easy:.2f} GiB"
+        doubts.append(f"{text} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f} GiB")
+    if node.total - serving["used_gib"] - serving["within_gib"] < reserve:
+        doubts.append(f"{serving['available_gib']:.1f} +/- {serving['within_gib']:.1f} GiB stay available while it serves, {reserve:g} are wanted as a reserve")
+    mapped = facts.get("file_backed_gib") or 0
+    if mapped and serving["available_gib"] < mapped:
+        doubts.append(f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages")
+    if use.kv_bytes is not None and not use.recorded:
+        doubts.append("kv_cache_memory_bytes skips profiling, so nothing holds back what comes on top: wants a recorded start of this image, profile and driver")
+    if use.unsized_draft:
+        doubts.append("how large the drafter is is not known: give its repository a size_gb")
+    if noes:
+        rest = node.total - of.weights
+        noes.append(
+            f"the weights take {of.weights:.1f} GiB and leave {rest:.1f}, of which the KV cache could have {max(0.0, node.total - of.out - of.inner):.1f} "
+            f"+/- {serving['within_gib']:.1f}"
+        )
+        return NO, [*noes, *doubts]
+    return (TIGHT, doubts) if doubts else (FITS, [])
+
+
+def _seqs(use: Settings) -> str:
+    return f"{use.seqs} sequences" if use.seqs else f"{DEFAULTS['max_num_seqs']} sequences (max_num_seqs is left to the engine)"
+
+
+def _left(use: Settings, node: Node, of: _Parts) -> str:
+    """Say what share and own parts leave, where that is the reason."""
+    if use.kv_bytes is not None:
+        return " GiB, as pinned"
+    return f" GiB: {of.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"
+
+
+def _start_check(use: Settings, node: Node, share: float, at_start: Constant, noes: list[str], doubts: list[str]) -> None:
+    """Judge the engine's own check at its start: the share has to be free then."""
+    system = CONSTANTS["os"]
+    if node.free_at_start is not None:
+        free, within = node.free_at_start, 0.3
+    elif node.available is not None:
+        free, within = node.available - at_start.value - node.tenants, at_start.within
+    else:
+        free, within = node.total - system.value - at_start.value - node.tenants, _root(system.within, at_start.within)
+    text = f"at its start the engine wants {share * node.total:.1f} GiB free ({share:g} of {node.total:g}) and would find {free:.1f} +/- {within:.1f}"
+    if share * node.total > free + within:
+        noes.append(text)
+    elif share * node.total > free - within:
+        doubts.append(text)
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    facts: t.Mapping[str, t.Any],
+    use: Settings,
+    nodes: t.Sequence[Node],
+    *,
+    declared_gib: float | None = None,
+    concurrency: int = 1,
+    search: bool = True,
+) -> dict[str, t.Any]:
+    """Return the plan of a recipe on its nodes: verdict (that of the worst node), each node's figures, and with ``no`` or ``tight`` what would fit.
+
+    ``facts`` as of :mod:`model_facts`; ``declared_gib`` is what a profile says that one node loads. Where facts are missing the verdict is ``unknown`` and
+    ``missing`` names them; nothing is guessed. ``search`` off leaves out what would fit.
+    """
+    wrong = model_facts.faults(facts)
+    lacking = wrong or model_facts.missing(facts, declared_gib is not None or bool(facts.get("weights_gib_per_rank")))
+    if lacking or not nodes:
+        lacking = lacking or ["nodes"]
+        return {"verdict": UNKNOWN, "missing": lacking, "nodes": [], "would_fit": [], "kv": {}, "reasons": [f"unknown without {', '.join(lacking)}"]}
+    found = [node_plan(facts, use, node, declared_gib, concurrency) for node in nodes]
+    verdict = max((one["verdict"] for one in found), key=ORDER.index)
+    proposals = [one["propose_kv_cache_memory_bytes"] for one in found]
+    return {
+        "verdict": verdict,
+        "missing": [],
+        "nodes": found,
+        "reasons": [f"{one['node']}: {reason}" for one in found for reason in one["reasons"]],
+        "kv": {
+            "context": use.context,
+            "bytes_a_token": round((kv_bytes(facts, use) - kv_bytes(facts, use._replace(context=max(1, use.context - 1)))), 1),
+            "one_sequence_gib": round(kv_bytes(facts, use) / GIB, 3),
+            "state_bytes_a_sequence": round(state_bytes(facts, use)),
+        },
+        "propose_kv_cache_memory_bytes": min(proposals) if proposals and all(proposals) else None,
+        "would_fit": would_fit(facts, use, nodes, declared_gib, concurrency) if search and verdict != FITS else [],
+    }
+
+
+def would_fit(
+    facts: t.Mapping[str, t.Any], use: Settings, nodes: t.Sequence[Node], declared: float | None, concurrency: int
+) -> list[dict[str, t.Any]]:
+    """Return single changes that get a better verdict: a shorter context, fewer sequences, another share, more nodes. The first of each kind that does."""
+
+    def verdict_of(changed: Settings, loaded: float | None) -> str:
+        return str(plan(facts, changed, nodes, declared_gib=loaded, concurrency=concurrency, search=False)["verdict"])
+
+    now = verdict_of(use, declared)
+    changes: list[tuple[str, t.Any, Settings, float | None]] = []
+    lengths = [use.context // 2**power // 1024 * 1024 for power in range(1, 8)]
+    changes += [("max_model_len", one, use._replace(context=one), declared) for one in lengths if one >= 4096]
+    seqs = [one for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < (use.seqs or DEFAULTS["max_num_seqs"])]
+    changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in seqs]
+    share = use.utilization if use.utilization is not None else DEFAULTS["gpu_memory_utilization"]
+    if use.kv_bytes is None:
+        shares = [one / 100 for one in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if one / 100 < share]
+        changes += [("gpu_memory_utilization", one, use._replace(utilization=one), declared) for one in shares]
+    else:
+        changes += [("kv_cache_memory_bytes", one, use._replace(kv_bytes=one), declared) for one in (use.kv_bytes // 2**power for power in range(1, 4))]
+    heads = facts.get("num_attention_heads") or 0
+    for factor in (2, 4, 8):
+        wider = use.tensor * factor
+        if heads and heads % wider == 0 and wider <= 16:
+            changes.append(("nodes", wider * use.pipeline * use.data, use._replace(tensor=wider), declared and declared / factor))
+    found: list[dict[str, t.Any]] = []
+    for name, value, changed, loaded in changes:
+        if any(one["change"] == name and one["verdict"] == FITS for one in found):
+            continue
+        verdict = verdict_of(changed, loaded)
+        better = ORDER.index(verdict) < ORDER.index(now) and not any(one["change"] == name and one["verdict"] == verdict for one in found)
+        if better:
+            found.append({"change": name, "to": value, "verdict": verdict})
+    return found
+
+
+# -- advice ------------------------------------------------------------------------------------------------------------
+
+#: Published: one model over two Sparks against one replica on each, tokens a second in all by concurrency.
+PUBLISHED = (
+    {
+        "model": "Nemotron-3-Super-120B-A12B NVFP4 (MoE, 12 B active)",
+        "two_nodes": {1: 22.97, 8: 82.77, 32: 128.27},
+        "two_replicas": {1: 16.43, 8: 73.81, 32: 124.21},
+        "source": "https://kubis.ai/blog/dgx_series/benchmarks/nemotron3-super-120b-topology-benchmark (2026-03-30)",
+    },
+    {
+        "model": "gpt-oss-120b MXFP4 (MoE, 5.1 B active); one node, twice it for two replicas",
+        "two_nodes": {1: 69.0, 8: 231.0, 32: 471.7},
+        "one_node": {1: 57.5, 8: 153.5, 32: 318.7},
+        "source": "https://kubis.ai/blog/dgx_series/benchmarks (2026-03-22; 567.9 at 64 on two replicas)",
+    },
+    {
+        "model": "Qwen3.8-27B NVFP4 with its drafter (dense)",
+        "two_nodes": {1: 37.35},
+        "one_node": {1: 24.27},
+        "source": "https://github.com/NVIDIA/local-ai-inference-recipes (2026-09-03, 64 GB Sparks)",
+    },
+)
+#: Bytes a second that a Spark reads in practice of its nominal 273 GB/s: 180 to 192 (spark-training-gotchas).
+BANDWIDTH = (180e9, 192e9)
+
+
+def advice(facts: t.Mapping[str, t.Any], use: Settings, single: str | None) -> list[str]:
+    """Return sentences on dense or experts, and on one model over the nodes or a replica on each. ``single`` is the verdict on one node alone, None for one."""
+    found = []
+    active, total = facts.get("parameters_active"), facts.get("parameters") or model_facts.parameters_of(facts)
+    known = model_facts.weights_bytes(facts)
+    if active and total and known:
+        bytes_a_token = known[0] * min(1.0, active / total)
+        low, high = (rate * use.tensor / bytes_a_token for rate in BANDWIDTH)
+        kind = "experts" if facts.get("num_experts") else "a dense model"
+        found.append(
+            f"{kind}: a token reads about {bytes_a_token / 1e9:.1f} GB of weights, so {use.tensor} node(s) decode at most {low:.0f} to {high:.0f} tokens/s for one "
+            "user without a drafter (180 to 192 GB/s of a Spark's memory; spark-training-gotchas)"
+        )
+    if not facts.get("num_experts"):
+        found.append("dense models read all weights for each token: a second node or a drafter helps one user most (Qwen3.8-27B 24.27 to 37.35 tokens/s, NVIDIA)")
+    if single in (FITS, TIGHT):
+        found.append(
+            "it also goes on one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 against "
+            "73.81 at 8, 128.27 against 124.21 at 32; kubis.ai), and two replicas outlive the death of one node"
+        )
+    elif single == NO:
+        found.append("it does not go on one node, so there is no choice between one model over the nodes and a replica on each")
+    return found

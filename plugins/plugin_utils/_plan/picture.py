@@ -1,0 +1,96 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A memory plan as a picture: for each node a bar once it is loaded and one while it serves, part by part. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+from xml.sax.saxutils import escape
+
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import CONSTANTS
+
+#: Widths and heights in pixels of the picture's own system.
+_WIDTH, _LEFT, _RIGHT = 1100, 300, 40
+_BAR, _GAP, _TOP, _LINE = 22, 8, 70, 20
+
+#: Colors that people who see no red or green tell apart as well (Okabe and Ito), lighter and darker ones beside them.
+_COLORS = {
+    "os": "#999999", "engine_host": "#bbbbbb", "tenants": "#555555", "ray": "#d4d4d4", "pinned": "#777777",
+    "weights": "#0072b2", "weights_read": "#6bb5dc", "drafter": "#56b4e9",
+    "activation": "#d55e00", "workspaces": "#e69f00", "fabric": "#f3c969", "vision": "#b5651d", "graphs": "#cc79a7", "unprofiled": "#8c4a6e",
+    "kv": "#009e73", "state": "#66c7a8", "pool": "#c5e8dc", "staging": "#f0e442", "page_cache": "#eeeeee",
+}  # fmt: skip
+
+
+def svg(found: t.Mapping[str, t.Any]) -> str:
+    """Return the picture of a plan as SVG. A plan that could not be made has none: its text says what is missing."""
+    nodes = found["nodes"]
+    most = max((max(node["total_gib"], node["loading"]["driver_sees_gib"], node["serving"]["used_gib"]) for node in nodes), default=1.0) * 1.02
+    scale = (_WIDTH - _LEFT - _RIGHT) / most
+    legend = list(dict.fromkeys((part["id"], part["title"]) for node in nodes for part in node["components"]))
+    columns, step = 3, (_WIDTH - _RIGHT) // 3
+    bars = len(nodes) * (2 * (_BAR + _GAP) + _GAP)
+    axis = _TOP + bars
+    height = axis + 45 + (-(-len(legend) // columns)) * _LINE + 20
+    rows = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13" role="img">',
+        f"<title>{escape('Memory plan of ' + found['profile'])}</title>",
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
+        _text(10, 24, f"{found['profile']}: {found['verdict']}", size=17),
+        _text(10, 46, _subtitle(found)),
+    ]
+    for index, node in enumerate(nodes):
+        top = _TOP + index * (2 * (_BAR + _GAP) + _GAP)
+        for place, when in enumerate(("loading", "serving")):
+            rows += _bar(node, when, top + place * (_BAR + _GAP), scale)
+        bottom = top + 2 * _BAR + _GAP
+        rows.append(_mark(_LEFT + node["total_gib"] * scale, top - 4, bottom + 4, "#000000", ""))
+        rows.append(_mark(_LEFT + (node["total_gib"] - CONSTANTS["reserve"].value) * scale, top - 4, bottom + 4, "#000000", "4 3"))
+    rows += _axis(most, scale, axis)
+    for index, (name, title) in enumerate(legend):
+        left, base = 10 + index % columns * step, axis + 55 + index // columns * _LINE
+        rows.append(f'<rect x="{left}" y="{base - 11}" width="12" height="12" fill="{_COLORS.get(name, "#000000")}" stroke="#666666" stroke-width="0.5"/>')
+        rows.append(_text(left + 18, base, title))
+    return "\n".join([*rows, "</svg>", ""])
+
+
+def _subtitle(found: t.Mapping[str, t.Any]) -> str:
+    use = found["settings"]
+    return f"{use['context']} tokens, GiB a node; solid line: MemTotal, dashed: less the reserve; thin line: what the figure may be wrong by"
+
+
+def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.Iterator[str]:
+    """Yield one bar: its parts from left to right, its sum, and by how much that may be wrong."""
+    figure, left = node[when], 0.0
+    yield _text(10, top + _BAR - 6, f"{node['node']} {when}: {figure['used_gib']:.1f}, {figure['available_gib']:.1f} left")
+    for part in node["components"]:
+        if when not in part["when"]:
+            continue
+        words = escape(f"{part['title']}: {part['gib']:.2f} GiB")
+        start, wide = _LEFT + left * scale, part["gib"] * scale
+        color = _COLORS.get(part["id"], "#000000")
+        yield f'<rect x="{start:.1f}" y="{top}" width="{wide:.1f}" height="{_BAR}" fill="{color}" stroke="#ffffff" stroke-width="0.5"><title>{words}</title></rect>'
+        left += part["gib"]
+    low, high = (_LEFT + max(0.0, figure["used_gib"] + sign * figure["within_gib"]) * scale for sign in (-1, 1))
+    middle = top + _BAR / 2
+    yield f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="#000000" stroke-width="1"/>'
+
+
+def _axis(most: float, scale: float, top: float) -> t.Iterator[str]:
+    step = 20 if most > 80 else 10
+    for gib in range(0, int(most) + 1, step):
+        left = _LEFT + gib * scale
+        yield _mark(left, top, top + 5, "#666666", "")
+        yield _text(left, top + 20, str(gib), anchor="middle")
+    yield _text(_WIDTH - _RIGHT, top + 36, "GiB", anchor="end")
+
+
+def _mark(left: float, top: float, bottom: float, color: str, dashes: str) -> str:
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" stroke="{color}" stroke-width="1.5"{dashed}/>'
+
+
+def _text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start") -> str:
+    return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'

@@ -1,0 +1,275 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The memory plan of a profile: its facts, its settings, its nodes, and the plan in words. This plugin util is PRIVATE to the collection.
+
+The formula is :mod:`plan` of the module utils, the same on a node and here.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from pathlib import Path
+
+import yaml
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+
+KIND = "gb10.cluster.plan"
+#: Ids of findings that are made here.
+IDS = ("plan.fits",)
+
+_TABLE = Path(__file__).with_name("models.yml")
+_GB = 1e9
+#: How a finding says what a plan does.
+_VERDICTS = {plan.FITS: "pass", plan.TIGHT: "warn", plan.NO: "block", plan.UNKNOWN: "unknown"}
+#: Variables that leave a model's table in a file, with the values that do.
+_MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
+_REPOSITORY = "repository:"
+#: What a node may say of itself, with the least and the most of each, in GiB.
+_NODE = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}
+
+
+@functools.cache
+def table() -> dict[str, t.Any]:
+    """Return the collection's own table of models."""
+    return yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
+
+
+def facts_of(profile: t.Mapping[str, t.Any], config: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+    """Return the facts of a profile's model: those of the table, of ``config`` (a parsed config.json or facts of one) and of the profile, the last winning."""
+    repo = profile["model"]["repo"]
+    listed = dict(table()["repositories"].get(repo) or {})
+    shape = table()["architectures"].get(listed.pop("is", ""), {})
+    read = {} if config is None else (model_facts.from_config(config) if {"architectures", "model_type"} & set(config) else dict(config))
+    own = {name: value for name, value in profile["memory"]["config"].items() if value is not None}
+    facts = {**shape.get("facts", {}), **listed, **read, **own}
+    sources = [own.get("source") or ("the profile" if own else ""), "config.json in the cache" if read else "", shape.get("source", "")]
+    facts["source"] = ", ".join(dict.fromkeys(one for one in sources if one))
+    env = profile["env"]["shared"]
+    if facts.get("table_gib") and any(str(env.get(name)) in values for name, values in _MAPPED.items()):
+        facts.setdefault("file_backed_gib", facts["table_gib"])
+    return facts
+
+
+def growth_of(repo: str) -> list[dict[str, t.Any]]:
+    """Return what was reported of a model's memory between two lengths, and not explained."""
+    listed = table()["repositories"].get(repo) or {}
+    return table()["architectures"].get(listed.get("is", ""), {}).get("growth", [])
+
+
+def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> float:
+    """Return the GiB on disk of a drafter that is a repository of its own, 0.0 for none or one of unknown size."""
+    spec = serve.get("speculative_config")
+    name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
+    known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/")[0], {}) if name.startswith(_REPOSITORY) else {}
+    return (known.get("size_gb") or 0.0) * _GB / plan.GIB
+
+
+def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
+    """Return whether Ray would spread the ranks. One rank needs nothing to spread it; ``auto`` is Ray where a layer brings it."""
+    parallel = profile["parallel"]
+    if parallel["tensor"] * parallel["pipeline"] * parallel["data"] == 1:
+        return False
+    return profile["executor"] == "ray" or (profile["executor"] == "auto" and "ray" in profile["image"]["layers"])
+
+
+def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
+    """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
+
+    ``given`` is a size in GiB for each node, a list of sizes, or a list of mappings with ``node``, ``total_gib`` and maybe ``tenants_gib``, ``available_gib``
+    and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
+    """
+    usual = plan.CLASS_TOTAL[class_gb or 128]
+    if given is None or given == [] or given == "":
+        given = [usual] * number
+    elif not isinstance(given, list):
+        given = [given] * number
+    wrong, found = [], []
+    for index, one in enumerate(given):
+        row = one if isinstance(one, dict) else {"total_gib": one}
+        where = f"nodes[{index}]"
+        wrong += [f"{where}.{name}: is not a known field, expected one of node, {', '.join(_NODE)}" for name in row if name not in ("node", *_NODE)]
+        values: dict[str, float | None] = {}
+        for name, (least, most) in _NODE.items():
+            value = row.get(name, usual if name == "total_gib" else None)
+            try:
+                number_of = None if value is None or isinstance(value, bool) else float(value)
+            except (TypeError, ValueError):
+                number_of = None
+            if (value is not None and number_of is None) or (number_of is not None and not least <= number_of <= most):
+                wrong.append(f"{where}.{name}: found {value!r}, expected GiB from {least} to {most}")
+            values[name] = number_of
+        name = str(row.get("node") or f"node-{index + 1}")
+        found.append(plan.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
+    if len(given) != number:
+        wrong.append(f"nodes: found {len(given)}, expected {number}, as many as the profile has ranks")
+    if wrong:
+        remedy = "Correct them, or leave them out for Sparks of the profile's class."
+        raise ClusterError("; ".join(wrong), where="nodes of the plan", remedy=remedy, reason="input")
+    return found
+
+
+def _whole(name: str, value: t.Any, wrong: list[str]) -> int | None:
+    """Return a whole number of 1 or more, also from a text, None for nothing; what is neither is noted in ``wrong``."""
+    if value is None or value == "":
+        return None
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        wrong.append(f"{name}: found {value!r}, expected a whole number of 1 or more")
+        return None
+    return number
+
+
+def memory_plan(
+    profile: t.Mapping[str, t.Any],
+    nodes: t.Any = None,
+    serve: t.Mapping[str, t.Any] | None = None,
+    context: t.Any = None,
+    concurrency: t.Any = None,
+    lengths: t.Any = None,
+    config: t.Mapping[str, t.Any] | None = None,
+    recorded: bool = False,
+) -> dict[str, t.Any]:
+    """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for arguments that cannot be.
+
+    ``serve`` wins over the profile's arguments, null removing one. ``context`` is the length in tokens, ``concurrency`` how many sequences of that length the
+    cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any).
+    """
+    wrong: list[str] = []
+    tokens, wanted = _whole("context", context, wrong), _whole("concurrency", concurrency, wrong)
+    rungs = profile["ladder"] if lengths in (None, "", []) else lengths if isinstance(lengths, list) else str(lengths).split(",")
+    steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in rungs) if one]
+    if wrong:
+        raise ClusterError("; ".join(wrong), where="the plan", remedy="Correct them.", reason="input")
+    arguments = {name: value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
+    parallel = profile["parallel"]
+    facts = facts_of(profile, config)
+    on = nodes_of(nodes, parallel["tensor"] * parallel["pipeline"] * parallel["data"], profile["memory"]["class_gb"])
+    declared = profile["memory"]["weights_gb"]
+    from_facts = model_facts.weights_bytes(facts) is not None
+    seqs = arguments.get("max_num_seqs")
+    use = plan.settings_of(
+        arguments,
+        parallel,
+        facts,
+        ray=uses_ray(profile),
+        draft_gib=drafter(profile, arguments) if from_facts else 0.0,
+        draft_in_weights=not from_facts,
+        context=tokens,
+        seqs=wanted if wanted and isinstance(seqs, int) and wanted > seqs else None,
+        recorded=recorded,
+    )
+    declared_gib = declared * _GB / plan.GIB if declared else None
+    result = plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1)
+    single = None
+    if use.tensor > 1 and not result["missing"]:
+        alone = use._replace(tensor=1, pipeline=1, data=1, ray=False)
+        total = declared_gib and declared_gib * use.tensor
+        single = plan.plan(facts, alone, on[:1], declared_gib=total, search=False)["verdict"]
+    return {
+        "schema": 1,
+        "kind": KIND,
+        "profile": profile["id"],
+        "repo": profile["model"]["repo"],
+        **result,
+        "settings": use._asdict(),
+        "facts": facts,
+        "lengths": [] if result["missing"] else _lengths(facts, use, on, declared_gib, steps, profile["model"]["repo"]),
+        "one_node": single,
+        "advice": [] if result["missing"] else plan.advice(facts, use, single),
+        "declared_weights_gib": declared_gib and round(declared_gib, 2),
+    }
+
+
+def _lengths(
+    facts: t.Mapping[str, t.Any], use: plan.Settings, nodes: list[plan.Node], declared: float | None, steps: list[int], repo: str
+) -> list[dict[str, t.Any]]:
+    """Return a row for each length: verdict, GiB of one sequence on a node, and how much more that is than the row before, with what was reported of it."""
+    rows: list[dict[str, t.Any]] = []
+    for tokens in sorted({*steps, use.context}):
+        changed = use._replace(context=tokens)
+        found = plan.plan(facts, changed, nodes, declared_gib=declared, search=False)
+        size = plan.kv_bytes(facts, changed) / plan.GIB
+        before = rows[-1] if rows else None
+        more = None if before is None else round(size - before["kv_gib"], 3)
+        reported = [one for one in growth_of(repo) if before and (one["from"], one["to"]) == (before["context"], tokens)]
+        worst = min((one["serving"]["available_gib"] for one in found["nodes"]), default=None)
+        unexplained = "; ".join(f"{one['reported']} ({one['source']}), unexplained" for one in reported)
+        row = {"context": tokens, "verdict": found["verdict"], "kv_gib": round(size, 3), "more_gib": more, "available_gib": worst, "reported": unexplained}
+        rows.append(row)
+    return rows
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Return one finding for each node of a plan, or one for a plan that could not be made."""
+    if found["missing"]:
+        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
+        return [finding("plan.fits", "controller", "unknown", f"{found['profile']}: {'; '.join(found['reasons'])}", measured=found["missing"], remedy=remedy)]
+    change = "; ".join(f"{one['change']} {one['to']} ({one['verdict']})" for one in found["would_fit"])
+    rows = []
+    for node in found["nodes"]:
+        serving, loading = node["serving"], node["loading"]
+        text = (
+            f"{node['verdict']}: {serving['used_gib']:.1f} +/- {serving['within_gib']:.1f} GiB in use while it serves, "
+            f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g}"
+        )
+        why = "".join(f"; {reason}" for reason in node["reasons"])
+        remedy = f"What would go: {change}." if change else "Nothing that was tried goes better: take smaller weights or more nodes."
+        remedy = "" if node["verdict"] == plan.FITS else remedy
+        rows.append(
+            finding(
+                "plan.fits",
+                node["node"],
+                _VERDICTS[node["verdict"]],
+                f"{text}{why}",
+                measured=serving["available_gib"],
+                needed=plan.CONSTANTS["reserve"].value,
+                remedy=remedy,
+                source="docs/plan.md",
+            )
+        )
+    return rows
+
+
+def lines(found: t.Mapping[str, t.Any]) -> list[str]:
+    """Return a plan as a table for people, with its arithmetic."""
+    if found["missing"]:
+        return [f"{found['profile']} ({found['repo']}): unknown", *(f"missing: {one}" for one in found["missing"])]
+    use = found["settings"]
+    pinned = f"KV cache of {use['kv_bytes']} bytes" if use["kv_bytes"] else f"utilization {use['utilization'] or 'left to the engine'}"
+    ranks = f"{use['tensor']} x {use['pipeline']} x {use['data']}"
+    rows = [
+        f"{found['profile']} ({found['repo']}): {found['verdict']}",
+        f"{use['context']} tokens, {use['seqs'] or 'default'} sequences, {use['batched']} tokens a step, {pinned}, ranks {ranks} (tensor x pipeline x data)",
+    ]
+    for node in found["nodes"]:
+        rows.append(f"{node['node']}: {node['total_gib']:g} GiB, {node['verdict']}")
+        for part in node["components"]:
+            when = {"loading": "loading", "serving": "serving"}.get("".join(part["when"]), "both")
+            rows.append(f"  {part['title']:<44} {part['gib']:8.2f} +/- {part['within']:5.2f}  {when:<8} {part['arithmetic']}")
+        for name in ("loading", "serving"):
+            one = node[name]
+            rows.append(f"  {'= ' + name:<44} {one['used_gib']:8.2f} +/- {one['within_gib']:5.2f}  {one['available_gib']:.2f} left")
+        rows.append(f"  the cache holds {node['sequences']} sequence(s) of {use['context']} tokens, {node['one_sequence_gib']:g} GiB each with state")
+    rows += [f"why: {reason}" for reason in found["reasons"]]
+    rows += [f"would go: {one['change']} {one['to']}: {one['verdict']}" for one in found["would_fit"]]
+    for one in found["lengths"]:
+        more = "" if one["more_gib"] is None else f", {one['more_gib']:g} more than the length before"
+        reported = f"; reported: {one['reported']}" if one["reported"] else ""
+        rows.append(f"length {one['context']}: {one['verdict']}, {one['kv_gib']:g} GiB a sequence{more}{reported}")
+    if found["propose_kv_cache_memory_bytes"]:
+        size = found["propose_kv_cache_memory_bytes"]
+        after = "once a start of this image, profile and driver is on record"
+        rows.append(f"proposed, never applied: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB), {after}")
+    return [*rows, *(f"advice: {one}" for one in found["advice"])]

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The memory plan of a profile, through the playbook, on the controller alone."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import through_ansible
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments, cwd, env=None, **variables):
+    """Run the playbook without an inventory; returns its exit code and all it printed on one line."""
+    done = through_ansible.run("playbook", str(ROOT / "playbooks" / "plan.yml"), *arguments, "--extra-vars", json.dumps(variables), cwd=cwd, env=env)
+    return done.rc, " ".join(done.out.split())
+
+
+def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_nothing(tmp_path):
+    given = {"gb10_plan_nodes": [121.7, 119.6], "gb10_plan_context": 1048576, "gb10_plan_concurrency": 4, "gb10_plan_to": str(tmp_path / "plan.json")}
+    code, text = run(cwd=tmp_path, env={"ANSIBLE_SHOW_CUSTOM_STATS": "true"}, **given)
+    assert code == 0 and "pass plan.fits node-1" in text and "gb10_verdict: pass" in text and "kind: gb10.cluster.plan" in text, text
+    assert "2 x 8 layers x 1 head(s) x 128 x 1 B x 1048576 tokens" in text and "unexplained" in text
+    plan, picture = tmp_path / "plan.json", tmp_path / "plan.svg"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (plan, picture)] == [0o600, 0o600]
+    content = json.loads(plan.read_text())
+    assert (content["schema"], content["kind"], content["verdict"]) == (1, "gb10.cluster.plan", "fits")
+    assert [node["total_gib"] for node in content["nodes"]] == [121.7, 119.6] and picture.read_text().startswith("<svg")
+    code, text = run(cwd=tmp_path, **given)
+    assert code == 0 and "changed=0" in text, text
+    code, text = run(cwd=tmp_path, **{**given, "gb10_plan_context": 262144})
+    assert code != 0 and "plan.json: exists already, with another content; expected a new file" in text and json.loads(plan.read_text()) == content, text
+
+
+def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
+    given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_plan_to": str(tmp_path / "plan.json")}
+    code, text = run(cwd=tmp_path, **given)
+    assert code != 0 and "block plan.fits node-1 no:" in text and "What would go: max_model_len" in text, text
+    assert json.loads((tmp_path / "plan.json").read_text())["verdict"] == "no"
+
+
+def test_check_mode_writes_nothing_and_an_unknown_model_is_unknown(tmp_path):
+    profile = {
+        "schema": 1,
+        "id": "mine",
+        "model": {"repo": "somebody/something"},
+        "image": {"base": "nvcr.io/nvidia/vllm:26.04-py3", "layers": []},
+        "parallel": {"tensor": 1},
+        "executor": "native",
+        "serve": {"max_model_len": 8192, "gpu_memory_utilization": 0.5},
+    }
+    (tmp_path / "mine.yml").write_text(json.dumps(profile))
+    code, text = run("--check", cwd=tmp_path, gb10_profile="./mine.yml", gb10_plan_to=str(tmp_path / "plan.json"))
+    assert code != 0 and "unknown plan.fits controller" in text and "memory.config.hidden_size" in text and not (tmp_path / "plan.json").exists(), text
+
+
+def test_wrong_input_is_one_clear_error(tmp_path):
+    code, text = run(cwd=tmp_path, gb10_plan_nodes=[121.7, {"totl_gib": 1}, 3])
+    assert code != 0 and "nodes[1].totl_gib: is not a known field" in text and "nodes: found 3, expected 2" in text, text
