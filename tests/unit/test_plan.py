@@ -40,7 +40,7 @@ def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_not
 def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
     given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_plan_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, **given)
-    assert code != 0 and "block plan.fits node-1 no:" in text and "What would go: max_model_len" in text, text
+    assert code != 0 and "block plan.fits node-1, node-2 no:" in text and "What would go: max_model_len" in text, text
     assert json.loads((tmp_path / "plan.json").read_text())["verdict"] == "no"
 
 
