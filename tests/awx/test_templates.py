@@ -272,6 +272,8 @@ CALLED = {
     "gb10_protect_measures": "which measures",
     "gb10_models_remove": "what goes",
     "gb10_models_to": "where the list goes as JSON",
+    "gb10_plan_context": "context length",
+    "gb10_plan_concurrency": "sequences at once",
 }
 
 
