@@ -443,7 +443,7 @@ def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared:
     if concurrency > 1 and pool < concurrency * (one + state):
         verdict = _worse(verdict, TIGHT)
         held = max(0.0, pool / (one + state))
-        reasons.append(f"the cache holds {held:.1f} of {concurrency} sequences of {use.context} tokens at once; others wait or are computed anew")
+        reasons.append(f"the cache holds {held:.1f} of {concurrency} sequences of {use.context} tokens at once; others wait or are computed again")
     kept = min(max(taken, 0.0), concurrency * one)
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in kv_parts(facts, use))
