@@ -20,6 +20,7 @@ JOURNAL = "/var/lib/gb10/protection.json"
 DROP_IN = "/etc/systemd/journald.conf.d/90-gb10-protect.conf"
 SYSCTL = "/etc/sysctl.d/90-gb10-protect.conf"
 
+#: Units and state of a cluster that others bring up meanwhile do not count.
 #: Everything below /etc with its type, mode, owner and content, what dpkg is told to do, what is installed, the states of unit files, and vm.swappiness.
 FINGERPRINT = r"""
 set -e
@@ -29,10 +30,11 @@ find . -type f -printf '%p %m %U %G\n' | sort
 find . -type f -print0 | sort -z | xargs -0 sha256sum
 dpkg --get-selections
 dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'
-systemctl list-unit-files --no-legend --no-pager --plain | sort
-systemctl list-units --type=service --state=active --no-legend --no-pager --plain | cut -d' ' -f1 | grep -v -e '^user' -e '^session' -e '^systemd-hostnamed' | sort
+systemctl list-unit-files --no-legend --no-pager --plain | grep -v ' transient ' | sort
+systemctl list-units --type=service --state=active --no-legend --no-pager --plain | cut -d' ' -f1 |
+    grep -v -e '^user' -e '^session' -e '^systemd-hostnamed' -e '^gb10-' | sort
 cat /proc/sys/vm/swappiness
-ls /var/lib/gb10 2>/dev/null || true
+ls /var/lib/gb10/protection.json* 2>/dev/null || true
 """
 
 
