@@ -11,6 +11,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, executors, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_copies
 
 
 def serve_arguments(profile, overrides=None, executor=None):
@@ -44,6 +45,7 @@ class FilterModule:
         return {
             "catalogue_findings": catalogue.findings,
             "choose_executor": choose_executor,
+            "copy_plan": model_copies.plan,
             "downloads": profiles.downloads,
             "memory_plan": memory_plan,
             "memory_plan_findings": planning.findings,

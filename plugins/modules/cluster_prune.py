@@ -25,6 +25,8 @@ description:
   - A directory of what the cluster's engine compiled (kernels, graphs, and a model's own code) is removed when its image is gone, or when nothing was written
     there for O(days). It stays while a container has it that may have processes.
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
+  - A daemon that gives a model out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
+    nothing was written there for a day.
   - Models and the notes about their code, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
     in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
@@ -85,6 +87,11 @@ options:
       - Directory on the node that holds the secrets of the collection's clusters.
     type: path
     default: /etc/gb10/secrets
+  hf_home:
+    description:
+      - The directory that holds the hub cache (C(hub/)). Without it, no copy that did not end is looked for.
+    type: path
+    version_added: 0.2.0
 seealso:
   - module: gb10.cluster.cluster_lock
   - module: gb10.cluster.ray_cluster
@@ -112,7 +119,8 @@ candidates:
   elements: dict
   contains:
     kind:
-      description: V(download), V(token), V(container), V(image), V(log), V(cache) for the caches of a cluster, or V(note) for one on what an image holds.
+      description: V(download), V(token), V(copy) for a daemon that gives a model out, V(partial) for what a copy has fetched, V(container), V(image), V(log),
+        V(cache) for the caches of a cluster, or V(note) for one on what an image holds.
       type: str
     name:
       description: Name of the container, tags of the image (its id when it has none), path of the file.
@@ -206,6 +214,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Do
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
@@ -271,6 +280,17 @@ def survey_download(docker: EngineApi | Docker, params: Params, now: float) -> l
     return [*found, prune.Candidate("token", path, (path,), prune.age_of(status.st_mtime, now), status.st_blocks * 512, "left by a download")]
 
 
+def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
+    """Return what an interrupted copy of a model left: the daemon that still gives it out, and what was fetched of one that did not end."""
+    running, name = copy_source.left(params["cluster_name"]), params["cluster_name"]
+    found = [prune.Candidate("copy", copying.unit_name(name), (name,), 0, 0, "left by a copy that was interrupted, or one that runs now")] if running else []
+    for path, size in copy_target.left(os.path.join(params["hf_home"], "hub")).items() if params["hf_home"] else ():
+        age = prune.age_of(copy_target.written(path), now)
+        if age >= prune.SECONDS_PER_DAY:
+            found.append(prune.Candidate("partial", path, (path,), age, size, "fetched by a copy that did not end"))
+    return found
+
+
 def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
     """Return the ids of the images that containers use which are not among ``going``."""
     return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
@@ -312,7 +332,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
-    downloads = survey_download(docker, params, now)
+    downloads = [*survey_download(docker, params, now), *survey_copy(params, now)]
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
@@ -341,7 +361,7 @@ class Remover:
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
-            "cache": self._cache,
+            "cache": self._cache, "copy": self._copy, "partial": self._partial,
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -389,6 +409,24 @@ class Remover:
             return False
         except OSError as error:
             raise ClusterError(f"removing {path}: {error.strerror}", remedy="Run the task with become: true.") from error
+        return True
+
+    def _copy(self, candidate: prune.Candidate) -> bool:
+        if not copy_source.left(candidate.ref[0]):
+            return False
+        copy_source.stop(candidate.ref[0])
+        return True
+
+    def _partial(self, candidate: prune.Candidate) -> bool:
+        if candidate.ref not in [again.ref for again in survey_copy(self._params, time.time())]:
+            return False
+        hub = os.path.join(self._params["hf_home"], "hub")
+        try:
+            untrusted.remove_tree(hub, os.path.relpath(candidate.ref[0], hub))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
         return True
 
     def _file(self, candidate: prune.Candidate) -> bool:
@@ -475,6 +513,7 @@ def main() -> None:
             "remove": {"type": "bool", "default": False},
             "days": {"type": "int", "default": 14},
             "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets"},
+            "hf_home": {"type": "path"},
             "keep_images": {"type": "list", "elements": "str", "default": []},
             "lock_id": {"type": "str", "default": ""},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},

@@ -11,7 +11,7 @@ import functools
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
-from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_code, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
@@ -24,8 +24,9 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    cluster, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, schema, settings, signature, stage_findings, values,
-)
+    cluster, digests, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, schema, settings, signature,
+    stage_findings, values,
+)  # fmt: skip
 
 
 @functools.cache

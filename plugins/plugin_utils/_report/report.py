@@ -11,6 +11,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
 
@@ -29,6 +30,8 @@ READS = {
     "profile": "__gb10_profile",
     "executor": "__gb10_executor_choice",
     "given": "__gb10_engine",
+    "copied": "__model_copied",
+    "verified": "__model_verified",
 }
 
 
@@ -65,6 +68,8 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "arguments_changed": (head["given"] or {}).get("steps", []),
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
+        "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
+        "verified": {node: answer["verified"]["verified"] for node, answer in answers.items() if answered(answer.get("verified"))},
         "stages": stage_seconds(head["ends"]),
         "proofs": (head["proof"] or {}).get("findings", []),
     }

@@ -14,8 +14,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_inventory, profile_catalogue, protection
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_copies, model_inventory, profile_catalogue
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -175,10 +175,12 @@ def _would_download(found: dict[str, t.Any]) -> bool:
 
 def model(answers: Answers, run: Run) -> Outcome:
     """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
-    found = {node: answer["model"] for node, answer in answers.items()}
-    if run.check_mode and any(_would_download(answer["model"]) and not boolean(answer["offline"]) for answer in answers.values()):
-        return Outcome("Model (would be downloaded)", [])
-    return Outcome("Model", stage_findings.models(found, run.settings["profile"]))
+    found = {node: answer["verified"] if answered(answer.get("verified")) else answer["model"] for node, answer in answers.items()}
+    copies = model_copies.told(answers)
+    would = {node: not boolean(answer["offline"]) or node in copies for node, answer in answers.items() if _would_download(answer["model"])}
+    if run.check_mode and any(would.values()):
+        return Outcome(f"Model (would be {'copied' if set(would) <= set(copies) else 'downloaded'})", [], lines=model_copies.lines(copies))
+    return Outcome("Model", stage_findings.models(found, run.settings["profile"]), lines=[*model_copies.lines(copies), *model_copies.verified(answers)])
 
 
 def download(answers: Answers, run: Run) -> Outcome:

@@ -108,6 +108,13 @@ def _cache_text(one: dict[str, t.Any]) -> str:
     return f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}"
 
 
+def _copy_lines(copy: dict[str, t.Any]) -> list[str]:
+    """Return what there is of a model's copy to another node, or from one."""
+    running = [f"gives a model out to other nodes: {', '.join(copy['running'])}; it ends by itself, or with the playbook teardown"] if copy["running"] else []
+    partial = [f"{size_text(size)} of a copy that did not end in {path}; the next one goes on with it" for path, size in copy["partial"].items()]
+    return [*running, *partial]
+
+
 def node_lines(node: str, answers: Answers) -> list[str]:
     """Return what runs on a node."""
     answer = answers[node]
@@ -134,6 +141,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if kept := protection.text(info.get("protection") or {}):
         lines.append(kept)
+    if answered(answer.get("copy")):
+        lines += _copy_lines(answer["copy"])
     if head:
         lines.append(_serving(answers))
         if engine.get("routes"):

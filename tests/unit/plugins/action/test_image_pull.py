@@ -13,6 +13,7 @@ import types
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.action import image_pull
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import node_job
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def watched(monkeypatch):
     monkeypatch.setattr(action, "_execute_module", execute)
     monkeypatch.setattr(action, "_remote_expand_user", lambda path: path)
     monkeypatch.setattr(action, "get_shell_option", lambda _name, default: default)
-    monkeypatch.setattr(image_pull, "clock", lambda _limit, _pause: iter(range(0, 600, 10)))
-    monkeypatch.setattr(image_pull, "display", types.SimpleNamespace(display=shown.append))
+    monkeypatch.setattr(node_job, "clock", lambda _limit, _pause: iter(range(0, 600, 10)))
+    monkeypatch.setattr(node_job, "display", types.SimpleNamespace(display=shown.append))
     return action._watch("j1", 600), shown
 
 
