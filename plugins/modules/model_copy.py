@@ -14,11 +14,12 @@ description:
   - Three steps make a copy. O(state=served) on the node that has the model lists its files and starts an rsync daemon. O(state=copied) on the node that lacks
     it fetches what is missing. O(state=stopped) on the first ends the daemon.
   - The daemon is a transient systemd unit, C(gb10-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It listens on O(address)
-    alone, reads alone, in a root of its own as the owner of the cache, lets O(clients) in alone, and asks for a secret that was made for this copy. The secret lies in a
-    directory of root's below C(/run), and goes away with the daemon. The traffic itself is not encrypted; the fabric is a cable between the nodes.
+    alone, reads alone, in a root of its own as the owner of the cache, lets O(clients) in alone, and asks for a secret that was made for this copy. The
+    secret lies in a directory of root's below C(/run), and goes away with the daemon. The traffic itself is not encrypted; the fabric is a cable between
+    the nodes.
   - O(streams) rsync clients fetch at once, without compression, as the owner of the cache. rsync compares each file by a digest of all of it (xxh128).
-  - What is not whole lies in C(hub/.gb10-copy), and the next run goes on with it. A file gets its own name in the cache only when all files have arrived, and the
-    source has not changed one meanwhile. A file that has such a name and is another one is never replaced; the module names it and fails.
+  - What is not whole lies in C(hub/.gb10-copy), and the next run goes on with it. A file gets its own name in the cache only when all files have arrived,
+    and the source has not changed one meanwhile. A file that has such a name and is another one is never replaced; the module names it and fails.
   - Files, links into the cache, refs that name the revision, and modes are as on the source. The owner is that of the cache on this node.
   - Afterwards the copied files leave the page cache, on the target and, with O(state=stopped) and O(listing), on the source.
   - When all is there already, nothing is read but names and sizes. RV(changed) is false then.
@@ -103,14 +104,14 @@ options:
     default: true
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. How far the copy is stands there while it runs, and a lock that keeps two copies
-        out of one cache.
+      - Directory on the node that holds the state of the collection's clusters. How far the copy is stands there while it runs, and a lock that
+        keeps two copies out of one cache.
     type: path
     default: /var/lib/gb10
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module makes sure that the lock on
-        this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module makes sure that the
+        lock on this node still is that one. With an empty one nothing is checked.
     type: str
     default: ""
 seealso:
@@ -296,7 +297,8 @@ def served(module: AnsibleModule) -> Result:
     modules = copying.module_names([one["repo"] for one in listing])
     writers = {repo: model_files.writer(params["hf_home"], repo) for repo in modules}
     shared = [
-        copying.Shared(name, os.path.join(hub_of(params), model_files.repo_directory(repo)), writers[repo].uid, writers[repo].gid) for repo, name in modules.items()
+        copying.Shared(name, os.path.join(hub_of(params), model_files.repo_directory(repo)), writers[repo].uid, writers[repo].gid)
+        for repo, name in modules.items()
     ]
     if not module.check_mode:
         connections = params["streams"] * len(params["clients"]) + MORE_CONNECTIONS
@@ -437,7 +439,8 @@ def stopped(module: AnsibleModule) -> Result:
     if not module.check_mode:
         if running:
             copy_source.stop(params["cluster_name"])
-        files = [os.path.join(hub_of(params), model_files.repo_directory(one["repo"]), row["path"]) for one in params["listing"] or [] for row in one["entries"]]
+        given = [(model_files.repo_directory(one["repo"]), row["path"]) for one in params["listing"] or [] for row in one["entries"]]
+        files = [os.path.join(hub_of(params), *names) for names in given]
         cached = copy_target.drop_pages([path for path in files if os.path.isfile(path) and not os.path.islink(path)])
     return {
         "changed": bool(running),

@@ -31,6 +31,8 @@ def answer(free_gib: int, complete: bool) -> dict[str, t.Any]:
     row = {"name": "model", "repo": REPO, "revision": None, "complete": complete, "missing": [], "size_bytes": 0, "unfinished_bytes": 0}
     return {
         "complete": complete,
+        "verdict": "pass" if complete else "block",
+        "size_bytes": 0,
         "cache_exists": True,
         "token_left": False,
         "free_bytes": free_gib * GIB,
@@ -39,7 +41,7 @@ def answer(free_gib: int, complete: bool) -> dict[str, t.Any]:
     }
 
 
-def fetch(place: Path, *answers: dict[str, t.Any], **settings: t.Any) -> tuple[int, str]:
+def fetch(place: Path, *answers: dict[str, t.Any], copy: str = "never", **settings: t.Any) -> tuple[int, str]:
     """Play the part of the role that fetches, in check mode, on two nodes; return the exit code and what was printed."""
     (place / "tiny.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
     get = {"ansible.builtin.include_role": {"name": "gb10.cluster.model", "tasks_from": "get"}, "when": "not __model_answer['complete']"}
@@ -51,7 +53,7 @@ def fetch(place: Path, *answers: dict[str, t.Any], **settings: t.Any) -> tuple[i
         group: {"hosts": {name: {"__model_answer": one, "gb10_hf_home": str(place / name)}}}
         for (group, name), one in zip((("gb10_head", "spark-1"), ("gb10_workers", "spark-2")), answers)
     }
-    inventory = {"gb10_cluster": {"vars": {**local, "gb10_profile": str(place / "tiny.yml"), **settings}, "children": hosts}}
+    inventory = {"gb10_cluster": {"vars": {**local, "gb10_profile": str(place / "tiny.yml"), "gb10_model_copy": copy, **settings}, "children": hosts}}
     (place / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
     done = through_ansible.run("playbook", "-i", str(place / "hosts.yml"), str(place / "book.yml"), "--check")
     return done.rc, " ".join(done.out.split())
@@ -76,3 +78,13 @@ def test_a_gate_without_a_token_stops_before_the_hub_is_asked(tmp_path: Path) ->
 def test_a_finding_that_was_silenced_stops_nothing(tmp_path: Path) -> None:
     code, output = fetch(tmp_path, answer(100, False), answer(100, False), gb10_silenced=["model.gated"])
     assert code == 0 and "would download org/tiny" in output, output
+
+
+def test_a_node_that_copies_from_another_asks_the_hub_for_nothing(tmp_path: Path) -> None:
+    code, output = fetch(tmp_path, answer(100, True), answer(100, False), copy="required")
+    assert code == 0 and "gated" not in output and "would download" not in output, output
+
+
+def test_one_node_alone_downloads_what_the_others_copy(tmp_path: Path) -> None:
+    code, output = fetch(tmp_path, answer(100, False), answer(100, False), copy="required", gb10_hf_token="hf_x")
+    assert code == 0 and output.count("would download org/tiny") == 1 and str(tmp_path / "spark-1") in output, output

@@ -87,7 +87,9 @@ def systemctl(*words: str) -> str:
 
 def is_active(cluster: str) -> bool:
     """Return whether a cluster's daemon runs, or is about to. Without systemd there is none."""
-    return shutil.which("systemctl") is not None and systemctl("show", "--property", "ActiveState", "--value", copying.unit_name(cluster)) in ("active", "activating", "reloading", "deactivating")
+    if shutil.which("systemctl") is None:
+        return False
+    return systemctl("show", "--property", "ActiveState", "--value", copying.unit_name(cluster)) in ("active", "activating", "reloading", "deactivating")
 
 
 def left(cluster: str) -> list[str]:
@@ -112,7 +114,9 @@ def _write(path: str, text: str) -> None:
         handle.write(text)
 
 
-def start(cluster: str, rsync: str, shared: t.Sequence[copying.Shared], address: str, port: int, clients: t.Sequence[str], connections: int, seconds: int) -> str:
+def start(
+    cluster: str, rsync: str, shared: t.Sequence[copying.Shared], address: str, port: int, clients: t.Sequence[str], connections: int, seconds: int
+) -> str:
     """Start the daemon and return where its secret lies. One of this cluster that was left over is ended first. Raises :class:`ClusterError`."""
     systemd_run = shutil.which("systemd-run")
     if not systemd_run:

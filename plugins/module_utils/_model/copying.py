@@ -344,7 +344,8 @@ def daemon_argv(systemd_run: str, rsync: str, cluster: str, run_dir: str, second
     }
     given = [word for name, value in properties.items() for word in ("--property", f"{name}={value}")]
     about = ["--description", f"gb10.cluster: copy of a model to the other nodes of cluster {cluster}"]
-    return [systemd_run, "--collect", "--quiet", "--unit", unit_name(cluster), *about, *given, rsync, "--daemon", "--no-detach", f"--config={run_dir}/rsyncd.conf"]
+    daemon = [rsync, "--daemon", "--no-detach", f"--config={run_dir}/rsyncd.conf"]
+    return [systemd_run, "--collect", "--quiet", "--unit", unit_name(cluster), *about, *given, *daemon]
 
 
 def client_argv(rsync: str, own: str, address: str, port: int, module: str, listed: str, target: str) -> list[str]:

@@ -36,6 +36,7 @@ SETTINGS = {
     "memlock": "gb10_memlock",
     "model_root": "gb10_hf_home",
     "offline": "gb10_offline",
+    "model_copy": "gb10_model_copy",
     "hub_token": "__gb10_hub_token",
     "disk_gib": "gb10_disk_floor_gib",
     "serve_arguments": "gb10_serve_arguments",

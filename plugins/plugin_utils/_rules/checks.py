@@ -383,6 +383,19 @@ def _ready(node: Node, repository: Entry) -> bool:
     return any(_wanted(repository, entry) and _whole(repository, entry) for entry in _revisions(node, repository))
 
 
+def is_given(node: Node, nodes: list[Node]) -> bool:
+    """Return whether another node has all of the model and so gives it to this one, without the hub. Where that cannot be seen it is not so.
+
+    Records from before there was this setting lack it, and nothing was copied then.
+    """
+    try:
+        return node.needs.get("model_copy", "never") != "never" and any(
+            all(_ready(other, repository) for repository in node.needs["repositories"]) for other in nodes if other is not node
+        )
+    except Unseen:
+        return False
+
+
 @check
 def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The profile's model, and what it needs beside it, is on the node, whole and in its revision. Other revisions that are there are named."""
@@ -397,7 +410,7 @@ def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         missing = [name for entry in begun for name in _lacks(repository, entry)]
         what = f"lacks {len(missing)} file(s), such as {missing[0]}" if missing else "is not whole" if begun else "is not on this node"
         what += f"; other revisions are: {others}" if others else ""
-        cannot = "gb10_offline is true" if node.needs["offline"] else ""
+        cannot = "gb10_offline is true" if node.needs["offline"] and not node.needs.get("given") else ""
         yield Fault(missing or None, repository["revision"] or "whole", {"repo": repository["repo"], "what": what}, cannot=cannot)
 
 
@@ -966,7 +979,8 @@ def _lacking(nodes: list[Node], repository: Entry) -> list[str]:
 def gates_open(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """What the hub gives to known accounts alone is asked for with a token, or lies on every node already."""
     for repository in nodes[0].needs["repositories"]:
-        without = [name for name in _lacking(nodes, repository) if not _named(nodes, name).needs["hub_token"]]
+        fetching = [_named(nodes, name) for name in _lacking(nodes, repository)]
+        without = [node.name for node in fetching if not node.needs["hub_token"] and not node.needs.get("given")]
         if repository["gated"] and without:
             words = {"repo": repository["repo"], "where": ", ".join(without), "url": f"https://huggingface.co/{repository['repo']}"}
             yield Fault(None, "a token", words, node=CLUSTER)

@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS, is_given
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
 
 Finding = dict[str, t.Any]
@@ -457,6 +457,8 @@ def judge(
         Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages, "alone": len(asked) == 1})
         for name, one in asked.items()
     ]
+    for node in nodes:
+        node.needs["given"] = is_given(node, nodes)
     judgement = Judge(nodes, shipped() if rules is None else rules)
     judgement.run()
     beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]

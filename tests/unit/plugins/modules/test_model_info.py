@@ -28,7 +28,8 @@ def snapshot(tmp_path):
 
 
 def call(check=False, **params):
-    defaults = {"repo": None, "revision": None, "hf_home": None, "path": None, "side_files": [], "state_dir": None, "token_file": None, "repositories": None, "verify": "quick"}
+    absent = dict.fromkeys(("repo", "revision", "hf_home", "path", "state_dir", "token_file", "repositories"))
+    defaults = {**absent, "side_files": [], "verify": "quick"}
     return model_info.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check))
 
 

@@ -626,6 +626,16 @@ def test_what_lies_beside_the_model_is_needed_too(drafter, free_gib, expected):
 
 
 @pytest.mark.parametrize(
+    ("copy", "offline", "expected"),
+    [("required", True, set()), ("required", False, set()), ("never", True, {"model.ready"}), ("never", False, {"model.gated"})],
+)
+def test_what_another_node_gives_is_not_asked_of_the_hub(copy, offline, expected):
+    settings = {"model_copy": copy, "offline": offline}
+    record = judged(asked(node(), **settings), second(node(models=[]), **settings), GATED)
+    assert {found["id"] for found in record["findings"] if found["verdict"] == "block" and found["id"].startswith("model.")} == expected
+
+
+@pytest.mark.parametrize(
     ("lies", "settings", "expected"),
     [
         # What is there needs neither a token nor consent.
