@@ -45,7 +45,8 @@ _raw:
     - One mapping a profile, sorted by id.
     - C(id) and C(path) of the file. C(problems), a list of texts, empty when it is a valid profile.
     - C(needs), texts on the C(model), the C(license) and the C(gate) of its repositories, those C(beside) it, the C(download), C(nodes), C(weights), C(image),
-      C(versions), C(executor), C(context), C(switches) and C(evidence). C(profile), the profile itself as P(gb10.cluster.profile#lookup) reads it. Both are empty when there are problems.
+      C(versions), C(executor), C(context), C(switches) and C(evidence). C(profile), the profile itself as P(gb10.cluster.profile#lookup) reads it.
+      Both are empty when there are problems.
   type: list
   elements: dict
 """

@@ -527,7 +527,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: Settings, node: Node, of: _Parts,
     if mapped and serving["available_gib"] < mapped:
         doubts.append(f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages")
     if use.kv_bytes is not None and not use.recorded:
-        doubts.append("kv_cache_memory_bytes skips profiling, so nothing holds back what comes on top: wants a recorded start of this image, profile and driver")
+        doubts.append("kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver")
     if use.unsized_draft:
         doubts.append("how large the drafter is is not known: give its repository a size_gb")
     if noes:
@@ -681,15 +681,17 @@ def advice(facts: t.Mapping[str, t.Any], use: Settings, single: str | None) -> l
         low, high = (rate * use.tensor / bytes_a_token for rate in BANDWIDTH)
         kind = "experts" if facts.get("num_experts") else "a dense model"
         found.append(
-            f"{kind}: a token reads about {bytes_a_token / 1e9:.1f} GB of weights, so {use.tensor} node(s) decode at most {low:.0f} to {high:.0f} tokens/s for one "
-            "user without a drafter (180 to 192 GB/s of a Spark's memory; spark-training-gotchas)"
+            f"{kind}: a token reads about {bytes_a_token / 1e9:.1f} GB of weights, so {use.tensor} node(s) decode at most {low:.0f} to {high:.0f} tokens/s "
+            "for one user without a drafter (180 to 192 GB/s of a Spark's memory; spark-training-gotchas)"
         )
     if not facts.get("num_experts"):
-        found.append("dense models read all weights for each token: a second node or a drafter helps one user most (Qwen3.8-27B 24.27 to 37.35 tokens/s, NVIDIA)")
+        found.append(
+            "dense models read all weights for each token: a second node or a drafter helps one user most (Qwen3.8-27B 24.27 to 37.35 tokens/s, NVIDIA)"
+        )
     if single in (FITS, TIGHT):
         found.append(
-            "it also goes on one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 against "
-            "73.81 at 8, 128.27 against 124.21 at 32; kubis.ai), and two replicas outlive the death of one node"
+            "it also goes on one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 "
+            "against 73.81 at 8, 128.27 against 124.21 at 32; kubis.ai), and two replicas outlive the death of one node"
         )
     elif single == NO:
         found.append("it does not go on one node, so there is no choice between one model over the nodes and a replica on each")

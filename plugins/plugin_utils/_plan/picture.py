@@ -71,7 +71,8 @@ def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.
         words = escape(f"{part['title']}: {part['gib']:.2f} GiB")
         start, wide = _LEFT + left * scale, part["gib"] * scale
         color = _COLORS.get(part["id"], "#000000")
-        yield f'<rect x="{start:.1f}" y="{top}" width="{wide:.1f}" height="{_BAR}" fill="{color}" stroke="#ffffff" stroke-width="0.5"><title>{words}</title></rect>'
+        box = f'x="{start:.1f}" y="{top}" width="{wide:.1f}" height="{_BAR}"'
+        yield f'<rect {box} fill="{color}" stroke="#ffffff" stroke-width="0.5"><title>{words}</title></rect>'
         left += part["gib"]
     low, high = (_LEFT + max(0.0, figure["used_gib"] + sign * figure["within_gib"]) * scale for sign in (-1, 1))
     middle = top + _BAR / 2
