@@ -22,7 +22,7 @@ description:
     and the source has not changed one meanwhile. A file that has such a name and is another one is never replaced; the module names it and fails.
   - Files, links into the cache, refs that name the revision, and modes are as on the source. The owner is that of the cache on this node.
   - Afterwards the copied files leave the page cache, on the target and, with O(state=stopped) and O(listing), on the source.
-  - When all is there already, nothing is read but names and sizes. RV(changed) is false then.
+  - When all is there already, nothing is read but names and sizes. C(changed) is false then.
 requirements:
   - rsync 3.2.0 or newer and systemd on both nodes.
 extends_documentation_fragment:
@@ -99,7 +99,7 @@ options:
   required:
     description:
       - Whether it is a failure that this node cannot copy at all, since it lacks rsync, systemd, the address, a free port or a way to the source.
-        Otherwise RV(able) is false then, RV(msg) says why, and the node may download by itself.
+        Otherwise RV(able) is false then, C(msg) says why, and the node may download by itself.
     type: bool
     default: true
   state_dir:

@@ -62,8 +62,8 @@ options:
     version_added: 0.2.0
   verify:
     description:
-      - V(full) reads all files and recomputes the ids that the hub gave them: the sha256 of large ones, git's id of small ones. It takes as long as reading
-        does, and takes what it read out of the page cache. V(quick) reads names, sizes, headers and code.
+      - V(full) reads all files and recomputes the ids that the hub gave them, which are the sha256 of large ones and git's id of small ones. It takes as
+        long as reading does, and takes what it read out of the page cache. V(quick) reads names, sizes, headers and code.
     type: str
     choices: [quick, full]
     default: quick
