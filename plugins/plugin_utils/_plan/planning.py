@@ -66,7 +66,7 @@ def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> flo
     """Return the GiB on disk of a drafter that is a repository of its own, 0.0 for none or one of unknown size."""
     spec = serve.get("speculative_config")
     name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
-    known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/")[0], {}) if name.startswith(_REPOSITORY) else {}
+    known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {}
     return (known.get("size_gb") or 0.0) * _GB / plan.GIB
 
 
