@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import pullin
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.modules import image_pull
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import node_job
 
 BY_DIGEST, TAG = "r/vllm@sha256:cd", "r/vllm:1"
 
@@ -123,12 +124,12 @@ def controller(monkeypatch):
                 return statuses.pop(0) if module_args["mode"] == "status" else {}
             return {"ansible_job_id": "j1", "started": True} if wrap_async else {"changed": True}
 
-        monkeypatch.setattr(action.ActionBase, "run", lambda *_args: {})
+        monkeypatch.setattr(node_job.ActionBase, "run", lambda *_args: {})
         monkeypatch.setattr(plugin, "_execute_module", execute)
         monkeypatch.setattr(plugin, "get_shell_option", lambda *_args, **_options: "~/.ansible_async")
         monkeypatch.setattr(plugin, "_remote_expand_user", lambda path: path)
-        monkeypatch.setattr(action.display, "display", shown.append)
-        monkeypatch.setattr(action, "clock", lambda timeout, sleep: iter(float(second) for second in range(int(timeout))))
+        monkeypatch.setattr(node_job.display, "display", shown.append)
+        monkeypatch.setattr(node_job, "clock", lambda timeout, sleep: iter(float(second) for second in range(int(timeout))))
         return plugin.run(None, {"inventory_hostname": "spark-1"}), asked, shown
 
     return make
@@ -138,15 +139,15 @@ def test_lines_say_how_far_it_is_until_the_job_has_its_result(controller):
     result, asked, shown = controller([{"finished": 0}, {"finished": 1, "changed": True, "msg": "pulled", "ansible_job_id": "j1", "stdout": ""}])
     assert result == {"changed": True, "msg": "pulled"}
     assert shown == ["spark-1: pulling 1.0 of 2.0 GiB downloaded, 00:01"]
-    assert asked[0] == (action.MODULE, "job", 7260) and asked[1][2] == 0
+    assert asked[0] == (action.ActionModule.MODULE, "job", 7260) and asked[1][2] == 0
     assert [mode for _name, mode, _async in asked[1:]] == ["status", "", "status", "cleanup"]
 
 
 def test_a_job_that_never_ends_is_given_up(controller):
     result, _asked, _shown = controller([{"finished": 0}] * 100, pull_timeout=20)
-    assert result["failed"] and result["msg"] == "the pull did not end within 80 s"
+    assert result["failed"] and result["msg"] == "pulling did not end within 80 s"
 
 
 def test_check_mode_starts_no_job(controller):
     result, asked, _shown = controller([], check_mode=True)
-    assert result == {"changed": True} and asked == [(action.MODULE, "", 0)]
+    assert result == {"changed": True} and asked == [(action.ActionModule.MODULE, "", 0)]
