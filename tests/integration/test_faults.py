@@ -114,7 +114,7 @@ def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
 @pytest.mark.sixth
 def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"):
-        played = lab.play(gb10_offline=True)
+        played = lab.play(gb10_offline=True, gb10_model_copy="never")
     fault.answered(played, "model-00002-of-00002.safetensors", "spark-2", where=WORKER)
     fault.left(live=True)
     fault.completes()
@@ -124,7 +124,7 @@ def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault
     blob = lab.run(WORKER, "readlink", "-f", f"{SNAPSHOT}/model-00002-of-00002.safetensors").strip()
     with moved_away(lab, WORKER, blob):
         lab.run(WORKER, "sh", "-c", 'head -c 1000 "$1.away" > "$1"', "sh", blob)
-        played = lab.play(gb10_offline=True)
+        played = lab.play(gb10_offline=True, gb10_model_copy="never")
     fault.answered(played, "model-00002-of-00002.safetensors", "spark-2", where=WORKER)
     fault.left(live=True)
     fault.completes()
@@ -132,7 +132,7 @@ def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault
 
 def test_side_file_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, HEAD, f"{SNAPSHOT}/lab_reasoning_parser.py"):
-        played = lab.play(gb10_offline=True)
+        played = lab.play(gb10_offline=True, gb10_model_copy="never")
     fault.answered(played, "lab_reasoning_parser.py", "spark-1", where=HEAD)
     fault.left(live=True)
     fault.completes()

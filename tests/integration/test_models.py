@@ -94,7 +94,7 @@ def test_a_drafter_that_lacks_weights_on_one_node_stops_before_anything_starts(l
     shard = f"{CACHE}/models--gb10-lab--tiny-drafter/snapshots/{'d' * 40}/model-00001-of-00002.safetensors"
     lab.run(WORKER, "mv", shard, "/var/tmp/shard")
     try:
-        failed = lab.play(**DRAFTED, gb10_offline=True)
+        failed = lab.play(**DRAFTED, gb10_offline=True, gb10_model_copy="never")
     finally:
         lab.run(WORKER, "mv", "/var/tmp/shard", shard)
     assert failed.rc != 0 and "gb10-lab/tiny-drafter lacks 1 file(s)" in failed.failures and WORKER in failed.failures

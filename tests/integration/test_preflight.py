@@ -404,7 +404,7 @@ SICK = {
     "shard missing": Sickness(
         away(WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"),
         on([WORKER], model__ready="block"),
-        settings={"gb10_offline": True},
+        settings={"gb10_offline": True, "gb10_model_copy": "never"},
     ),
     "shard missing, and may be fetched": Sickness(away(WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"), on([WORKER], model__ready="warn")),
     "model differs": Sickness(another_file_in_the_model, {("model.same", CLUSTER): "block"}),
