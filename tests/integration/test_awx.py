@@ -342,7 +342,7 @@ def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: No
 
 def test_a_token_that_is_used_is_nowhere_to_be_seen(lab: Lab, no_cluster: None, awx: Awx) -> None:
     """A model that is on no node, and a hub that refuses: both nodes get the token, and try."""
-    hub = {"gb10_hf_endpoint": "http://127.0.0.1:9"}
+    hub = {"gb10_hf_endpoint": "http://127.0.0.1:9", "gb10_model_copy": "never"}
     done = awx.launch("GB10 bring-up", {"gb10_profile": awx.absent}, label="download", settings=hub, verbosity=awx_job.LOUDEST)
     assert done.status == "failed"
     assert "could not be downloaded" in done.failures and "gb10-lab/absent" in done.failures, done.failures

@@ -579,6 +579,7 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
             gb10_profile=absent,
             gb10_hf_token=token,
             gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}",
+            gb10_model_copy="never",
         )
         fault.interrupted(run)
         assert token not in run.output
