@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import hashlib
 import os
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
+from ansible_collections.gb10.cluster.plugins.module_utils._model.model_code import hub_hash
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Problem, unreadable
 
 #: Ids of what modules find with this that can stop or warn.
@@ -41,12 +42,12 @@ def digest(path: str, kind: str) -> str:
     """Return the sha256 of a file (``sha256``), or git's id of it (``git``), and take what was read out of the page cache. Raises OSError."""
     with open(path, "rb", buffering=0) as stream:
         size = os.fstat(stream.fileno()).st_size
-        computed = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        computed = hub_hash(size, kind == "sha256")
         step = bytearray(STEP)
         view = memoryview(step)
         while length := stream.readinto(step):
             computed.update(view[:length])
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        page_cache.give_back(stream.fileno(), None)
     return computed.hexdigest()
 
 

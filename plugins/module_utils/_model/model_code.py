@@ -40,12 +40,19 @@ NOTES = "model-code"
 Ids = dict[str, str]
 
 
+def hub_hash(size: int, is_large: bool) -> t.Any:
+    """Return the hash by which the hub names a file of ``size`` bytes, in its large file storage or in git, to be updated with the content."""
+    if is_large:
+        return hashlib.sha256()
+    # Git's own name of a blob, which is no protection by itself: the hub serves what has it.
+    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+
 def blob_id(content: bytes, named: str) -> str:
     """Return the hub's id of a file's content, of the kind that ``named`` is of."""
-    if _LFS_ID.fullmatch(named):
-        return hashlib.sha256(content).hexdigest()
-    # Git's own name of a blob, which is no protection by itself: the hub serves what has it.
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    computed = hub_hash(len(content), bool(_LFS_ID.fullmatch(named)))
+    computed.update(content)
+    return computed.hexdigest()
 
 
 def code_files(root: str) -> list[str]:
