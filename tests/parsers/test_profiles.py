@@ -36,6 +36,8 @@ HERE = Path(__file__).resolve().parent
 
 #: The engine in each image that a shipped profile starts from: release notes of the images, and for 26.05.post1 what a Spark's log of it says.
 IMAGES = {
+    # A fork counts its own builds.
+    "eugr/spark-vllm-b12x@sha256:66147fc1420dbd59a7bb1411697d81a8231c298105b61c5962179cd146b4a41b": "0.1.dev21553",
     # Nightlies: the release before them.
     "eugr/spark-vllm:nightly-20260704": "0.23.0",
     "eugr/spark-vllm@sha256:2c2aa4062f3fa74a5917db55fe4bde29cfd8ddd4e90722165b6b22b1867d7066": "0.28.0",
@@ -98,7 +100,12 @@ def compatible(profile: dict[str, t.Any], names: tuple[str, ...]) -> bool:
 
 
 def claimed(profile: dict[str, t.Any]) -> list[str]:
-    """The releases to ask: the first and the last one that the profile claims and the one in its image, or all of them."""
+    """The releases to ask: the first and the last one that the profile claims and the one in its image, or all of them.
+
+    No release is a fork: of a profile that needs one, the newest is asked what it says to the rest.
+    """
+    if profile["fork_flags"]:
+        return [engines.RELEASES[-1]]
     claim = SpecifierSet(profile["requires"]["vllm"])
     releases = [version for version in engines.RELEASES if version in claim]
     if os.environ.get("GB10_ENGINES") == "all":
@@ -139,13 +146,22 @@ def resolved(version: str, arguments: dict[str, t.Any], env: dict[str, str], exe
     return resolver.resolve(resolver.Engine(version, contract(version)), arguments, env, executor, places=executor == "native")
 
 
+def of_mainline(wanted: dict[str, t.Any], fork_flags: t.Collection[str], above: str = "") -> dict[str, t.Any]:
+    """What is wanted without what a fork alone knows, inside of values, too."""
+    return {
+        name: of_mainline(value, fork_flags, f"{above}{name}.") if isinstance(value, dict) else value
+        for name, value in wanted.items()
+        if f"{above}{name}" not in fork_flags
+    }
+
+
 def question(case: Case) -> dict[str, t.Any]:
     """A case in the form that ask.py reads: the words that the collection would start the engine with."""
     profile = profiles.load(case.profile, switches=case.switches)
-    arguments = filters.serve_arguments(profile, {}, case.executor)
+    arguments = of_mainline(filters.serve_arguments(profile, {}, case.executor), profile["fork_flags"])
     ranks = executors.ranks(profile)
     place = serve_arguments.Place(int(case.role == "worker"), ranks, FACTS["fabric_address"], 29501) if case.executor == "native" else None
-    wanted = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=ranks)
+    wanted = of_mainline(profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=ranks), profile["fork_flags"])
     arguments, env, steps = resolved(case.version, arguments, wanted, case.executor)
     assert [step for step in steps if step.verdict == "block"] == []
     argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)

@@ -157,6 +157,17 @@ _FETCHED: dict[str, t.Any] = {
     "gated": {"type": "bool"},
 }
 
+#: An argument or variable, or the value that the profile gives it, which a fork of the engine alone knows: what it is for, which public record says so,
+#: and which image has it.
+_FORK_FLAG: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {
+        "why": {"type": "str", "required": True},
+        "source": {"type": "str", "required": True},
+        "image": {"type": "str", "required": True},
+    },
+}
+
 _SCHEMA: dict[str, t.Any] = {
     "type": "dict",
     "options": {
@@ -214,6 +225,7 @@ _SCHEMA: dict[str, t.Any] = {
             },
         },
         "serve": {"type": "dict", "default": {}},
+        "fork_flags": {"type": "dict", "default": {}, "values": _FORK_FLAG},
         "memory": {
             "type": "dict",
             "options": {
@@ -455,6 +467,7 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         *judging.tuning_problems(profile["rules"], "rules", ID),
         *_evidence_problems(profile["evidence"], ""),
         *_overlay_problems(profile, profile, ""),
+        *_fork_problems(profile),
         *(
             problem("answers", f"'{name}' is asked for without serve.{needed}", remedy="set it, or leave the check out")
             for name, needed in ((name, known_answers.CHECKS[name].needs) for name in profile["answers"])
@@ -569,6 +582,37 @@ def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> li
         for index, row in rows
         if row["digest"] and not _DIGEST.match(row["digest"])
     ]
+
+
+def _fork_problems(profile: dict[str, t.Any]) -> list[Problem]:
+    """What is wrong with the flags that a fork alone knows: each is set somewhere, can be looked up, and no release was measured with it."""
+    problems = []
+    parts = (profile, *profile["switches"].values())
+    known = {path for part in parts for path in (*_paths(_snake(part["serve"])), *part["env"]["shared"])}
+    for name, one in profile["fork_flags"].items():
+        where = f"fork_flags.{name}"
+        if name not in known:
+            what = f"neither serve nor env.shared sets it{near(name, known)}"
+            problems.append(problem(where, what, "an argument with underscores, a key within one (speculative_config.method), or a variable that is set here"))
+        for field in ("why", "image"):
+            if not one[field].strip():
+                problems.append(problem(f"{where}.{field}", "is empty", {"why": "what it is for", "image": "the name of an image that has it"}[field]))
+        if not _PAGE.match(one["source"]):
+            problems.append(problem(f"{where}.source", f"found {found(one['source'])}", "an address that begins with https://"))
+    if profile["fork_flags"]:
+        for where, part in (("", profile), *((f"switches.{name}.", overlay) for name, overlay in profile["switches"].items())):
+            if part["evidence"] not in (None, UNTESTED):
+                what = f"has rows, and {', '.join(profile['fork_flags'])} are flags that a fork alone knows"
+                problems.append(problem(f"{where}evidence", what, f"the word {UNTESTED}", "what others measured with the fork goes into notes"))
+    return problems
+
+
+def _paths(value: dict[str, t.Any], above: str = "") -> t.Iterator[str]:
+    """The path of every key of a mapping, and of the mappings in it."""
+    for key, item in value.items():
+        yield f"{above}{key}"
+        if isinstance(item, dict):
+            yield from _paths(item, f"{above}{key}.")
 
 
 def _image_problems(image: dict[str, t.Any]) -> list[Problem]:

@@ -32,6 +32,9 @@ HISTORY = Path(__file__).with_name("flag_history.yml")
 #: Arguments that name a parser: under what the contract lists those, and the argument with a file that registers more.
 PARSERS = {"reasoning_parser": ("reasoning", "reasoning_parser_plugin"), "tool_call_parser": ("tool", "tool_parser_plugin")}
 
+#: The oldest release of which the history speaks: what has a lower number is a build that a fork counts by itself, such as 0.1.dev21553.
+OLDEST = "0.10"
+
 #: What tells the ranks of an engine from each other that spreads them by itself.
 PLACE = tuple(name for name, row in RESERVED.items() if row.native)
 
@@ -84,8 +87,18 @@ def text_of(value: t.Any) -> str:
 class Engine:
     """The engine of an image: by its contract, or while that is unknown, by its version and the history."""
 
-    def __init__(self, version: str, takes: dict[str, t.Any] | None = None, known_env: t.Iterable[str] = ()) -> None:
-        """Raise ValueError for a version that cannot be read. ``known_env`` are variables of the image or of a plugin."""
+    def __init__(
+        self,
+        version: str,
+        takes: dict[str, t.Any] | None = None,
+        known_env: t.Iterable[str] = (),
+        fork_flags: t.Mapping[str, dict[str, str]] | None = None,
+    ) -> None:
+        """Raise ValueError for a version that cannot be read.
+
+        ``known_env`` are variables of the image or of a plugin. ``fork_flags`` are what the profile says that a fork alone knows: the history
+        of releases says nothing of these.
+        """
         if not HAS_PACKAGING:
             raise ValueError("the Python package packaging is missing on the controller")
         try:
@@ -93,10 +106,12 @@ class Engine:
             self.version = Version(Version(version).base_version)
         except InvalidVersion:
             raise ValueError(f"the version of vLLM in the image cannot be read: {version!r}") from None
-        self.takes, self.known_env = takes, set(known_env)
+        self.takes, self.known_env, self.fork_flags = takes, set(known_env), fork_flags or {}
 
     def within(self, since: str | None, until: str | None) -> bool:
-        """Return whether it is of the releases from ``since`` on and before ``until``."""
+        """Return whether it is of the releases from ``since`` on and before ``until``; what a fork counts by itself is as new as can be."""
+        if self.fork_flags and self.version < Version(OLDEST):
+            return until is None
         return (since is None or self.version >= Version(since)) and (until is None or self.version < Version(until))
 
     def has(self, name: str) -> bool:
@@ -178,6 +193,8 @@ def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], ex
 
 def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], executor: str) -> tuple[Step | None, dict[str, t.Any] | None]:
     """Return what to say about one name, and what the engine is given in its place; None when it is given the name as it is."""
+    if name in engine.fork_flags:
+        return _of_a_fork(engine, name, value, wanted), None
     row, text = history().get(name, {}), text_of(value)
     step = functools.partial(Step, source=", ".join(row.get("source", ())))
     for refused in row.get("refused", ()):
@@ -209,6 +226,18 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
         says = f" {now} says it now." if now else ""
         return step("warn", name, f"{as_typed(name, value)} is left out: vLLM ignores it since {row['removed']}.{says}", remedy="remove it"), {}
     return _refusal(engine, name, value, wanted), None
+
+
+def _of_a_fork(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
+    """Return why an engine cannot be given what a fork alone knows; None when it can, or when nobody asked the engine."""
+    has = not engine.takes or engine.has(name)
+    listed = engine.choices(name, wanted) if has else None
+    if has and (listed is None or text_of(value) in listed):
+        return None
+    said = engine.fork_flags[name]
+    lacks = f"does not take {as_typed(name, value)}" if has else f"knows no {name if is_variable(name) else option(name)}"
+    what = f"vLLM {engine.version} {lacks}"
+    return Step("block", name, f"{what}: a fork alone does, and {said['image']} has it ({said['why']}).", f"take {said['image']} as image.base", said["source"])
 
 
 def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step:

@@ -264,7 +264,7 @@ def resolved(
     if not version:
         return {}, [judged("block", f"image {tag} holds no vLLM.", remedy="choose another image.base")]
     try:
-        engine = resolver.Engine(version, takes, [*contract["image_env"], *profile["env"]["declared"]])
+        engine = resolver.Engine(version, takes, [*contract["image_env"], *profile["env"]["declared"]], profile["fork_flags"])
     except ValueError as error:
         return {}, [judged("unknown", f"{error}.", remedy="choose another image.base")]
     found = []

@@ -119,6 +119,9 @@ def test_the_state_of_nemotron_is_kept_as_its_checkpoint_was_made():
 def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
     """A figure of one image says nothing of the next: 26.10 is named apart, with its versions, and so is the base where a figure is of it."""
     profile = profiles.load(path.stem)
+    if profile["evidence"] == profiles.UNTESTED:
+        assert not profile["image"]["base"].startswith("nvcr.io/")
+        return
     newer = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
     assert len(newer) == profile["image"]["base"].startswith("nvcr.io/"), "an image of NVIDIA's has a successor"
     assert all(item["vllm"] == "==0.31.0" and ("nobody is known" in item["figures"] or "outside" in item["figures"]) for item in newer)
@@ -655,3 +658,45 @@ def test_a_mod_makes_another_image_that_has_a_name_of_its_own(tmp_path):
     mods = {"fix": {"why": "x", "packages": ["tilelang==0.1.9"]}}
     assert any(one.where == "image.tag" for one in profiles.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods}})[1])
     assert profiles.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods, "tag": "local/v:1"}})[1] == []
+
+
+# -- flags of a fork -----------------------------------------------------------------------------------------------------
+
+FORK = {"why": "the kernel", "source": "https://example.com/recipe", "image": "org/fork:1"}
+WITH_FORK = {"serve": {"gdn-decode-kernel": "b12x", "speculative_config": {"method": "mtp"}}, "env__shared": {"VLLM_FORKED": "1"}}
+ROW = {"who": "reported by x", "image": "org/fork:1", "figures": "1 tok/s"}
+
+
+def test_flags_of_a_fork_are_declared_by_argument_key_and_variable():
+    names = ("gdn_decode_kernel", "speculative_config.method", "VLLM_FORKED")
+    profile, problems = profiles.validate(changed(**WITH_FORK, fork_flags=dict.fromkeys(names, FORK)))
+    assert problems == [] and tuple(profile["fork_flags"]) == names and profile["evidence"] == "untested"
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "words"),
+    [
+        ({"gdn_decode_kernal": FORK}, {}, "fork_flags.gdn_decode_kernal: neither serve nor env.shared sets it (did you mean 'gdn_decode_kernel'?)"),
+        ({"VLLM_FORKD": FORK}, {}, "fork_flags.VLLM_FORKD: neither serve nor env.shared sets it (did you mean 'VLLM_FORKED'?)"),
+        ({"VLLM_FORKED": {**FORK, "wyh": "x"}}, {}, "fork_flags.VLLM_FORKED.wyh: is not a known field (did you mean 'why'?)"),
+        ({"VLLM_FORKED": {"why": "x", "image": "y"}}, {}, "fork_flags.VLLM_FORKED.source: is missing"),
+        ({"VLLM_FORKED": {**FORK, "source": "a forum"}}, {}, "fork_flags.VLLM_FORKED.source: found 'a forum' (a string); expected an address that begins with"),
+        ({"VLLM_FORKED": {**FORK, "image": " "}}, {}, "fork_flags.VLLM_FORKED.image: is empty; expected the name of an image"),
+        ({"VLLM_FORKED": FORK}, {"evidence": [ROW]}, "evidence: has rows, and VLLM_FORKED are flags that a fork alone knows; expected the word untested"),
+        ({"VLLM_FORKED": FORK}, {"switches": {"fast": {"description": "x", "evidence": [ROW]}}}, "switches.fast.evidence: has rows"),
+    ],
+)
+def test_problems_of_flags_of_a_fork_name_the_field(flags, more, words):
+    _profile, problems = profiles.validate(changed(**WITH_FORK, fork_flags=flags, **more))
+    assert len(problems) == 1 and words in str(problems[0]), problems
+
+
+def test_flash_next_weakens_no_container_and_says_what_its_table_needs():
+    for name in ("qwen3_8_flash_next_nvfp4_one", "qwen3_8_flash_next_nvfp4_tp2", "glm_5_3_flash_nvfp4_tp2"):
+        assert "Security:" in profiles.load(name)["notes"] and "Missing for evidence:" in profiles.load(name)["notes"]
+    assert "gb10_container_capabilities" in profiles.load("qwen3_8_flash_next_nvfp4_one")["notes"]
+
+
+def test_the_pair_of_flash_next_keeps_its_table_in_memory():
+    one, pair = (profiles.load(f"qwen3_8_flash_next_nvfp4_{size}") for size in ("one", "tp2"))
+    assert "VLLM_PLE_TABLE_MEMORY" in one["env"]["shared"] and "VLLM_PLE_TABLE_MEMORY" not in {*pair["env"]["shared"], *pair["fork_flags"]}

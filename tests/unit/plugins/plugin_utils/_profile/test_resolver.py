@@ -234,3 +234,61 @@ def test_every_row_of_the_history_can_be_read():
         for targets in row.get("becomes", {}).values():
             assert all(target in history() or target == "gpu_memory_utilization" for target in targets), name
     assert resolver.is_variable("VLLM_USE_V1") and not resolver.is_variable("max_model_len")
+
+
+# -- flags of a fork -----------------------------------------------------------------------------------------------------
+
+FORKED = sorted(name for name in SHIPPED if profiles.load(name)["fork_flags"])
+SAID = {"why": "decodes", "source": "https://example.com/recipe", "image": "org/fork"}
+GDN = {"gdn_decode_kernel": SAID}
+
+
+def fork(name, **less):
+    """Return an engine that takes what the newest release takes, and what the profile says that its fork alone knows."""
+    declared = profiles.load(name)["fork_flags"]
+    takes_too = json.loads(json.dumps(takes(RECORDED[-1])))
+    takes_too["env"] += [flag for flag in declared if resolver.is_variable(flag)]
+    takes_too["flags"] |= {resolver.option(flag): {} for flag in declared if not resolver.is_variable(flag)}
+    return Engine("0.1.dev21553+g0123abc", takes_too, fork_flags=declared)
+
+
+def test_some_profiles_need_a_fork():
+    assert FORKED == ["glm_5_3_flash_nvfp4_tp2", "qwen3_8_flash_next_nvfp4_one", "qwen3_8_flash_next_nvfp4_tp2"]
+
+
+@pytest.mark.parametrize("name", FORKED)
+def test_a_fork_is_given_all_that_its_profile_wants(name):
+    arguments, env = wanted(name)
+    result = resolve(fork(name), arguments, env, "native")
+    assert blocks(result) == []
+    declared = [flag for flag in profiles.load(name)["fork_flags"] if "." not in flag]
+    assert declared and all({**result.arguments, **result.env}[flag] == {**arguments, **env}[flag] for flag in declared)
+    assert result.arguments["speculative_config"] == arguments["speculative_config"]
+
+
+@pytest.mark.parametrize("version", RECORDED[-2:])
+@pytest.mark.parametrize("name", FORKED)
+def test_a_release_is_refused_for_each_flag_of_a_fork_and_for_nothing_else(name, version):
+    declared = profiles.load(name)["fork_flags"]
+    engine = Engine(version, takes(version), fork_flags=declared)
+    found = blocks(resolve(engine, *wanted(name), "native"))
+    assert {step.name for step in found} == {flag for flag in declared if not engine.has(flag)} != set()
+    for step in found:
+        said = declared[step.name]
+        assert said["image"] in step.message and said["image"] in step.remedy and step.source == said["source"] and said["why"] in step.message
+
+
+def test_the_refusal_names_the_flag_the_image_and_the_source():
+    (step,) = resolve(Engine("0.32.0", takes("0.32.0"), fork_flags=GDN), {"gdn_decode_kernel": "b12x"}, {}).steps
+    assert step == ("block", "gdn_decode_kernel", "vLLM 0.32.0 knows no --gdn-decode-kernel: a fork alone does, and org/fork has it (decodes).",
+                    "take org/fork as image.base", "https://example.com/recipe")
+
+
+def test_a_value_that_only_a_fork_takes_is_refused_where_values_are_listed():
+    (step,) = resolve(Engine("0.24.0", takes("0.24.0"), fork_flags={"moe_backend": SAID}), {"moe_backend": "b12x"}, {}).steps
+    assert step.message == "vLLM 0.24.0 does not take --moe-backend b12x: a fork alone does, and org/fork has it (decodes)."
+
+
+def test_an_engine_that_was_not_asked_is_left_to_judge():
+    assert resolve(Engine("0.1.dev21553", fork_flags=GDN), {"gdn_decode_kernel": "b12x", "quantization": "modelopt_mixed"}, {}).steps == []
+    assert blocks(resolve(Engine("0.1.dev21553"), {"quantization": "modelopt_mixed"}, {})) != []
