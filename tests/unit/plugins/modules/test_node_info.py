@@ -353,6 +353,8 @@ def test_every_key_of_a_result_is_documented(call, node, gb10):
 
 def as_nobody(function, path):
     """Return what ``function`` returns in a process of the user nobody; it goes through the file ``path``."""
+    # Once as root: that imports what is imported on first use, which nobody cannot read where Python lies in root's home.
+    function()
     with open(path, "w", encoding="utf-8") as stream:
         pid = os.fork()
         if pid == 0:
