@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
     "ANSIBLE_INJECT_FACT_VARS": "false",
     "ANSIBLE_LOCALHOST_WARNING": "false",
+    "ANSIBLE_PIPELINING": "true",
     "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
 }
 
