@@ -37,6 +37,12 @@ options:
     type: list
     elements: path
     default: []
+  models:
+    description:
+      - Directories that are models each, such as those that profiles name by a path. One that lies in no other model listed is an entry of its own.
+    type: list
+    elements: path
+    default: []
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters.
@@ -122,6 +128,10 @@ models:
     path:
       description: Where it lies.
       type: str
+    named:
+      description: Those of O(models) that are it, lie in it or hold it, links followed.
+      type: list
+      elements: str
     in_use:
       description: Who uses it now.
       type: list
@@ -148,6 +158,7 @@ models:
       frees: 80371302400
       written: "2026-11-20T08:12:44Z"
       path: /home/spark/.cache/huggingface/hub/models--nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
+      named: []
       in_use: ["the engine of cluster gb10 (run 20261122T100102Z-0a1b)"]
       last_run: {cluster: gb10, run_id: 20261122T100102Z-0a1b, started_at: "2026-11-22T10:01:04Z", live: true}
       doubts: []
@@ -157,7 +168,7 @@ bytes:
   type: int
   sample: 80371298048
 absent:
-  description: Directories of O(directories) that do not exist.
+  description: Directories of O(directories) and O(models) that do not exist.
   returned: success
   type: list
   elements: str
@@ -185,6 +196,7 @@ errors:
 
 import functools
 import os
+import stat
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -193,7 +205,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches, inventory, model_use
+from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches, inventory, model_files, model_use
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 
@@ -222,6 +234,48 @@ def of_directory(root: str, limits: inventory.Limits, uses: model_use.Uses, proc
     return [{**model, "in_use": uses.of_directory(model["path"], proc), "last_run": None} for model in models], sum(model["bytes"] for model in models)
 
 
+def is_directory(path: str) -> bool:
+    """Return whether there is a directory. Raises :class:`UnknownState` when that may not be seen."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise model_files.unreadable(path, error) from error
+
+
+def of_named(path: str, limits: inventory.Limits, uses: model_use.Uses, proc: str, section: Section) -> dict[str, t.Any]:
+    """Return the entry of a directory that is a model. What cannot be read is noted, and the model listed as only partly known."""
+    entries = section(lambda: list(limits.counted(untrusted.walk(path))))
+    if entries is None:
+        model = {**inventory.unread("", path, "it could not be read as a whole"), "kind": "directory", "repo": None, "path": path}
+    else:
+        model = inventory.named_model(path, entries, lambda at: section(functools.partial(hub_caches.judged, at), (None, [])))
+    return {"root": path, "own": False, **model, "in_use": uses.of_directory(path, proc), "last_run": None}
+
+
+def add_named(paths: t.Iterable[str], models: list[dict[str, t.Any]], look: t.Callable[[str], dict[str, t.Any]], section: Section) -> tuple[list[str], int]:
+    """Note in every model which of ``paths`` lead to it, and add those that lead into none. Returns those that are absent, and the bytes that are added."""
+    absent, size = [], 0
+    for model in models:
+        model["named"] = []
+    for path in dict.fromkeys(paths):
+        there = section(functools.partial(is_directory, path))
+        if there is False:
+            absent.append(path)
+        real = os.path.realpath(path)
+        places = [(model, os.path.realpath(model["path"])) for model in models]
+        for model, at in places:
+            if inventory.leads(real, at):
+                model["named"].append(path)
+        if there and not any(inventory.leads(real, at) and not at.startswith(f"{real}/") for dummy, at in places):
+            model = look(path)
+            inner = sum(one["bytes"] for one, at in places if one["kind"] == "directory" and inventory.leads(real, at))
+            size += max(0, model["bytes"] - inner)
+            models.append({**model, "named": [path]})
+    return absent, size
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params, sections = module.params, Sections()
     require_least(params, {"max_files": 1, "max_seconds": 1})
@@ -243,9 +297,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             listed, more = of_cache(root, limits, uses, section)
         else:
             listed, more = of_directory(root, limits, uses, proc, section)
-        models += [{"root": root, "own": not seen, **model, "written": clock_text(model["written"]) if model["written"] else None} for model in listed]
+        models += [{"root": root, "own": not seen, **model} for model in listed]
         size += more
         seen.add(real)
+    named = functools.partial(of_named, limits=limits, uses=uses, proc=proc, section=further)
+    without, more = add_named(params["models"], models, named, further)
+    absent += [path for path in without if path not in absent]
+    size += more
+    models = [{**model, "written": clock_text(model["written"]) if model["written"] else None} for model in models]
     return {
         "msg": f"{len(models)} model(s), {size} bytes",
         "reason": "only looked",
@@ -263,6 +322,7 @@ def main() -> None:
         argument_spec={
             "hf_home": {"type": "path", "required": True},
             "directories": {"type": "list", "elements": "path", "default": []},
+            "models": {"type": "list", "elements": "path", "default": []},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "max_files": {"type": "int", "default": 200000},
             "max_seconds": {"type": "int", "default": 120},

@@ -95,6 +95,22 @@ def test_what_is_served_stays_and_with_it_all_that_was_asked_for(machine: Machin
     assert old.exists() and served.exists() and not (machine.place / "state/gb10/lock.json").exists()
 
 
+def test_the_directory_that_an_own_profile_names_is_listed_and_keeps_what_it_leads_to(machine: Machine) -> None:
+    profiles = machine.place / "profiles"
+    profiles.mkdir()
+    old = machine.revision("org/name", COMMIT, "{}")
+    for name, path in (("of_cache", old), ("of_none", machine.place / "none")):
+        raw = {"schema": 1, "id": name, "model": {"path": str(path)}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}}
+        (profiles / f"{name}.yml").write_text(yaml.safe_dump(raw), encoding="utf-8")
+    directories = [str(ROOT / "tests" / "lab" / "profiles"), str(profiles)]
+    ran = machine.play("-e", "gb10_models_to=list.json", gb10_profile_dirs=directories)
+    assert ran.rc == 0 and "missing for profile of_none" in ran.out, ran.out
+    (row,) = json.loads((machine.place / "list.json").read_text(encoding="utf-8"))["models"]
+    assert row["wanted_by"] == ["of_cache"] and row["state"].startswith("wanted by its path: of_cache")
+    refused = machine.play(gb10_profile_dirs=directories, gb10_models_remove=f"org/name@{COMMIT}")
+    assert refused.rc != 0 and "models.in_use" in refused.out and old.exists(), refused.out
+
+
 def test_a_request_without_a_whole_commit_reaches_no_node(machine: Machine) -> None:
     ran = machine.play(gb10_models_remove="org/name@main")
     assert ran.rc != 0 and "gb10_models_remove: is 'org/name@main'" in ran.out and "copy it from the list" in ran.out, ran.out

@@ -335,32 +335,44 @@ def plain_models(root: str, entries: t.Sequence[Entry], judge: t.Callable[[str],
     found = []
     for top in sorted(tops | loose):
         own = [one for one in entries if (_inside(one.path, top) if top in tops else os.path.dirname(one.path) == top) and not stat.S_ISDIR(one.status.st_mode)]
-        strange = [one.path for one in own if not stat.S_ISREG(one.status.st_mode)]
-        long = [one.path for one in own if one.path.endswith(".json") and one.status.st_size > JSON_LIMIT]
-        doubts = [f"not plain files: {', '.join(strange[:NAMED])}"] if strange else []
-        path = os.path.join(root, top).rstrip("/")
-        complete, missing = (None, []) if doubts or long or top in loose else judge(path)
-        sizes = {(one.status.st_dev, one.status.st_ino): one.status for one in own if stat.S_ISREG(one.status.st_mode)}
-        found.append(
-            {
-                "kind": "directory",
-                "repo": None,
-                "revision": None,
-                "refs": [],
-                "complete": complete,
-                "missing": missing,
-                "broken": [],
-                "files": len(own),
-                "bytes": sum(status.st_size for status in sizes.values()),
-                "frees": 0,
-                "written": max((one.status.st_mtime for one in own), default=0.0),
-                "path": path,
-                "doubts": doubts,
-            }
-        )
+        found.append(_plain_model(os.path.join(root, top).rstrip("/"), own, None if top in loose else judge))
     return found
+
+
+def named_model(path: str, entries: t.Sequence[Entry], judge: t.Callable[[str], tuple[bool | None, list[str]]]) -> dict[str, t.Any]:
+    """Return the entry of a directory that a profile names as its model, whatever lies in it."""
+    return _plain_model(path, [entry for entry in entries if not stat.S_ISDIR(entry.status.st_mode)], judge)
+
+
+def _plain_model(path: str, own: t.Sequence[Entry], judge: t.Callable[[str], tuple[bool | None, list[str]]] | None) -> dict[str, t.Any]:
+    """Return the entry of a plain directory with the files ``own``; without ``judge`` nobody knows whether it is complete."""
+    strange = [one.path for one in own if not stat.S_ISREG(one.status.st_mode)]
+    long = [one.path for one in own if one.path.endswith(".json") and one.status.st_size > JSON_LIMIT]
+    doubts = [f"not plain files: {', '.join(strange[:NAMED])}"] if strange else []
+    complete, missing = (None, []) if doubts or long or judge is None else judge(path)
+    sizes = {(one.status.st_dev, one.status.st_ino): one.status for one in own if stat.S_ISREG(one.status.st_mode)}
+    return {
+        "kind": "directory",
+        "repo": None,
+        "revision": None,
+        "refs": [],
+        "complete": complete,
+        "missing": missing,
+        "broken": [],
+        "files": len(own),
+        "bytes": sum(status.st_size for status in sizes.values()),
+        "frees": 0,
+        "written": max((one.status.st_mtime for one in own), default=0.0),
+        "path": path,
+        "doubts": doubts,
+    }
 
 
 def _inside(path: str, top: str) -> bool:
     """Return whether a relative path lies below another one."""
     return path != top and (top == "" or path.startswith(f"{top}/"))
+
+
+def leads(path: str, model: str) -> bool:
+    """Return whether a directory that a profile names is a model's, lies in it or holds it; both are absolute and without links."""
+    return path == model or _inside(path, model) or _inside(model, path.rstrip("/"))

@@ -74,12 +74,16 @@ def wants(profiles: t.Iterable[dict[str, t.Any]]) -> list[Want]:
 
 def for_its_purpose(model: Model, wanted: t.Iterable[Want]) -> Model:
     """Return an entry without what is missing of it and matters to no purpose for which a profile wants it: a drafter needs no tokenizer."""
-    # A profile calls a plain directory by its path.
-    purposes = {want.purpose for want in wanted if want.repo == (model["repo"] or model["path"])}
+    purposes = {want.purpose for want in wanted if want.repo == model["repo"] or by_path(want, model)}
     if not purposes or model["complete"] is not False or model["revision"] == inventory.LEFTOVERS:
         return model
     missing = [name for name in model["missing"] if any(model_files.matters(purpose, name) for purpose in purposes)]
     return {**model, "missing": missing, "complete": not missing}
+
+
+def by_path(want: Want, model: Model) -> bool:
+    """Return whether a profile names a directory that leads to the model: a profile calls a plain directory by its path."""
+    return want.repo == model["path"] or want.repo in model["named"]
 
 
 def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want]) -> list[str]:
@@ -88,13 +92,16 @@ def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want
     Without a revision a profile wants what ``main`` leads to, or any revision where that is unknown. Leftovers are wanted while what is wanted is not
     complete, since the next download goes on from them.
     """
+    wanted = list(wanted)
     if model["repo"] is None:
-        return list(dict.fromkeys(want.profile for want in wanted if want.repo == model["path"]))
+        return list(dict.fromkeys(want.profile for want in wanted if by_path(want, model)))
     of_repo = [one for one in siblings if one["repo"] == model["repo"] and one["own"] == model["own"]]
     main = {one["revision"] for one in of_repo if "main" in one["refs"]}
     complete = {one["revision"] for one in of_repo if one["complete"]}
     found = []
     for want in wanted:
+        if by_path(want, model):
+            found.append(want.profile)
         commits = {want.revision} if want.revision else main
         if want.repo != model["repo"] or model["revision"] is None:
             continue
@@ -127,11 +134,11 @@ def rows(found: Answers, profiles: t.Sequence[dict[str, t.Any]], active: dict[st
             row.wanted_by = list(dict.fromkeys([*row.wanted_by, *wanted_by(model, answer["models"], [*wanted_now, *wanted])]))
     holders = unnamed(found)
     for row in by_name.values():
-        row.verdict, row.state = _judged(row, found, wanted_now, holders)
+        row.verdict, row.state = _judged(row, found, [*wanted_now, *wanted], wanted_now, holders)
     return sorted(by_name.values(), key=lambda row: (-max(model["bytes"] for model in row.models.values()), row.name))
 
 
-def _judged(row: Row, found: Answers, wanted_now: t.Sequence[Want], holders: dict[str, list[str]]) -> tuple[str, str]:
+def _judged(row: Row, found: Answers, wanted: t.Sequence[Want], wanted_now: t.Sequence[Want], holders: dict[str, list[str]]) -> tuple[str, str]:
     """Return (verdict, state) of a model. What one node says counts for all: the ranks of a worker do not name their model."""
     used = {node: model["in_use"] for node, model in row.models.items() if model["in_use"]}
     if used:
@@ -142,6 +149,10 @@ def _judged(row: Row, found: Answers, wanted_now: t.Sequence[Want], holders: dic
         return "unknown", f"only partly known: {'; '.join(doubts)}"
     if not row.request:
         return "block", OWNERS
+    # A profile that names the directory itself downloads nothing again.
+    pathed = sorted({f"{want.profile} as {want.repo}" for want in wanted for model in row.models.values() if by_path(want, model)})
+    if pathed:
+        return "block", f"wanted by its path: {', '.join(pathed)}"
     unknown = [f"nothing says which model {text} on {node} has" for node in row.models for text in holders[node]]
     unknown += [f"{error['error']} on {node}" for node in row.models for error in found[node]["errors"] if error["section"] == "processes"]
     if unknown:
@@ -240,12 +251,21 @@ def totals(found: Answers, listed: t.Sequence[Row]) -> dict[str, dict[str, int]]
     return counted
 
 
-def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = ()) -> list[str]:
-    """Return what is shown: the table, what lies on each node in all, what could go, and what was not seen. ``broken`` are profiles that are not valid."""
+def _wanting(path: str, paths: t.Iterable[Want]) -> str:
+    """Return which profiles want a directory, as the end of a sentence; nothing when none does."""
+    profiles = list(dict.fromkeys(want.profile for want in paths if want.repo == path))
+    return f", missing for profile {', '.join(profiles)}" if profiles else ""
+
+
+def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (), paths: t.Sequence[Want] = ()) -> list[str]:
+    """Return what is shown: the table, what lies on each node in all, what could go, and what was not seen. ``broken`` are profiles that are not valid.
+
+    ``paths`` is what profiles want, for directories that a node lacks.
+    """
     said = table(listed, list(found)) if listed else ["no models"]
     for node, count in totals(found, listed).items():
         said.append(f"{node}: {count['models']} model(s), {size_text(count['bytes'])}; {size_text(count['could_go_bytes'])} could go")
-        said += [f"{node}: there is no {path}" for path in found[node]["absent"]]
+        said += [f"{node}: there is no {path}{_wanting(path, paths)}" for path in found[node]["absent"]]
         said += [f"{node}: unknown: {error['error']}" for error in found[node]["errors"]]
     said += [f"{node}: nothing says which model this has: {text}" for node, texts in unnamed(found).items() for text in texts]
     said += [f"profile {name} is not valid, so what it wants is unknown" for name in broken]
@@ -268,14 +288,15 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Show what lies on the nodes, and judge what should go. ``settings`` has the ``profiles``, the ``active`` one, and ``remove``, what a person asked for."""
     found = {node: answer["found"] for node, answer in answers.items()}
     profiles = run.settings["profiles"]
-    listed = rows(found, [entry["profile"] for entry in profiles if not entry["problems"]], run.settings["active"])
+    valid = [entry["profile"] for entry in profiles if not entry["problems"]]
+    listed = rows(found, valid, run.settings["active"])
     asked = [inventory.parse_request(text) for text in run.settings["remove"]]
     findings = request_findings(asked, found, listed) if asked else None
     content = record(found, listed, run)
     return Outcome(
         "Removal of models",
         findings,
-        lines=lines(found, listed, [entry["id"] for entry in profiles if entry["problems"]]),
+        lines=lines(found, listed, [entry["id"] for entry in profiles if entry["problems"]], wants([run.settings["active"], *valid])),
         files={run.path: content} if run.path else {},
         fresh=True,
         stats={"gb10_models": content},

@@ -31,7 +31,7 @@ def node(tmp_path: Path) -> Path:
 
 
 def call(node: Path, **params: t.Any) -> dict[str, t.Any]:
-    defaults = {"hf_home": str(node / "hf"), "directories": [], "state_dir": str(node / "state"), "max_files": 1000, "max_seconds": 60}
+    defaults = {"hf_home": str(node / "hf"), "directories": [], "models": [], "state_dir": str(node / "state"), "max_files": 1000, "max_seconds": 60}
     given = rooted({**defaults, "proc_root": str(node / "proc"), **params})
     return model_inventory_info.work(types.SimpleNamespace(params=given, check_mode=False))
 
@@ -42,7 +42,7 @@ def test_the_own_cache(node: Path) -> None:
     assert result["errors"] == [] and result["bytes"] == found["bytes"] == 4 + len(tensors())
     assert {**found, "written": "", "frees": 0} == {
         "kind": "hub", "root": str(node / "hf"), "own": True, "repo": "org/tiny", "revision": COMMIT, "refs": ["main"], "complete": True, "missing": [],
-        "broken": [], "files": 3, "bytes": 4 + len(tensors()), "frees": 0, "written": "", "doubts": [], "in_use": [], "last_run": None,
+        "broken": [], "files": 3, "bytes": 4 + len(tensors()), "frees": 0, "written": "", "doubts": [], "in_use": [], "last_run": None, "named": [],
         "path": str(node / "hf/hub/models--org--tiny/snapshots" / COMMIT),
     }  # fmt: skip
     assert found["written"].endswith("Z")
@@ -58,6 +58,29 @@ def test_other_caches_and_plain_directories_are_listed_only_when_named(node: Pat
         ("org/tiny", True, "hub"), ("org/theirs", False, "hub"), (None, False, "directory"),
     ]  # fmt: skip
     assert named["absent"] == [str(node / "none")] and named["bytes"] == sum(one["bytes"] for one in named["models"])
+
+
+def test_a_named_directory_is_listed_once_wherever_it_lies(node: Path) -> None:
+    plain, empty, link = node / "models/plain", node / "empty", node / "link"
+    plain.mkdir(parents=True)
+    empty.mkdir()
+    (plain / "config.json").write_text("{}")
+    link.symlink_to(plain)
+    named = [str(path) for path in (plain, empty, link, node / "none")]
+    alone, within = call(node, models=named), call(node, models=named, directories=[str(node / "models")])
+    for result in (alone, within):
+        assert {one["path"]: one["named"] for one in result["models"] if one["kind"] == "directory"} == {
+            str(plain): [str(plain), str(link)], str(empty): [str(empty)],
+        }  # fmt: skip
+        assert result["absent"] == [str(node / "none")] and result["errors"] == []
+        assert result["bytes"] == sum(one["bytes"] for one in result["models"])
+    assert next(one for one in alone["models"] if one["path"] == str(empty))["complete"] is False
+
+
+def test_a_named_directory_in_the_cache_is_the_revision(node: Path) -> None:
+    (node / "link").symlink_to(node / "hf/hub/models--org--tiny/snapshots" / COMMIT)
+    (found,) = call(node, models=[str(node / "link")])["models"]
+    assert found["revision"] == COMMIT and found["named"] == [str(node / "link")]
 
 
 def test_what_cannot_be_read_as_a_whole_is_only_partly_known_and_hides_nothing(node: Path) -> None:

@@ -27,7 +27,7 @@ def model(repo: str | None = "org/name", revision: str | None = COMMIT, **more: 
     plain = {
         "kind": "hub", "root": ROOT, "own": True, "repo": repo, "revision": revision, "refs": [], "complete": True, "missing": [], "broken": [], "files": 3,
         "bytes": GIB, "frees": GIB // 2, "written": "2026-11-20T08:12:44Z", "path": f"{ROOT}/hub/{repo}/{revision}", "in_use": [], "last_run": None,
-        "doubts": [],
+        "doubts": [], "named": [],
     }  # fmt: skip
     return {**plain, **more}
 
@@ -104,6 +104,30 @@ def test_a_plain_directory_that_a_profile_names_is_wanted() -> None:
     assert {name: row.wanted_by for name, row in found.items()} == {"/m/own": ["own"], "/m/drafter": ["own"], "/m/other": []}
     assert all(row.state == model_inventory.OWNERS for row in found.values())
     assert found["/m/drafter"].models["a"]["complete"], "a drafter needs no tokenizer"
+
+
+def of_path(path: str) -> dict[str, t.Any]:
+    raw = {"schema": 1, "id": "own", "model": {"path": path}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}}
+    own, problems = profiles.validate(raw)
+    assert problems == []
+    return own
+
+
+def test_a_revision_to_which_the_path_of_any_profile_leads_stays() -> None:
+    nodes = {"a": answer(model(named=["/m/link"]), model(revision=OTHER)), "b": answer(model())}
+    found = rows([of_path("/m/link")], **nodes)
+    wanted, other = found[f"org/name@{COMMIT}"], found[f"org/name@{OTHER}"]
+    assert wanted.wanted_by == ["own"] and wanted.state == "wanted by its path: own as /m/link" and other.state == model_inventory.COULD_GO
+    assert set(model_inventory.keep(found.values())) == {wanted.request}
+    requests = [parse_request(wanted.request)]
+    assert {one["id"] for one in model_inventory.request_findings(requests, nodes, list(found.values()))} == {"models.in_use"}
+
+
+def test_a_path_that_a_node_lacks_is_said_with_its_profile() -> None:
+    found = {"a": {"found": answer(absent=["/m/own", "/m/else"])}}
+    own = {"id": "own", "problems": [], "profile": of_path("/m/own")}
+    outcome = stages.STAGES["models"].judge(found, run(profiles=[own]))
+    assert outcome.findings is None and outcome.lines[2:] == ["a: there is no /m/own, missing for profile own", "a: there is no /m/else"]
 
 
 def test_without_a_known_main_any_revision_is_wanted() -> None:
