@@ -20,8 +20,8 @@ RANK, CORE = "^ray::RayWorkerProc", "^VLLM::EngineCore"
 STAGES = {"starting ranks": "", "loading model": "Starting to load model", "weights loaded": "Loading weights took"}
 #: No stage of a start: the engine serves.
 SERVING = "serving"
-#: No stage yet: the containers are there, the engine is not started. And what a play prints then.
-BEFORE, TO_SERVE = "before the start", "vllm_server : Start the engine"
+#: What a play prints when the containers are there and the engine is about to be started.
+TO_SERVE = "vllm_server : Start the engine"
 #: What every progress line holds: the engine has been started by the first one, and a play that waits for an injection goes on looking at it.
 STARTED = "GiB available"
 #: Waits until another log than the one given is the newest and has the line, and the process is there.
@@ -110,9 +110,6 @@ class Injection:
     @property
     def id(self) -> str:
         return f"{self.what}-{self.host}-{self.stage.replace(' ', '-')}"
-
-    def before(self, lab: Lab) -> None:
-        """Do what has to be done before the play."""
 
     def prepare(self, lab: Lab) -> None:
         """Do what has to be done between the containers and the engine."""
@@ -208,23 +205,6 @@ class Deadlock(Injection):
         in_container(lab, self.host, "rm", "-f", HOLD, check=False)
 
 
-class FullDisk(Injection):
-    """The disk of the logs is full when the engine is about to start. A file system of a few MiB stands in for it."""
-
-    what, ids = "FULL", ("disk-full",)
-
-    def before(self, lab: Lab) -> None:
-        lab.run(self.host, "mkdir", "-p", LOGS)
-        lab.run(self.host, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", LOGS)
-
-    def make(self, lab: Lab) -> None:
-        lab.run(self.host, "sh", "-c", 'cat /dev/zero > "$1" || true', "sh", f"{LOGS}/filled")
-
-    def undo(self, lab: Lab) -> None:
-        # What is unmounted lazily goes with the container that still has it.
-        lab.run(self.host, "umount", "--lazy", LOGS, check=False)
-
-
 #: Into starts.
 INJECTIONS: tuple[Injection, ...] = (
     *(Kill(host, stage) for host in (WORKER, HEAD) for stage in STAGES),
@@ -235,7 +215,6 @@ INJECTIONS: tuple[Injection, ...] = (
     Dropped(WORKER, "starting ranks"),
     Dropped(WORKER, "weights loaded"),
     Deadlock(WORKER, "weights loaded"),
-    FullDisk(HEAD, BEFORE),
 )
 #: Under live engines.
 LIVE: tuple[Injection, ...] = (
@@ -274,14 +253,9 @@ def hit(lab: Lab, one: Injection, before: str) -> None:
 def injected(lab: Lab, one: Injection) -> t.Iterator[Injected]:
     """Bring the cluster up with an injection, which is undone at the end."""
     before = lab.run(HEAD, "sh", "-c", NEWEST).strip()
-    if one.stage == BEFORE:
-        during = Once(TO_SERVE, lambda: one.make(lab))
-        seen = [during]
-    else:
-        during = Once(STARTED, lambda: hit(lab, one, before))
-        seen = [Once(TO_SERVE, lambda: one.prepare(lab)), during]
+    during = Once(STARTED, lambda: hit(lab, one, before))
+    seen = [Once(TO_SERVE, lambda: one.prepare(lab)), during]
     try:
-        one.before(lab)
         # The stages before it have tests of their own.
         played = lab.play(tags="ray,serve", on_output=lambda output, pid: [once(output, pid) for once in seen], **one.settings)
         try:
@@ -299,6 +273,18 @@ def injected(lab: Lab, one: Injection) -> t.Iterator[Injected]:
         yield Injected(played, during.at, at - during.at - one.still, result["first_failure"], result["cause_known"])
     finally:
         one.undo(lab)
+
+
+@contextlib.contextmanager
+def full_log_disk(lab: Lab, host: str) -> t.Iterator[Once]:
+    """Yield what fills the disk of a node's logs when the engine is about to start; a file system of 64 MiB stands in for it, and is gone at the end."""
+    lab.run(host, "mkdir", "-p", LOGS)
+    lab.run(host, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", LOGS)
+    try:
+        yield Once(TO_SERVE, lambda: lab.run(host, "sh", "-c", 'cat /dev/zero > "$1" || true', "sh", f"{LOGS}/filled"))
+    finally:
+        # What is unmounted lazily goes with the container that still has it.
+        lab.run(host, "umount", "--lazy", LOGS)
 
 
 class Noticed(t.NamedTuple):

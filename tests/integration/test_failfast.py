@@ -9,11 +9,17 @@ from __future__ import annotations
 import pytest
 
 from .fault import BOTH, Fault
-from .injecting import INJECTIONS, Injection, injected
+from .injecting import INJECTIONS, Injection, full_log_disk, injected
 from .lab import HEAD, RUN, WORKER, Lab, Once, Play
 
 #: Seconds of every start after a failure, each with all watches and without an alarm.
 STARTS: list[float] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes_with_image(lab: Lab) -> None:
+    """Image and model are on the nodes: the plays of these tests begin after those stages."""
+    lab.up()
 
 
 def comes_up(fault: Fault) -> Play:
@@ -48,6 +54,17 @@ def test_what_may_go_on_is_named_and_the_engine_left_running(lab: Lab, no_cluste
             fault.left(live=True)
     comes_up(fault)
     assert not one.lasts or lab.json(HEAD, RUN)["run_id"] == run
+
+
+def test_a_full_disk_for_logs_is_found_before_an_engine_starts(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """No engine that fails later without a log of why; the play names the directory and what makes room."""
+    with full_log_disk(lab, HEAD) as full:
+        played = lab.play(tags="ray,serve", on_output=full)
+        full.join()
+        fault.now(full.at)
+        fault.answered(played, "No space left on device", "no engine was started or stopped", "Make room on that file system", where=HEAD)
+        fault.left(stopped=BOTH)
+    comes_up(fault)
 
 
 def test_a_minute_without_ssh_while_it_starts_is_waited_for(lab: Lab, no_cluster: None, fault: Fault) -> None:
