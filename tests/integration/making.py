@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import subprocess
 import textwrap
+import threading
 import typing as t
 
 import yaml
@@ -23,6 +26,26 @@ HEAD_CONTAINER, WORKER_CONTAINER = "gb10-gb10-head", "gb10-gb10-worker"
 
 #: One line that a play prints within the start of the engine.
 IN_LOAD = "starting ranks"
+
+#: Keep the engine of this node at work until the file goes: requests as long as it allows, one after the other. Arguments: URL, key file, flag file, and
+#: how many at a time.
+WORK = """
+import json, pathlib, sys, threading, urllib.request as request
+url, key, flag = sys.argv[1], pathlib.Path(sys.argv[2]).read_text().strip(), pathlib.Path(sys.argv[3])
+body = {"model": "tiny", "prompt": "Hello", "max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "temperature": 0}
+headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+def ask():
+    while flag.exists():
+        with request.urlopen(request.Request(url, json.dumps(body).encode(), headers), timeout=300) as answer:
+            answer.read()
+threads = [threading.Thread(target=ask) for _ in range(int(sys.argv[4]))]
+for thread in threads:
+    thread.start()
+print("at work", flush=True)
+for thread in threads:
+    thread.join()
+"""
+FLAG = "/run/gb10-lab/busy"
 
 
 def lab_profile(lab: Lab, id: str, *changes: tuple[str, str]) -> str:
@@ -159,3 +182,33 @@ def put_back(lab: Lab, kept: str, *others: str) -> None:
     lab.run(WORKER, "docker", "tag", kept, IMAGE)
     for tag in (kept, *others):
         lab.run(WORKER, "docker", "rmi", "--no-prune", tag)
+
+
+@contextlib.contextmanager
+def busy(lab: Lab, endpoint: str, requests: int = 4) -> t.Iterator[None]:
+    """So many requests that run, and run, on the head."""
+    lab.run(HEAD, "touch", FLAG)
+    key_file = "/etc/gb10/secrets/gb10/api_key"
+    ask = (
+        f"import urllib.request as web; key = open({key_file!r}).read().strip(); "
+        f"asked = web.Request('{endpoint.removesuffix('/v1')}/metrics', headers={{'Authorization': f'Bearer {{key}}'}}); "
+        "print(web.urlopen(asked).read().decode())"
+    )
+    argv = ["docker", "exec", f"gb10-lab-{HEAD}", "python3", "-c", WORK, f"{endpoint}/completions", key_file, FLAG, str(requests)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout.readline().strip() == "at work"
+            for _look in range(100):
+                answer = lab.run(HEAD, "python3", "-c", ask)
+                if re.search(r"^vllm:num_requests_running\S* [1-9]", answer, re.MULTILINE):
+                    break
+            else:
+                raise AssertionError("no request ever ran")
+            yield
+        finally:
+            lab.run(HEAD, "rm", "-f", FLAG)
+            # An engine that was stopped under them ends them with an error, which is theirs alone.
+            reader = threading.Thread(target=process.stdout.read)
+            reader.start()
+            process.wait(timeout=300)
+            reader.join()

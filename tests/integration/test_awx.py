@@ -10,13 +10,11 @@ and a download with a token. What every job says is kept, and at the end no plan
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import re
 import subprocess
 import sys
-import threading
 import typing as t
 from pathlib import Path
 
@@ -26,7 +24,7 @@ import jsonschema
 import pytest
 
 from .lab import BASELINE, HEAD, INVENTORY, RECORD_SCHEMA, ROOT, WORKER, Lab
-from .making import lab_profile
+from .making import busy, lab_profile
 
 TOKEN = "hf_plantedTokenOfTheLab"
 KEY = "plantedKeyOfTheLab"
@@ -40,25 +38,6 @@ ANSWERS: dict[str, dict[str, t.Any]] = {
 }
 #: What the workflow passes on where it was asked to take the cluster down.
 AFTER_A_FAILURE = {"gb10_teardown_on_failure": "true", "gb10_profile": "lab_tiny_tp2"}
-
-#: Keep the engine of this node at work until the file goes: requests as long as it allows, one after the other; arguments: URL, key file, flag file.
-WORK = """
-import json, pathlib, sys, threading, urllib.request as request
-url, key, flag = sys.argv[1], pathlib.Path(sys.argv[2]).read_text().strip(), pathlib.Path(sys.argv[3])
-body = {"model": "tiny", "prompt": "Hello", "max_tokens": 900, "min_tokens": 900, "ignore_eos": True, "temperature": 0}
-headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
-def ask():
-    while flag.exists():
-        with request.urlopen(request.Request(url, json.dumps(body).encode(), headers), timeout=300) as answer:
-            answer.read()
-threads = [threading.Thread(target=ask) for _ in range(4)]
-for thread in threads:
-    thread.start()
-print("at work", flush=True)
-for thread in threads:
-    thread.join()
-"""
-FLAG = "/run/gb10-lab/busy"
 
 
 def lab_inventory() -> dict[str, t.Any]:
@@ -139,36 +118,6 @@ def awx(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Awx]:
     # The next cluster makes a key of its own.
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", "/etc/gb10/secrets/gb10/api_key")
-
-
-@contextlib.contextmanager
-def busy(lab: Lab, endpoint: str) -> t.Iterator[None]:
-    """Requests that run, and run, on the head."""
-    lab.run(HEAD, "touch", FLAG)
-    key_file = "/etc/gb10/secrets/gb10/api_key"
-    ask = (
-        f"import urllib.request as web; key = open({key_file!r}).read().strip(); "
-        f"asked = web.Request('{endpoint.removesuffix('/v1')}/metrics', headers={{'Authorization': f'Bearer {{key}}'}}); "
-        "print(web.urlopen(asked).read().decode())"
-    )
-    argv = ["docker", "exec", f"gb10-lab-{HEAD}", "python3", "-c", WORK, f"{endpoint}/completions", key_file, FLAG]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            assert process.stdout.readline().strip() == "at work"
-            for _look in range(100):
-                answer = lab.run(HEAD, "python3", "-c", ask)
-                if re.search(r"^vllm:num_requests_running\S* [1-9]", answer, re.MULTILINE):
-                    break
-            else:
-                raise AssertionError("no request ever ran")
-            yield
-        finally:
-            lab.run(HEAD, "rm", "-f", FLAG)
-            # An engine that was stopped under them ends them with an error, which is theirs alone.
-            reader = threading.Thread(target=process.stdout.read)
-            reader.start()
-            process.wait(timeout=300)
-            reader.join()
 
 
 def record_of(done: awx_job.Done, name: str) -> dict[str, t.Any]:

@@ -14,7 +14,7 @@ import pytest
 from .fault import STATE, Fault
 from .injecting import HOLD, LIVE, TO_SERVE, Injection, in_container, make_holdable, noticed
 from .lab import HEAD, RUN, WORKER, Lab, Once, Play
-from .making import WORKER_CONTAINER
+from .making import WORKER_CONTAINER, busy
 
 #: What a look that waited in vain for a token leaves for the next one.
 NOTE = f"{STATE}/no-progress.json"
@@ -44,14 +44,36 @@ def test_a_start_that_says_nothing_for_minutes_is_waited_for(silent: Play, fault
     assert not fault.completes().changed
 
 
+def later(lab: Lab, seconds: float) -> None:
+    """Let so many seconds have passed since what a look without a token has noted, if one did."""
+    if lab.run(HEAD, "find", STATE, "-name", "no-progress.json").strip():
+        note = lab.json(HEAD, NOTE)
+        lab.write(HEAD, NOTE, json.dumps({**note, "since": note["since"] - seconds}))
+
+
+def test_an_hour_at_full_batch_is_busy(lab: Lab, silent: Play, fault: Fault) -> None:
+    """Twice as many requests as the engine takes at a time, so that a new question waits in line. The hour is passed as the next test passes its minutes."""
+    run = lab.json(HEAD, RUN)
+    healths = []
+    with busy(lab, f"http://{run['api_address']}:{run['api_port']}/v1", requests=16):
+        for _quarter in range(4):
+            healths.append(lab.play("status", gb10_status_seconds=5).stat("gb10_health"))
+            later(lab, 900)
+    fault.row.seconds, fault.row.where = "none", f"both, {', '.join(healths)}"
+    assert "busy" in healths and set(healths) <= {"busy", "serving"}, healths
+    assert lab.play("status").stat("gb10_health") == "serving"
+    assert not fault.completes().changed
+
+
 def test_what_stands_still_is_stalled_after_ten_minutes_and_no_sooner(lab: Lab, silent: Play, fault: Fault) -> None:
     """The ten minutes are taken off what the first look has noted."""
     in_container(lab, WORKER, "touch", HOLD)
     try:
         assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == "unknown"
-        note = lab.json(HEAD, NOTE)
-        lab.write(HEAD, NOTE, json.dumps({**note, "since": note["since"] - 600}))
-        assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == "stalled"
+        # A healthy prefill of 500 s looks like that from outside.
+        for further, state in ((500, "unknown"), (100, "stalled")):
+            later(lab, further)
+            assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == state
     finally:
         in_container(lab, WORKER, "rm", HOLD)
     assert lab.play("status").stat("gb10_health") == "serving"
