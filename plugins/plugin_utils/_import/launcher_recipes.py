@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, mods, shell, template
@@ -60,15 +61,30 @@ _PUBLISHED = {
 _CHOOSING_ARGS = {"--exp-b12x", "--no-build", "--tf5", "--pre-tf", "--pre-transformers"}
 
 _RUNTIMES = {"", "vllm", "vllm-distributed", "vllm-ray", "eugr-vllm", "eugr-vllm-ray"}
-#: Defaults from which sparkrun makes a command where a recipe has none.
+#: Defaults from which sparkrun makes a command where a recipe has none, and the options where they have other names: VLLM_FLAG_MAP of
+#: src/sparkrun/runtimes/_vllm_common.py in spark-arena/sparkrun, of autumn 2026 (0.2.40 knew a third of them, and left out the others).
 _GENERATED = {
-    "port": "--port", "host": "--host", "tensor_parallel": "-tp", "pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size",
-    "gpu_memory_utilization": "--gpu-memory-utilization", "max_model_len": "--max-model-len", "max_num_batched_tokens": "--max-num-batched-tokens",
-    "max_num_seqs": "--max-num-seqs", "served_model_name": "--served-model-name", "dtype": "--dtype", "quantization": "--quantization",
-    "kv_cache_dtype": "--kv-cache-dtype", "enforce_eager": "--enforce-eager", "enable_prefix_caching": "--enable-prefix-caching",
-    "trust_remote_code": "--trust-remote-code", "enable_auto_tool_choice": "--enable-auto-tool-choice",
-    "distributed_executor_backend": "--distributed-executor-backend", "otlp_traces_endpoint": "--otlp-traces-endpoint", "api_key": "--api-key",
+    "tensor_parallel": "-tp", "pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size",
+    **{
+        name: "--" + name.replace("_", "-")
+        for name in (
+            "port", "host", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "served_model_name", "dtype",
+            "quantization", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching", "trust_remote_code", "enable_auto_tool_choice",
+            "distributed_executor_backend", "otlp_traces_endpoint", "api_key", "attention_backend", "load_format", "reasoning_parser",
+            "tool_call_parser", "chat_template", "speculative_config", "tokenizer_mode", "mm_encoder_tp_mode", "block_size", "seed",
+            "enable_chunked_prefill", "async_scheduling", "generation_config", "hf_overrides", "compilation_config", "attention_config",
+            "model_loader_extra_config", "default_chat_template_kwargs", "limit_mm_per_prompt", "mm_processor_cache_gb", "kv_cache_memory_bytes",
+            "max_cudagraph_capture_size", "long_prefill_token_threshold", "mamba_cache_mode", "safetensors_load_strategy", "moe_backend",
+            "enable_prompt_tokens_details", "enable_force_include_usage", "enable_request_id_headers", "enable_flashinfer_autotune",
+            "linear_backend", "gdn_prefill_backend", "gdn_decode_kernel", "kda_prefill_backend", "mamba_backend", "recurrent_checkpoint_policy",
+            "prefix_cache_retention_interval", "engram_config", "dcp_comm_backend", "prefill_policy", "prefill_compute_share",
+            "prefill_compute_half_life", "prefill_schedule_interval", "max_parallel_prefills", "decode_refill_target",
+            "scheduler_reserve_full_isl", "jit_monitor_mode", "disable_custom_all_reduce",
+        )
+    },
 }  # fmt: skip
+#: Switches that the engine has on by itself: false is said (VLLM_NEGATABLE_BOOL_FLAGS there). Of the others it is left out.
+_SAID_WHEN_OFF = {"enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enable_flashinfer_autotune", "scheduler_reserve_full_isl"}
 
 #: Facts of a model that sparkrun's metadata may hold, and what a profile calls them.
 _CONFIG = {"num_layers": "num_hidden_layers", "num_kv_heads": "num_key_value_heads", "head_dim": "head_dim", "kv_lora_rank": "kv_lora_rank"}
@@ -205,7 +221,10 @@ def _generated(fields: dict[str, t.Any], values: dict[str, t.Any], ledger: Ledge
             if name != "model":
                 ledger.dropped(f"defaults.{name}", value, "a command made of defaults has no option for it")
         elif isinstance(value, bool):
-            words += [_GENERATED[name]] if value else []
+            words += [_GENERATED[name]] if value else [f"--no-{_GENERATED[name][2:]}"] if name in _SAID_WHEN_OFF else []
+        elif template.text_of(value).lstrip()[:1] in ("{", "["):
+            # JSON is one word of the command, whatever is in it.
+            words += [_GENERATED[name], shlex.quote(template.text_of(value))]
         else:
             words.append(f"{_GENERATED[name]} {{{name}}}")
     return " ".join(words)

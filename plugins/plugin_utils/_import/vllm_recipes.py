@@ -129,7 +129,7 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
         return None
     parsed.arguments.setdefault("tensor_parallel_size", nodes)
     vllm = str(variant.get("min_vllm_version") or whole_model.get("min_vllm_version") or "")
-    image = _image(whole_model, variant, vllm, choices, ledger)
+    image = _image(whole_model, variant, choices, ledger)
     requires = {"vllm": f">={vllm}"} if vllm[:1].isdigit() and image.startswith(_RELEASES) else {}
     if requires:
         ledger.taken("min_vllm_version", vllm, "requires.vllm")
@@ -205,7 +205,9 @@ def _for_generation(overrides: t.Any) -> t.Any:
 def _of_generation(fields: dict[str, t.Any], strategy: str, where: str, of_variant: dict[t.Any, t.Any], parts: _Parts) -> None:
     """Take what holds for the strategy and for the generation: a strategy's own replaces that of the recipe and of its variant."""
     of_strategy = fields["strategy_overrides"].get(strategy) or {}
-    parts.add(f"strategy_overrides.{strategy}", of_strategy)
+    # A recipe may use the words of the site's own strategies for either.
+    parts.add(f"strategy_overrides.{strategy}", of_strategy, env="env")
+    parts.add(f"strategy_overrides.{strategy}", of_strategy, args="vllm_args")
     overrides = _mapping(_mapping(of_strategy).get("hardware_overrides"))
     if _for_generation(overrides):
         parts.add(f"strategy_overrides.{strategy}.hardware_overrides", _for_generation(overrides))
@@ -258,25 +260,30 @@ def _mode(content: dict[str, t.Any], name: str, first: str) -> str | None:
 
 
 def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledger) -> int:
-    """Return the number of nodes: what was asked for, what the variant says, or as many as its memory needs."""
+    """Return the number of nodes: what was asked for, or as many as the variant's memory needs.
+
+    A variant's ``tp`` is about one machine, of whose GPUs it takes no more than there are (``resolveSingleNodeTp`` in src/lib/command-synthesis.js of
+    vllm-project/recipes): one on a Spark.
+    """
     field, asked = f"variants.{name}.vram_minimum_gb", choices.values.get("tensor_parallel")
+    if "tp" in variant:
+        ledger.dropped(f"variants.{name}.tp", variant["tp"], "it counts GPUs of one machine, and a Spark has one", differs=False)
     if asked is not None:
         ledger.changed("tensor_parallel", "nothing", str(asked), "gb10_import_values says so", differs=False)
         return asked
     needed = variant.get("vram_minimum_gb")
     if not isinstance(needed, (int, float)) or isinstance(needed, bool):
-        return variant.get("tp") or 1
+        return 1
     nodes = next((number for number in _NODES if number * _NODE_GB >= needed), 0)
     if not nodes:
         ledger.refused(field, needed, f"it is more GB than {_NODES[-1]} Sparks have", _others({}, name))
         return 1
-    nodes = max(nodes, variant["tp"]) if isinstance(variant.get("tp"), int) else nodes
     ledger.changed(field, needed, f"parallel.tensor = {nodes}", f"a Spark has room for {_NODE_GB} GB", differs=False)
     return nodes
 
 
-def _image(model: dict[str, t.Any], variant: dict[str, t.Any], vllm: str, choices: Choices, ledger: Ledger) -> str:
-    """Return the image: the one asked for, the recipe's, or the engine's own of the release that the recipe asks for at least."""
+def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices, ledger: Ledger) -> str:
+    """Return the image: the one asked for, the recipe's, or the one that its site takes where a recipe names none (``computeDockerMeta`` there)."""
     exact = _mapping(_mapping(variant.get("hardware_overrides")).get(_SPARK)).get("docker_image")
     named = next(filter(None, map(_nvidia_image, (exact, variant.get("docker_image"), model.get("docker_image")))), "")
     if choices.image:
@@ -288,11 +295,8 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], vllm: str, choice
         if not named:
             ledger.changed("nightly_required", "true", image, "the recipe needs a newer engine than any release of its time", remedy=remedy)
         return image
-    if not vllm[:1].isdigit():
-        ledger.refused("docker_image", "nothing", "the recipe names neither an image nor a release of vLLM", remedy)
-        return ""
-    image = f"vllm/vllm-openai:v{vllm}"
-    ledger.changed("docker_image", "nothing", image, "the first release that the recipe is for; a newer one may do better on a Spark", remedy=remedy)
+    image = "vllm/vllm-openai:latest"
+    ledger.changed("docker_image", "nothing", image, "the recipes' own site takes the newest release where a recipe names none", remedy=remedy, differs=False)
     return image
 
 

@@ -341,6 +341,63 @@ def test_a_choice_that_a_recipe_of_variants_does_not_have(tmp_path):
     assert refusals(found) == {"features": "it is not a feature of the recipe", "gb10_import_values": "recipes of this kind have no placeholders"}
 
 
+# --- what the launchers do by themselves ----------------------------------------------------------------------------------------
+
+
+def sparkrun(tmp_path, defaults):
+    """Import a recipe without a command."""
+    return of_text(yaml.safe_dump({"model": "org/m", "runtime": "vllm", "container": "org/image:1", "defaults": defaults}), tmp_path)
+
+
+def test_a_command_made_of_defaults_has_all_that_sparkrun_knows(tmp_path):
+    config = {"method": "dspark", "model": "it's/here"}
+    found = sparkrun(tmp_path, {
+        "tool_call_parser": "hermes", "reasoning_parser": "qwen3", "moe_backend": "marlin", "load_format": "fastsafetensors", "seed": 7,
+        "compilation_config": {"pass_config": {"fuse_act_quant": True}}, "hf_overrides": json.dumps(config), "enable_chunked_prefill": False,
+        "enforce_eager": False, "enable_auto_tool_choice": True, "rope_scaling": "x",
+    })  # fmt: skip
+    assert refusals(found) == {}
+    assert found.profile["serve"] == {
+        "tool_call_parser": "hermes", "reasoning_parser": "qwen3", "moe_backend": "marlin", "load_format": "fastsafetensors", "seed": 7,
+        "compilation_config": {"pass_config": {"fuse_act_quant": True}}, "hf_overrides": config, "enable_chunked_prefill": False,
+        "enable_auto_tool_choice": True,
+    }  # fmt: skip
+    assert [row.field for row in found.ledger.rows if row.outcome == "dropped" and row.differs] == ["defaults.rope_scaling"]
+
+
+def variants(tmp_path, model="", variant="", more=""):
+    """Import a recipe of vllm-project/recipes that is nothing but its model."""
+    text = f"meta: {{slug: m, hardware: {{dgx_spark_gb10: verified}}}}\nmodel: {{model_id: org/m{model}}}\nvariants: {{default: {{{variant}}}}}\n{more}"
+    return of_text(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "image"),
+    [
+        ("", "vllm/vllm-openai:latest"),
+        (', min_vllm_version: "0.17.0"', "vllm/vllm-openai:latest"),
+        (", nightly_required: true", "vllm/vllm-openai:nightly"),
+        (', docker_image: "vllm/vllm-openai:v0.25.0"', "vllm/vllm-openai:v0.25.0"),
+        (', docker_image: {amd: "vllm/vllm-openai-rocm:nightly"}', "vllm/vllm-openai:latest"),
+    ],
+)
+def test_the_image_is_the_one_that_the_site_of_the_recipes_takes(tmp_path, model, image):
+    found = variants(tmp_path, model)
+    assert refusals(found) == {} and found.profile["image"]["base"] == image
+    assert found.profile.get("requires", {}) == ({"vllm": ">=0.17.0"} if "min_" in model else {})
+
+
+@pytest.mark.parametrize(("variant", "nodes"), [("tp: 4", 1), ("tp: 4, vram_minimum_gb: 80", 1), ("tp: 8, vram_minimum_gb: 200", 2)])
+def test_the_gpus_of_one_machine_are_no_number_of_sparks(tmp_path, variant, nodes):
+    assert variants(tmp_path, variant=variant).profile["parallel"] == {"tensor": nodes}
+
+
+def test_a_recipe_may_use_the_words_of_a_strategy(tmp_path):
+    more = "strategy_overrides: {single_node_tp: {extra_args: [--seed, '1'], vllm_args: [--seed, '2'], env: {A: x, B: x}, extra_env: {B: y}}}"
+    profile = variants(tmp_path, more=more).profile
+    assert profile["serve"] == {"seed": 2} and profile["env"] == {"shared": {"A": "x", "B": "y"}}
+
+
 def test_all_reasons_are_named_at_once(tmp_path):
     found = eugr(tmp_path, "vllm serve org/m --trust-remote-code -tp x", "mods: [a, b]\npre_exec: pip install x\nruntime: atlas")
     assert set(refusals(found)) == {"runtime", "pre_exec", "mods", "--trust-remote-code", "--tensor-parallel-size"}
