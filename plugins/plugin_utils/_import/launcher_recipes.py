@@ -48,7 +48,7 @@ _TEXT_FIELDS = {
 _HOOKS_BEFORE = ("pre_exec", "patches")
 _HOOKS_AFTER = ("post_exec", "post_commands")
 
-#: Names that the launchers give images which others publish.
+#: Names that the launchers give images which others publish. Their tags move, so that the digest of the day of the import takes their place.
 _PUBLISHED = {
     EUGR: {"vllm-node": "eugr/spark-vllm:latest", "vllm-node-b12x": "eugr/spark-vllm-b12x:latest"},
     "": {

@@ -295,6 +295,7 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices,
         if not named:
             ledger.changed("nightly_required", "true", image, "the recipe needs a newer engine than any release of its time", remedy=remedy)
         return image
+    # The name that is looked up: what calls this puts the digest that it has today in its place, or says that no registry told it.
     image = "vllm/vllm-openai:latest"
     ledger.changed("docker_image", "nothing", image, "the recipes' own site takes the newest release where a recipe names none", remedy=remedy, differs=False)
     return image
