@@ -15,7 +15,8 @@ import types
 import typing as t
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
+from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_target, copying
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -107,8 +108,8 @@ class Pair:
         (path / "bin/rsync").chmod(0o755)
         self.plan()
         monkeypatch.setenv("PATH", f"{path / 'bin'}:{os.environ['PATH']}")
-        monkeypatch.setattr(copy_source, "RUN_ROOT", str(path / "run"))
-        monkeypatch.setattr(copy_source, "is_active", lambda _cluster: False)
+        monkeypatch.setattr(transient, "RUN_ROOT", str(path / "run"))
+        monkeypatch.setattr(transient, "is_active", lambda _cluster: False)
         monkeypatch.setattr(copy_target, "LOOK_SECONDS", 0.05)
 
     def plan(self, **more: t.Any) -> None:

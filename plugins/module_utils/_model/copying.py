@@ -18,7 +18,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import transient, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 
 #: Where files lie, below the hub's directory, until they are whole. No repository has such a name.
@@ -334,18 +334,9 @@ def unit_name(cluster: str) -> str:
 
 def daemon_argv(systemd_run: str, rsync: str, cluster: str, run_dir: str, seconds: int) -> list[str]:
     """Return the command that starts the daemon as a unit of its own, which ends after ``seconds`` even when nobody comes back to stop it."""
-    properties = {
-        "Type": "exec",
-        "RuntimeMaxSec": str(seconds),
-        "NoNewPrivileges": "yes",
-        "PrivateTmp": "yes",
-        # Where it ends by itself, too, nothing is left of it.
-        "ExecStopPost": f"/bin/rm -rf {run_dir}",
-    }
-    given = [word for name, value in properties.items() for word in ("--property", f"{name}={value}")]
-    about = ["--description", f"gb10.cluster: copy of a model to the other nodes of cluster {cluster}"]
+    about = f"gb10.cluster: copy of a model to the other nodes of cluster {cluster}"
     daemon = [rsync, "--daemon", "--no-detach", f"--config={run_dir}/rsyncd.conf"]
-    return [systemd_run, "--collect", "--quiet", "--unit", unit_name(cluster), *about, *given, *daemon]
+    return transient.unit_argv(systemd_run, unit_name(cluster), about, run_dir, seconds, daemon)
 
 
 def client_argv(rsync: str, own: str, address: str, port: int, module: str, listed: str, target: str) -> list[str]:

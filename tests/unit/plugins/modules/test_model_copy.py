@@ -16,6 +16,7 @@ import pytest
 from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
@@ -260,7 +261,7 @@ def test_a_port_that_is_taken_is_named(pair: Pair) -> None:
 
 def test_the_end_removes_what_is_there_and_says_what_is_left_of_a_copy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
-    monkeypatch.setattr(copy_source, "run_tool", lambda argv, _seconds: ended.append(argv) or types.SimpleNamespace(raw="", rc=0))
+    monkeypatch.setattr(transient, "run_tool", lambda argv, _seconds: ended.append(argv) or types.SimpleNamespace(raw="", rc=0))
     assert not pair.call(state="stopped")["changed"] and ended == []
     os.makedirs(copy_source.run_dir("gb10"))
     stage(pair).parent.mkdir(parents=True)
