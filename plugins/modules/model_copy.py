@@ -243,7 +243,6 @@ partial:
     /home/spark/.cache/huggingface/hub/.gb10-copy/models--nvidia--Qwen3.8-27B-NVFP4: 12884901888
 """
 
-import contextlib
 import errno
 import os
 import time
@@ -253,12 +252,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 
-#: Seconds between two notes of how far a copy is.
-NOTE_SECONDS = 2.0
 #: Connections beyond the streams that the daemon takes: the comparison, and those that a cut one leaves for a moment.
 MORE_CONNECTIONS = 4
 
@@ -318,26 +315,6 @@ def served(module: AnsibleModule) -> Result:
 # -- the node that fetches -------------------------------------------------------------------------------------------
 
 
-class Note:
-    """Says on the node how far the copy is, for the controller to read."""
-
-    def __init__(self, params: Params) -> None:
-        self._path = copying.note_path(params["state_dir"], params["cluster_name"])
-        self._noted = float("-inf")
-
-    def __call__(self, text: str) -> None:
-        if time.monotonic() - self._noted >= NOTE_SECONDS:
-            self._noted = time.monotonic()
-            # Only for people to read: a copy does not fail for it.
-            with contextlib.suppress(OSError):
-                write_json(self._path, {"text": text})
-
-    def remove(self) -> None:
-        """Leave no note behind."""
-        with contextlib.suppress(OSError):
-            os.remove(self._path)
-
-
 def wanted(params: Params) -> list[copy_target.Repository]:
     """Return what this node lacks of each repository of the list. Raises :class:`ClusterError` for a file of the same name and other content."""
     modules = copying.module_names([one["repo"] for one in params["listing"]])
@@ -376,7 +353,8 @@ def writer_of(params: Params) -> model_files.Writer:
 
 
 def copied(module: AnsibleModule) -> Result:
-    params, note = module.params, Note(module.params)
+    params = module.params
+    note = Note(copying.note_path(params["state_dir"], params["cluster_name"]))
     found = [one for one in wanted(params) if one.lack]
     result = told(found, 0, 0.0, module.check_mode)
     if not found:

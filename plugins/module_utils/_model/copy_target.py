@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import os
 import shutil
 import signal
@@ -23,6 +21,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, Lack
@@ -84,32 +83,12 @@ def acting_as(owner: Writer) -> t.Iterator[None]:
         os.umask(mask)
 
 
-@contextlib.contextmanager
-def alone(path: str, timeout: float, note: t.Callable[[str], None]) -> t.Iterator[int]:
+def alone(path: str, timeout: float, note: t.Callable[[str], None]) -> contextlib.AbstractContextManager[int]:
     """Keep other copies into this cache out; one that a play left behind is waited for. Its streams hold the lock as long as they live.
 
     Raises :class:`WaitTimeout` after ``timeout`` seconds.
     """
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        for elapsed in clock(timeout, LOOK_SECONDS):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise
-                note(f"waiting for another copy into this cache, {copying.duration_text(elapsed)} so far")
-        else:
-            raise WaitTimeout(
-                f"another copy into this cache did not end within {timeout:g} s",
-                remedy=f"See who copies: sudo lsof {path}. Then run again: it goes on with what is there.",
-                reason="busy",
-            )
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    return copy_job.alone(path, timeout, note, "this cache", ": it goes on with what is there")
 
 
 # -- before the first byte -------------------------------------------------------------------------------------------
@@ -213,7 +192,7 @@ def fetch(found: t.Sequence[Repository], way: Way, most: int, timeout: float, ow
 
     Raises :class:`ClusterError` with the cause of the first stream that failed, :class:`WaitTimeout`. What has arrived stays in the stage.
     """
-    rate, began = copying.Rate(), time.monotonic()
+    rate, began = copy_job.Rate(), time.monotonic()
     total = sum(entry.size for one in found for entry in one.lack.files)
     for one in found:
         with acting_as(owner):

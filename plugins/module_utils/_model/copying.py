@@ -440,29 +440,6 @@ def lock_path(state_dir: str, hub: str) -> str:
     return os.path.join(state_dir, f"model-copy-{hashlib.sha256(os.path.realpath(hub).encode()).hexdigest()[:12]}.lock")
 
 
-def duration_text(seconds: float) -> str:
-    """Return a time to wait in minutes and seconds."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d} min"
-
-
-class Rate:
-    """How fast bytes arrive, over the last looks."""
-
-    #: Looks that the rate is taken over.
-    WINDOW = 5
-
-    def __init__(self) -> None:
-        self._looks: list[tuple[float, int]] = []
-
-    def text(self, now: float, done: int, total: int) -> str:
-        """Take a look (``now`` in seconds) and return how far it is: bytes, rate and what is left of the time."""
-        self._looks = [*self._looks, (now, done)][-self.WINDOW:]
-        (first, before), (last, after) = self._looks[0], self._looks[-1]
-        rate = (after - before) / (last - first) if last > first else 0.0
-        told = f"{done / GIB:.1f} of {total / GIB:.1f} GiB"
-        return f"{told}, {rate / 1e6:.0f} MB/s, {duration_text((total - done) / rate)} left" if rate > 0 else told
-
-
 # -- who copies from whom --------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import pytest
 from copying_pair import COMMIT, blob, cache
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
 
@@ -164,7 +165,7 @@ def test_why_it_failed(rc: int, said: str, reason: str) -> None:
 
 
 def test_how_far_it_is() -> None:
-    rate = copying.Rate()
+    rate = copy_job.Rate()
     assert rate.text(0.0, 0, 4 * copying.GIB) == "0.0 of 4.0 GiB"
     assert rate.text(2.0, copying.GIB, 4 * copying.GIB) == "1.0 of 4.0 GiB, 537 MB/s, 0:06 min left"
 
