@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Models of several repositories, of a recipe for another launcher, and on one node: a drafter and a tokenizer, a head alone, two models side by side."""
+"""Models of several repositories, of a recipe, from a directory, and on one node: a drafter and a tokenizer, a head alone, two models side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .lab import HEAD, INVENTORY, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
 
 CACHE = "/home/spark/.cache/huggingface/hub"
 DRAFTED = {"gb10_profile": "lab_tiny_drafted_tp2"}
@@ -155,6 +155,42 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     assert {proof["verdict"] for proof in played.stat("gb10_report")["proofs"]} == {"pass"}
     assert lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["run_id"] == run
     lab.down()
+
+
+#: The lab's model from a plain directory.
+FOLDER = "/home/spark/models/tiny"
+FOLDER_MODEL = {"path": FOLDER, "side_files": ["lab_reasoning_parser.py"], "served_names": ["tiny"]}
+
+
+@pytest.fixture
+def folder(lab: Lab) -> t.Iterator[None]:
+    """The files of the lab's model on both nodes, without a hub's links."""
+    snapshot = f"{CACHE}/models--gb10-lab--tiny-llama/snapshots/0123456789abcdef0123456789abcdef01234567"
+    for host in (HEAD, WORKER):
+        lab.run(host, "mkdir", "--parents", FOLDER)
+        lab.run(host, "cp", "--recursive", "--dereference", f"{snapshot}/.", FOLDER)
+    yield
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-rf", FOLDER)
+
+
+def test_a_model_in_a_plain_directory_serves_and_is_left_as_it_is(lab: Lab, folder: None, tmp_path: Path) -> None:
+    lab.down()
+    same = yaml.safe_load((ROOT / "tests" / "lab" / "profiles" / "lab_tiny_native_tp2.yml").read_text(encoding="utf-8"))
+    profile = tmp_path / "tiny_folder.yml"
+    profile.write_text(yaml.safe_dump({**same, "id": "tiny_folder", "model": FOLDER_MODEL}), encoding="utf-8")
+    look = ("find", FOLDER, "-printf", "%p %s %T@ %m\\n")
+    before = {host: lab.run(host, *look) for host in (HEAD, WORKER)}
+    played = lab.play(gb10_profile=str(profile))
+    assert played.rc == 0, played.failures
+    assert {proof["verdict"] for proof in played.stat("gb10_report")["proofs"]} == {"pass"}
+    assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")
+    argv = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["argv"]
+    assert "/opt/gb10/models/model" in argv
+    again = lab.play(gb10_profile=str(profile))
+    assert (again.rc, again.changed) == (0, {}), again.failures
+    lab.down()
+    assert {host: lab.run(host, *look) for host in (HEAD, WORKER)} == before
 
 
 #: What a user writes to serve two models, each on a node of its own: a cluster a node.
