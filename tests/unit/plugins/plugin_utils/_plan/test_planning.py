@@ -73,6 +73,43 @@ def test_the_documentation_has_the_table_as_it_is():
     assert "\n".join(plan_records.markdown()) in text, "run python tests/unit/plan_records.py and put its table into docs/plan.md"
 
 
+def test_the_documentation_counts_the_records():
+    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    runs = sum(record["runs"] for record in plan_records.RECORDS)
+    assert f"{runs} recipes that were reported to serve and {len(plan_records.RECORDS) - runs} that were refused or ran out of memory" in text
+
+
+def steps(title):
+    """The last figure of each line of a calculation in the documentation, by the line's first words."""
+    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    section = text[text.index(title) :].split("\n## ")[0].split("\n### ")[0]
+    rows = re.findall(r"^(\S.*?)  +.*? (-?\d+\.\d+)$", section, re.MULTILINE)
+    return {name: float(value) for name, value in rows}
+
+
+def test_the_documentation_does_its_sums_as_the_plan_does():
+    near = {"abs": 0.011}
+    profile = profiles.load(NEMOTRON)
+    node = planning.memory_plan(profile, context=1048576)["nodes"][0]
+    parts = {one["id"]: one["gib"] for one in node["components"]}
+    shown = steps("### Nemotron-3-Super, step by step")
+    expected = {"weights": parts["weights"], "a sequence": parts["kv"], "state": parts["state"], "activations": parts["activation"]}
+    expected |= {"the cache": node["pool_gib"], "serving": node["serving"]["used_gib"], "available": node["serving"]["available_gib"]}
+    assert {name: shown[name] for name in expected} == pytest.approx(expected, **near)
+
+    shown = steps("### Qwen3-235B and MiniMax, step by step")
+    qwen = plan_records.weights(PLANNED["Qwen3-235B GPTQ-Int4, two nodes with Ray"])
+    assert (shown["embeddings and head"] + shown["all the rest"]) / 2 * 1.015 == pytest.approx(qwen, **near)
+    node = PLANNED["MiniMax-M2.7 FP8, two nodes"]["nodes"][0]
+    parts = {one["id"]: one["gib"] for one in node["components"]}
+    assert shown["left"] == pytest.approx(121.69 - parts["weights"], **near) and shown["a sequence"] == pytest.approx(parts["kv"], **near)
+    assert shown["beside"] == pytest.approx(parts["os"] + parts["engine_host"] + parts["ray"], **near)
+    own = sum(parts[name] for name in ("activation", "workspaces", "fabric", "graphs"))
+    assert shown["its own"] == pytest.approx(own, **near)
+    assert shown["the cache"] == pytest.approx(shown["left"] - shown["beside"] - own, abs=0.02)
+    assert shown["the cache"] + node["serving"]["within_gib"] == pytest.approx(0.86, abs=0.02)
+
+
 def test_the_documentation_names_every_constant_with_its_value():
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     for name, one in plan.CONSTANTS.items():
