@@ -24,7 +24,7 @@ def run(*arguments, cwd, env=None, **variables):
 def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_nothing(tmp_path):
     given = {"gb10_plan_nodes": [121.7, 119.6], "gb10_plan_context": 1048576, "gb10_plan_concurrency": 4, "gb10_plan_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, env={"ANSIBLE_SHOW_CUSTOM_STATS": "true"}, **given)
-    assert code == 0 and "pass plan.fits node-1" in text and "gb10_verdict: pass" in text and "kind: gb10.cluster.plan" in text, text
+    assert code == 0 and "pass plan.profile node-1" in text and "gb10_verdict: pass" in text and "kind: gb10.cluster.plan" in text, text
     assert "2 x 8 layers x 1 head(s) x 128 x 1 B x 1048576 tokens" in text and "unexplained" in text
     plan, picture = tmp_path / "plan.json", tmp_path / "plan.svg"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (plan, picture)] == [0o600, 0o600]
@@ -40,7 +40,7 @@ def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_not
 def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
     given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_plan_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, **given)
-    assert code != 0 and "block plan.fits node-1, node-2 no:" in text and "What would go: max_model_len" in text, text
+    assert code != 0 and "block plan.profile node-1, node-2 no:" in text and "What would go: max_model_len" in text, text
     assert json.loads((tmp_path / "plan.json").read_text())["verdict"] == "no"
 
 
@@ -56,7 +56,7 @@ def test_check_mode_writes_nothing_and_an_unknown_model_is_unknown(tmp_path):
     }
     (tmp_path / "mine.yml").write_text(json.dumps(profile))
     code, text = run("--check", cwd=tmp_path, gb10_profile="./mine.yml", gb10_plan_to=str(tmp_path / "plan.json"))
-    assert code != 0 and "unknown plan.fits controller" in text and "memory.config.hidden_size" in text and not (tmp_path / "plan.json").exists(), text
+    assert code != 0 and "unknown plan.profile controller" in text and "memory.config.hidden_size" in text and not (tmp_path / "plan.json").exists(), text
 
 
 def test_wrong_input_is_one_clear_error(tmp_path):

@@ -570,6 +570,11 @@ def _start_check(use: Settings, node: Node, share: float, at_start: Constant, no
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
+def lacking(facts: t.Mapping[str, t.Any], declared: float | None) -> list[str]:
+    """Return what is wrong with the facts, or what they lack for a plan; ``declared`` as a profile says of the weights, None where it does not."""
+    return model_facts.faults(facts) or model_facts.missing(facts, declared is not None or bool(facts.get("weights_gib_per_rank")))
+
+
 def plan(
     facts: t.Mapping[str, t.Any],
     use: Settings,
@@ -584,11 +589,9 @@ def plan(
     ``facts`` as of :mod:`model_facts`; ``declared_gib`` is what a profile says that one node loads. Where facts are missing the verdict is ``unknown`` and
     ``missing`` names them; nothing is guessed. ``search`` off leaves out what would fit.
     """
-    wrong = model_facts.faults(facts)
-    lacking = wrong or model_facts.missing(facts, declared_gib is not None or bool(facts.get("weights_gib_per_rank")))
-    if lacking or not nodes:
-        lacking = lacking or ["nodes"]
-        return {"verdict": UNKNOWN, "missing": lacking, "nodes": [], "would_fit": [], "kv": {}, "reasons": [f"unknown without {', '.join(lacking)}"]}
+    without = lacking(facts, declared_gib) or ([] if nodes else ["nodes"])
+    if without:
+        return {"verdict": UNKNOWN, "missing": without, "nodes": [], "would_fit": [], "kv": {}, "reasons": [f"unknown without {', '.join(without)}"]}
     found = [node_plan(facts, use, node, declared_gib, concurrency) for node in nodes]
     verdict = max((one["verdict"] for one in found), key=ORDER.index)
     proposals = [one["propose_kv_cache_memory_bytes"] for one in found]

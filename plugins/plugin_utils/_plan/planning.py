@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 
 KIND = "gb10.cluster.plan"
 #: Ids of findings that are made here.
-IDS = ("plan.fits",)
+IDS = ("plan.profile",)
 
 _TABLE = Path(__file__).with_name("models.yml")
 _GB = 1e9
@@ -76,6 +76,44 @@ def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
     if parallel["tensor"] * parallel["pipeline"] * parallel["data"] == 1:
         return False
     return profile["executor"] == "ray" or (profile["executor"] == "auto" and "ray" in profile["image"]["layers"])
+
+
+class Claim(t.NamedTuple):
+    """What a profile asks of each node's memory: facts of its model, settings, GiB that it declares, and the facts without which there is no plan."""
+
+    facts: dict[str, t.Any]
+    use: plan.Settings
+    declared_gib: float | None
+    missing: list[str]
+
+
+def claim(
+    profile: t.Mapping[str, t.Any],
+    serve: t.Mapping[str, t.Any] | None = None,
+    *,
+    context: int | None = None,
+    concurrency: int | None = None,
+    config: t.Mapping[str, t.Any] | None = None,
+    recorded: bool = False,
+) -> Claim:
+    """Return what a profile asks of each node's memory. The arguments are those of :func:`memory_plan`."""
+    arguments = {name: value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
+    facts = facts_of(profile, config)
+    declared = profile["memory"]["weights_gb"]
+    from_facts = model_facts.weights_bytes(facts) is not None
+    seqs = arguments.get("max_num_seqs")
+    use = plan.settings_of(
+        arguments,
+        profile["parallel"],
+        facts,
+        ray=uses_ray(profile),
+        draft_gib=drafter(profile, arguments) if from_facts else 0.0,
+        draft_in_weights=not from_facts,
+        context=context,
+        seqs=concurrency if concurrency and isinstance(seqs, int) and concurrency > seqs else None,
+        recorded=recorded,
+    )
+    return Claim(facts, use, declared * _GB / plan.GIB if declared else None, plan.lacking(facts, declared))
 
 
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
@@ -149,25 +187,8 @@ def memory_plan(
     steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in rungs) if one]
     if wrong:
         raise ClusterError("; ".join(wrong), where="the plan", remedy="Correct them.", reason="input")
-    arguments = {name: value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
-    parallel = profile["parallel"]
-    facts = facts_of(profile, config)
-    on = nodes_of(nodes, parallel["tensor"] * parallel["pipeline"] * parallel["data"], profile["memory"]["class_gb"])
-    declared = profile["memory"]["weights_gb"]
-    from_facts = model_facts.weights_bytes(facts) is not None
-    seqs = arguments.get("max_num_seqs")
-    use = plan.settings_of(
-        arguments,
-        parallel,
-        facts,
-        ray=uses_ray(profile),
-        draft_gib=drafter(profile, arguments) if from_facts else 0.0,
-        draft_in_weights=not from_facts,
-        context=tokens,
-        seqs=wanted if wanted and isinstance(seqs, int) and wanted > seqs else None,
-        recorded=recorded,
-    )
-    declared_gib = declared * _GB / plan.GIB if declared else None
+    facts, use, declared_gib, _missing = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
+    on = nodes_of(nodes, use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"])
     result = plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1)
     single = None
     if use.tensor > 1 and not result["missing"]:
@@ -208,6 +229,12 @@ def _lengths(
     return rows
 
 
+def admission(asked: Claim, node: plan.Node) -> dict[str, t.Any]:
+    """Return what a plan says of one node as it is: ``verdict``, the node's figures (``node``), why, and what would go, in words. The facts must be whole."""
+    found = plan.plan(asked.facts, asked.use, [node], declared_gib=asked.declared_gib)
+    return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": would_go(found)}
+
+
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
@@ -215,24 +242,18 @@ def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
     """Return one finding for each node of a plan, or one for a plan that could not be made."""
     if found["missing"]:
         remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
-        return [finding("plan.fits", "controller", "unknown", f"{found['profile']}: {'; '.join(found['reasons'])}", measured=found["missing"], remedy=remedy)]
-    change = "; ".join(f"{one['change']} {one['to']} ({one['verdict']})" for one in found["would_fit"])
+        return [finding("plan.profile", "controller", "unknown", f"{found['profile']}: {'; '.join(found['reasons'])}", measured=found["missing"], remedy=remedy)]
     rows = []
     for node in found["nodes"]:
-        serving, loading = node["serving"], node["loading"]
-        text = (
-            f"{node['verdict']}: {serving['used_gib']:.1f} +/- {serving['within_gib']:.1f} GiB in use while it serves, "
-            f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g}"
-        )
+        serving = node["serving"]
         why = "".join(f"; {reason}" for reason in node["reasons"])
-        remedy = f"What would go: {change}." if change else "Nothing that was tried goes better: take smaller weights or more nodes."
-        remedy = "" if node["verdict"] == plan.FITS else remedy
+        remedy = "" if node["verdict"] == plan.FITS else f"{would_go(found)}."
         rows.append(
             finding(
-                "plan.fits",
+                "plan.profile",
                 node["node"],
                 _VERDICTS[node["verdict"]],
-                f"{text}{why}",
+                f"{node['verdict']}: {figures(node)}{why}",
                 measured=serving["available_gib"],
                 needed=plan.CONSTANTS["reserve"].value,
                 remedy=remedy,
@@ -240,6 +261,21 @@ def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
             )
         )
     return rows
+
+
+def figures(node: t.Mapping[str, t.Any]) -> str:
+    """Return the two figures of a node in words."""
+    serving, loading = node["serving"], node["loading"]
+    return (
+        f"{serving['used_gib']:.1f} +/- {serving['within_gib']:.1f} GiB in use while it serves, "
+        f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g}"
+    )
+
+
+def would_go(found: t.Mapping[str, t.Any]) -> str:
+    """Return single changes that get a better verdict, in words."""
+    change = "; ".join(f"{one['change']} {one['to']} ({one['verdict']})" for one in found["would_fit"])
+    return f"What would go: {change}" if change else "Nothing that was tried goes better: take smaller weights or more nodes"
 
 
 def lines(found: t.Mapping[str, t.Any]) -> list[str]:

@@ -19,9 +19,11 @@ import operator
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import size_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 
 Arguments = dict[str, t.Any]
@@ -677,6 +679,22 @@ def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Fa
         needed, why = fraction * total / MIB_IN_GIB, f"{fraction} of {gib(total)} GiB, as gpu_memory_utilization asks"
     if available / MIB_IN_GIB < needed:
         yield Fault(gib(available), round(needed, 1), {"available": gib(available), "missing": round(needed - available / MIB_IN_GIB, 1), "why": why})
+
+
+@check
+def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the profile takes by the memory plan goes on this node, beside what is in use there.
+
+    Memory that an engine of this very cluster holds counts as available.
+    """
+    if node.engine_live:
+        return
+    total, available = (node.get(f"memory.{name}_mb") / MIB_IN_GIB for name in ("total", "available"))
+    found = planning.admission(node.needs["plan"], plan.Node(node.name, round(total, 2), available=round(available, 2)))
+    if found["verdict"] != plan.FITS:
+        words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": "; ".join(found["reasons"]), "would_go": found["would_go"]}
+        verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
+        yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["reserve"].value, words, verdict=verdict)
 
 
 @check

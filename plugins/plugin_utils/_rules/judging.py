@@ -21,6 +21,7 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
@@ -418,12 +419,15 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "weights_gb": profile["memory"]["weights_gb"],
     }
     repositories = wanted(profile, nodes)
+    asked = planning.claim(profile, over)
     return {
         **settings,
         "image": {name: profile["image"][name] for name in ("base", "tag")},
         "memory": memory,
         "memory_class_gb": profile["memory"]["class_gb"],
         "memory_stated": memory["utilization"] is not None or memory["kv_cache_bytes"] is not None,
+        "plan": asked,
+        "plan_known": not asked.missing,
         "remote_code": bool(serve.get("trust_remote_code")),
         "repositories": repositories,
         "model_size_known": any(one["gib"] is not None for one in repositories),

@@ -207,9 +207,14 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "one": {"memory__available_mb": 88000},
         "other": {"memory__available_mb": 88000},
         "node": "both",
+        "beside": {"plan.fits"},
         "words": ["85.9 GiB of memory are available, 91.3 GiB needed"],
     },
     "memory.available_alike": {"one": {"memory__available_mb": 110000}, "node": CLUSTER},
+    "plan.fits": {
+        "settings": {"serve_arguments": {"max_num_seqs": 2048}},
+        "words": ["no: ", "the state of 2048 sequences takes", "What would go: max_num_seqs", "gb10_silenced: [plan.fits]"],
+    },
     "memory.swap": {"one": {"memory__swap_free_mb": 8000}, "words": ["8383 MiB"]},
     "memory.pressure": {"one": {"memory__pressure__full__avg60": 31.5}},
     "cuda_zombie.ghost": {"zombies": [reported("ghost", "block")], "words": ["4711 is ghost", "Do this."]},
@@ -572,7 +577,7 @@ def test_what_a_live_engine_of_this_cluster_holds_is_ours():
 
 def test_memory_that_others_hold_is_not():
     full = {"memory__available_mb": 11000, "containers": [], "listeners": [listener(port=8000, container="someone")]}
-    assert ids(judged(asked(node(**full)))) == {"memory.available", "port.free"}
+    assert ids(judged(asked(node(**full)))) == {"memory.available", "plan.fits", "port.free"}
 
 
 def test_a_look_into_an_image_is_no_other_cluster():
@@ -778,7 +783,7 @@ def test_memory_of_the_profiles_class_or_more_is_enough(total_mb, class_gb, met)
 def test_what_the_engine_will_take_follows_from_its_arguments(arguments, available_mb, met):
     changes = {"memory__available_mb": available_mb}
     record = judged(asked(node(**changes), serve_arguments=arguments), second(node(**changes), serve_arguments=arguments))
-    assert ids(record) == ({"memory.available"} if met else set())
+    assert ids(record) - {"plan.fits"} == ({"memory.available"} if met else set())
 
 
 @pytest.mark.parametrize(("text", "size"), [(5, 5), ("5", 5), ("2k", 2000), ("2K", 2048), ("1.5G", 1610612736), ("3g", 3 * 10**9), ("much", None), ("", None)])
@@ -816,3 +821,46 @@ def test_a_record_that_lacks_something_does_not_pass_its_schema():
     for key in SCHEMA["required"]:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({name: value for name, value in record.items() if name != key}, SCHEMA)
+
+
+# --- the memory plan --------------------------------------------------------------------------------------------------------
+
+
+def of_plan(record: dict[str, t.Any]) -> list[tuple[str, str]]:
+    return sorted((found["node"], found["verdict"]) for found in record["findings"] if found["id"] == "plan.fits")
+
+
+def test_each_node_is_judged_by_its_own_memory():
+    """A pair whose smaller node has 119.6 GiB, and whose other one lost 20 GiB to a tenant."""
+    arguments = {"gpu_memory_utilization": 0.8}
+    one, other = {"memory__total_mb": 122470, "memory__available_mb": 116000}, {"memory__available_mb": 99000}
+    record = judged(asked(node(**one), serve_arguments=arguments), second(node(**other), serve_arguments=arguments))
+    assert of_plan(record) == [("spark-2", "block")]
+    (found,) = [found for found in record["findings"] if found["id"] == "plan.fits"]
+    assert "of 121.69" in found["message"] and "gpu_memory_utilization 0." in found["remedy"] and found["needed"] == 6.0
+
+
+def test_what_is_tight_warns_and_names_why():
+    record = judged(asked(serve_arguments={"gpu_memory_utilization": 0.87}), second(serve_arguments={"gpu_memory_utilization": 0.87}))
+    assert of_plan(record) == [("spark-1", "warn"), ("spark-2", "warn")] and record["verdict"] == "warn"
+    (found,) = {found["message"] for found in record["findings"] if found["id"] == "plan.fits"}
+    assert found.startswith("tight: ") and "6 are wanted as a reserve" in found
+
+
+def test_an_override_of_the_plan_stands_in_the_record():
+    changes = {"serve_arguments": {"max_num_seqs": 2048}, "silenced": ["plan.fits"]}
+    record = judged(asked(**changes), second(**changes))
+    assert {(found["verdict"], found["was"]) for found in record["findings"]} == {("silenced", "block")}
+    assert [(row["id"], row["by"], row["nodes"]) for row in record["tuned"]] == [("plan.fits", ["gb10_silenced"], ["spark-1", "spark-2"])]
+
+
+def test_a_profile_without_the_facts_of_its_model_passes_no_plan():
+    profile = {**PROFILE, "model": {**PROFILE["model"], "repo": "somebody/something"}, "memory": {**PROFILE["memory"], "config": {}}}
+    record = judged(profile=profile)
+    assert set(record["matrix"]["plan.fits"].values()) == {"not_judged"} and not of_plan(record)
+    assert [entry["node"] for entry in record["not_judged"] if entry["id"] == "plan.fits" and "is unknown" in entry["why"]] == ["spark-1", "spark-2"]
+
+
+def test_what_an_engine_of_this_cluster_holds_is_no_reason_against_it():
+    live = {"memory__available_mb": 21000, "containers": [container()], "listeners": [listener(port=8000, container="gb10-gb10-head")]}
+    assert not of_plan(judged(asked(node(**live)), second(node(memory__available_mb=21000))))
