@@ -11,7 +11,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, executors, profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 
 
 def serve_arguments(profile, overrides=None, executor=None):
@@ -47,6 +47,7 @@ class FilterModule:
             "choose_executor": choose_executor,
             "copy_plan": model_copies.plan,
             "downloads": profiles.downloads,
+            "image_plan": image_copies.plan,
             "memory_plan": memory_plan,
             "memory_plan_findings": planning.findings,
             "memory_plan_lines": planning.lines,

@@ -25,7 +25,7 @@ description:
   - A directory of what the cluster's engine compiled (kernels, graphs, and a model's own code) is removed when its image is gone, or when nothing was written
     there for O(days). It stays while a container has it that may have processes.
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
-  - A daemon that gives a model out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
+  - What gives a model or an image out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
     nothing was written there for a day.
   - Models and the notes about their code, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
     in RV(left), and stays.
@@ -119,7 +119,7 @@ candidates:
   elements: dict
   contains:
     kind:
-      description: V(download), V(token), V(copy) for a daemon that gives a model out, V(partial) for what a copy has fetched, V(container), V(image), V(log),
+      description: V(download), V(token), V(copy) for what gives a model or image out, V(partial) for what a copy has fetched, V(container), V(image), V(log),
         V(cache) for the caches of a cluster, or V(note) for one on what an image holds.
       type: str
     name:
@@ -208,12 +208,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, engine_api, prune
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, engine_api, image_copying, prune
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, lookalikes
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, transient, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
@@ -281,9 +281,11 @@ def survey_download(docker: EngineApi | Docker, params: Params, now: float) -> l
 
 
 def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
-    """Return what an interrupted copy of a model left: the daemon that still gives it out, and what was fetched of one that did not end."""
-    running, name = copy_source.left(params["cluster_name"]), params["cluster_name"]
-    found = [prune.Candidate("copy", copying.unit_name(name), (name,), 0, 0, "left by a copy that was interrupted, or one that runs now")] if running else []
+    """Return what an interrupted copy left: what still gives a model or an image out, and what was fetched of a model whose copy did not end."""
+    name = params["cluster_name"]
+    units = {copying.unit_name(name): copy_source.run_dir(name), image_copying.unit_name(name): image_copying.run_dir(name)}
+    why = "left by a copy that was interrupted, or one that runs now"
+    found = [prune.Candidate("copy", unit, (unit, place), 0, 0, why) for unit, place in units.items() if transient.left(unit, place)]
     for path, size in copy_target.left(os.path.join(params["hf_home"], "hub")).items() if params["hf_home"] else ():
         age = prune.age_of(copy_target.written(path), now)
         if age >= prune.SECONDS_PER_DAY:
@@ -412,9 +414,10 @@ class Remover:
         return True
 
     def _copy(self, candidate: prune.Candidate) -> bool:
-        if not copy_source.left(candidate.ref[0]):
+        unit, place = candidate.ref
+        if not transient.left(unit, place):
             return False
-        copy_source.stop(candidate.ref[0])
+        transient.stop(unit, place)
         return True
 
     def _partial(self, candidate: prune.Candidate) -> bool:

@@ -260,19 +260,20 @@ def test_tag_that_moves_in_the_registry(lab: Lab, no_cluster: None) -> None:
         name = f"{place}/users/moving:1"
         image = ((f"base: {BARE_IMAGE}", f"base: {name}"), ("layers: [ray]", "layers: []"), (f"  tag: {IMAGE}\n", ""))
         profile = lab_profile(lab, "lab_moving", *image, ("executor: ray", "executor: native"))
+        alone = {"gb10_profile": profile, "gb10_image_copy": "never"}
         try:
             push(lab, recipe + "first", name)
-            first = lab.play(tags="image", gb10_profile=profile)
+            first = lab.play(tags="image", **alone)
             assert first.rc == 0, first.failures
             ids = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", name) for host in (HEAD, WORKER)}
             assert ids[HEAD] == ids[WORKER]
-            assert not lab.play(tags="image", gb10_profile=profile).changed
+            assert not lab.play(tags="image", **alone).changed
             # The tag is another image now, and the worker has lost its copy.
             push(lab, recipe + "second", name)
             digest = json.loads(lab.run(WORKER, "docker", "image", "inspect", "--format", "{{json .RepoDigests}}", name))[0]
             lab.run(HEAD, "docker", "tag", ids[HEAD].strip(), name)
             lab.run(WORKER, "docker", "rmi", "--force", ids[WORKER].strip())
-            again = lab.play(tags="image,report", gb10_profile=profile)
+            again = lab.play(tags="image,report", **alone)
             assert again.rc == 0, again.failures
             assert lab.run(WORKER, "docker", "image", "inspect", "--format", "{{.Id}}", name) == ids[HEAD]
             assert {node["base_digest"] for node in again.stat("gb10_report")["images"].values()} == {digest}

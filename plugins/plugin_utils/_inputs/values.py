@@ -63,6 +63,8 @@ CLUSTER_WIDE = (
     "gb10_env",
     "gb10_fabric_fallback",
     "gb10_head_host",
+    "gb10_image_copy",
+    "gb10_image_port",
     "gb10_master_port",
     "gb10_model_copy",
     "gb10_profile",

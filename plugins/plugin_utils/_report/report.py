@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
 
@@ -31,6 +31,7 @@ READS = {
     "executor": "__gb10_executor_choice",
     "given": "__gb10_engine",
     "copied": "__model_copied",
+    "image_copied": "__image_copied",
     "verified": "__model_verified",
 }
 
@@ -69,6 +70,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
+        "image_copies": {node: made for node, answer in answers.items() if (made := image_copies.reported(answer.get("image_copied")))},
         "verified": {node: answer["verified"]["verified"] for node, answer in answers.items() if answered(answer.get("verified"))},
         "stages": stage_seconds(head["ends"]),
         "proofs": (head["proof"] or {}).get("findings", []),
@@ -93,7 +95,9 @@ def images(answers: Answers) -> dict[str, t.Any]:
             "added": built.get("lock", []),
             "mods": mods(contract["labels"]),
         }
-    return found
+    digests = {one["base_id"]: one["base_digest"] for one in found.values() if one and one["base_digest"]}
+    # An engine knows the digest of what it pulled alone; a copy from another node is the same image.
+    return {node: one and {**one, "base_digest": one["base_digest"] or digests.get(one["base_id"])} for node, one in found.items()}
 
 
 def mods(labels: dict[str, str] | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, leavings, model_copies, model_inventory, profile_catalogue
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, image_copies, leavings, model_copies, model_inventory, profile_catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
@@ -140,11 +140,14 @@ def begin(answers: Answers, run: Run) -> Outcome:
 
 
 def image(answers: Answers, run: Run) -> Outcome:
-    """Judge the node images. ``settings`` has ``profile``. Check mode on a node that has no image yet judges nothing."""
+    """Judge the node images. ``settings`` has ``profile`` and ``copy``. Check mode on a node that has no image yet judges nothing."""
     contracts = {node: answer["contract"] for node, answer in answers.items()}
+    copies = image_copies.told(answers)
     if run.check_mode and not all(contract["exists"] for contract in contracts.values()):
-        return Outcome("Image (as it is; would be built)", [])
-    return Outcome("Image", stage_findings.images(contracts, run.settings["profile"]))
+        built = not any(contract["exists"] for contract in contracts.values()) or not copies
+        return Outcome(f"Image (as it is; would be {'built' if built else 'copied'})", [], lines=image_copies.lines(copies))
+    found = stage_findings.images(contracts, run.settings["profile"], run.settings.get("copy") or "never")
+    return Outcome("Image", found, lines=image_copies.lines(copies))
 
 
 ENGINE_READS = {

@@ -143,6 +143,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(kept)
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
+    if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
+        lines.append(f"gives an image out to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
     if head:
         lines.append(_serving(answers))
         if engine.get("routes"):

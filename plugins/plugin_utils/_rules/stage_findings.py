@@ -41,6 +41,7 @@ IDS = (
     "image.cuda",
     "image.entrypoint",
     "image.gpu",
+    "image.id",
     "image.ray",
     "image.requires",
     "proof.auth",
@@ -92,8 +93,8 @@ def on_node(findings: list[Finding], node: str) -> list[Finding]:
 # --- image ------------------------------------------------------------------------------------------------------------------
 
 
-def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
-    """Judge the node images: each has what the profile needs, and all have the same contents.
+def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], copy: str = "never") -> list[Finding]:
+    """Judge the node images: each has what the profile needs, and all have the same contents; where they are copied (``copy``), the same id.
 
     ``contracts`` maps a node to what ``image_contract_info`` answered there.
     """
@@ -112,7 +113,30 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) ->
             found.append(_ray(node, ray, contract["python"], tag, profile["executor"] == "ray"))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
         found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
-    return [*found, *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
+    ids = {node: answer["image_id"] for node, answer in contracts.items() if answer["exists"]}
+    return [*found, *_other_ids(ids, tag, copy), *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
+
+
+def _other_ids(ids: dict[str, str], tag: str, copy: str) -> list[Finding]:
+    """Each node's image against the first node's by its id. Images that every node built by itself have ids of their own."""
+    if copy == "never" or len(ids) < 2:
+        return []
+    first, wanted = next(iter(ids.items()))
+    others = [node for node, image_id in ids.items() if image_id != wanted]
+    if not others:
+        return [finding("image.id", "cluster", "pass", f"{tag} is {wanted[:19]} on all nodes.", measured=wanted, needed=wanted)]
+    return [
+        finding(
+            "image.id",
+            node,
+            "block" if copy == "required" else "warn",
+            f"{tag} is {ids[node][:19]} here and {wanted[:19]} on {first}: it was made on each, and what it contains is compared instead.",
+            measured=ids[node],
+            needed=wanted,
+            remedy="run with --tags image -e gb10_allow_restart=true: one image is copied to the others, over the fabric",
+        )
+        for node in others
+    ]
 
 
 def _unequal(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:

@@ -383,6 +383,12 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
     assert report.image_names({"a": None}) == "none here"
     assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None, "mods": {}}}) == "l/e:1, no digest of a registry is known"
+    # An engine knows the digest of what it pulled alone; a copy is the same image.
+    copied = {"changed": True, "how": "layers", "layers_sent": 2, "bytes": 5, "seconds": 0.5, "msg": "m"}
+    again = {**answers, "spark-2": {**answers["spark-2"], "image": {**image, "base_digest": None}, "image_copied": copied}}
+    content = report.content(again, run())
+    assert content["images"]["spark-1"] == content["images"]["spark-2"] and list(content["image_copies"]) == ["spark-2"]
+    assert content["image_copies"]["spark-2"] == {"how": "layers", "layers_sent": 2, "bytes": 5, "seconds": 0.5}
     beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}} for node, answer in answers.items()}
     assert report.content(beside_ray, run())["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
@@ -412,6 +418,10 @@ def test_failure_lines_tell_causes_and_remedies() -> None:
 def test_check_mode_judges_no_image_and_no_model_that_would_come() -> None:
     image = {"spark-1": {"contract": {"exists": False}}}
     assert stages.image(image, run(check_mode=True, profile=PROFILE)).title == "Image (as it is; would be built)"
+    copied = {"changed": True, "msg": "i:1: 1 of 2 layer(s) would be copied, 5.0 MB"}
+    image = {"spark-1": {"contract": {"exists": True}}, "spark-2": {"contract": {"exists": False}, "image_copied": copied}}
+    outcome = stages.image(image, run(check_mode=True, profile=PROFILE))
+    assert (outcome.title, outcome.lines) == ("Image (as it is; would be copied)", [f"spark-2: {copied['msg']}"])
     model = {"spark-1": {"model": {"complete": False, "repositories": [{"repo": "org/m", "complete": False}]}, "offline": False}}
     assert stages.model(model, run(check_mode=True, profile=PROFILE)).title == "Model (would be downloaded)"
     ray = {"spark-1": {"head": {"running": False}}}

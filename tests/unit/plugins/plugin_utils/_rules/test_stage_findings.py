@@ -60,6 +60,16 @@ def contract(**changes):
     return answer
 
 
+@pytest.mark.parametrize(("copy", "verdict"), [("required", "block"), ("preferred", "warn"), ("never", None)])
+def test_images_of_other_ids(copy, verdict):
+    """Each node may have built its own where nothing is copied, or where it could not be."""
+    found = stage_findings.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE, copy)
+    ids = {one["node"]: one["verdict"] for one in found if one["id"] == "image.id"}
+    assert ids == ({"spark-2": verdict} if verdict else {})
+    same = stage_findings.images({"spark-1": contract(), "spark-2": contract()}, PROFILE, copy)
+    assert [one["verdict"] for one in same if one["id"] == "image.id"] == (["pass"] if verdict else [])
+
+
 def test_equal_images_pass():
     assert stopping(stage_findings.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE)) == set()
 

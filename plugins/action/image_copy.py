@@ -1,0 +1,27 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of image_copy: has a copy run on its node by itself, and says how far it is until it is done."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
+
+
+class ActionModule(NodeJob):
+    """Copies, and prints how much has arrived, how fast, and how long it takes still."""
+
+    MODULE = "gb10.cluster.image_copy"
+    DOING = "copying the image"
+    LOST = "See on the node: journalctl -u docker --since -10min. A copy that goes on ends by itself; the next run waits for it."
+
+    def is_short(self) -> bool:
+        return super().is_short() or self._task.args.get("state") != "copied"
+
+    def limit(self) -> int:
+        return int(self._task.args.get("timeout") or image_copying.TIMEOUT)
+
+    def note(self) -> str:
+        return image_copying.note_path(self._task.args.get("state_dir") or image_copying.STATE_DIR, self._task.args.get("cluster_name") or "gb10")

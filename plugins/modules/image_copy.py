@@ -1,0 +1,413 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_copy
+short_description: Copy an image from one node's Docker engine to another's over the fabric
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Three steps make a copy. O(state=served) on the node that has the image gives it out. O(state=copied) on the node that lacks it fetches the layers
+    that its engine has not. O(state=stopped) on the first ends it. Afterwards both have the image under one id.
+  - What gives it out is a transient systemd unit, C(gb10-image-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It
+    listens on O(address) alone, reads alone, lets O(clients) in alone, and asks for a secret that was made for this copy. The secret lies in a
+    directory of root's below C(/run), and goes away with the unit. The traffic itself is not encrypted; the fabric is a cable between the nodes.
+  - With the storage driver overlay2 the bytes of the missing layers alone are put together from where they lie unpacked, as the engine's own records
+    (tar-split) say. C(docker save) would read all layers and spool them on the disk first. The sha256 of each layer is compared by the node that
+    gives it, and once more by the engine that takes it; that of the image's configuration is the image's id.
+  - Where the engine keeps its layers in another way (such as the image store of containerd), its own export of the whole image is passed on.
+    RV(how) says which of the two it was.
+  - What comes goes into this node's engine as it comes, through no file and no ssh. The engine takes an image whole or not at all.
+  - O(base_image) goes along under its own name where it lies below the image. It has no layers of its own.
+  - An image that another tag of this node names keeps that tag. A tag that names another image here is given to the one that comes, as a pull does.
+  - When the tag names the image already, nothing is fetched. C(changed) is false then.
+requirements:
+  - systemd on the node that gives the image, and a Docker engine 20.10 or newer on both.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Nothing is started. O(state=served) says what it would give, and O(state=copied) what it would copy, or why it could not.
+  diff_mode:
+    support: full
+options:
+  state:
+    description:
+      - V(served) gives the image out; what was left over of the same cluster is replaced.
+      - V(copied) fetches what this node's engine lacks of O(offer).
+      - V(stopped) ends what gives it out, and removes its files. In check mode it only says what there is.
+    type: str
+    choices: [served, copied, stopped]
+    required: true
+  image:
+    description:
+      - The image by its tag. Required with O(state=served).
+    type: str
+  base_image:
+    description:
+      - The image that it was built on, by its tag. One that is named by a digest does not go along.
+    type: str
+  cluster_name:
+    description:
+      - Name of the cluster. Each has a unit of its own.
+    type: str
+    default: gb10
+  address:
+    description:
+      - This node's own address on the fabric. The unit listens there, and clients connect from there. Required unless O(state=stopped).
+    type: str
+  port:
+    description:
+      - The unit's port.
+    type: int
+    default: 20301
+  clients:
+    description:
+      - Fabric addresses that may fetch. Required with O(state=served).
+    type: list
+    elements: str
+  source:
+    description:
+      - Fabric address of the node that gives the image. Required with O(state=copied), but in check mode.
+    type: str
+  secret:
+    description:
+      - The content of RV(secret_file) of the node that gives the image. Required with O(state=copied), but in check mode.
+    type: str
+  offer:
+    description:
+      - RV(offer) of the node that gives the image. Required with O(state=copied).
+    type: dict
+  timeout:
+    description:
+      - Seconds after which the copy is given up, and the unit ends by itself.
+    type: int
+    default: 7200
+  disk_floor_gib:
+    description:
+      - GiB that stay free on the disk of the Docker engine, from 0. What is missing must fit there twice besides.
+    type: int
+    default: 20
+  required:
+    description:
+      - Whether it is a failure that this node cannot copy at all, since it lacks systemd, the address, a free port or a way to the source. Otherwise
+        RV(able) is false then, C(msg) says why, and the node may pull and build by itself.
+    type: bool
+    default: true
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters. How far the copy is stands there while it runs, and a lock that
+        keeps two copies out of one engine.
+    type: path
+    default: /var/lib/gb10
+  lock_id:
+    description:
+      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module makes sure that the
+        lock on this node still is that one. With an empty one nothing is checked.
+    type: str
+    default: ""
+seealso:
+  - module: gb10.cluster.image_contract_info
+  - module: gb10.cluster.image_pull
+  - module: gb10.cluster.model_copy
+"""
+
+EXAMPLES = r"""
+- name: Give the image out
+  gb10.cluster.image_copy:
+    state: served
+    image: gb10/engine:ray
+    base_image: nvcr.io/nvidia/vllm:26.05-py3
+    address: 192.168.177.11
+    clients: [192.168.177.12]
+  become: true
+  register: served
+  when: inventory_hostname == 'spark-1'
+
+- name: Read the secret of this copy
+  ansible.builtin.slurp:
+    src: "{{ hostvars['spark-1'].served.secret_file }}"
+  become: true
+  delegate_to: spark-1
+  no_log: true
+  register: secret
+  when: inventory_hostname == 'spark-2'
+
+- name: Fetch what this node lacks of it
+  gb10.cluster.image_copy:
+    state: copied
+    address: 192.168.177.12
+    source: 192.168.177.11
+    secret: "{{ secret.content | b64decode }}"
+    offer: "{{ hostvars['spark-1'].served.offer }}"
+  become: true
+  when: inventory_hostname == 'spark-2'
+
+- name: End the copy
+  gb10.cluster.image_copy:
+    state: stopped
+  become: true
+  when: inventory_hostname == 'spark-1'
+"""
+
+RETURN = r"""
+able:
+  description: Whether this node can copy. False only with O(required=false).
+  returned: success
+  type: bool
+  sample: true
+offer:
+  description: What the node that gives the image has.
+  returned: O(state=served)
+  type: dict
+  contains:
+    image:
+      description: The tag.
+      type: str
+    image_id:
+      description: The image's id.
+      type: str
+    layers:
+      description: Its layers by the sha256 of their content, from the lowest.
+      type: list
+      elements: str
+    sizes:
+      description: The bytes of each layer's files; empty where the engine alone knows.
+      type: list
+      elements: int
+    size:
+      description: The bytes of the image, as the engine says.
+      type: int
+    how:
+      description: V(layers) for missing layers alone, V(engine) for the engine's own export of the whole image.
+      type: str
+    why:
+      description: Why it is the engine's own export, else empty.
+      type: str
+  sample:
+    image: gb10/engine:ray
+    image_id: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+    layers: ["sha256:5cabe72bc046d6157873a33464e2abb537823afa38009b92c383e0d92dcd5f15"]
+    sizes: [52428800]
+    size: 52428800
+    how: layers
+    why: ""
+secret_file:
+  description: The file on the node that gives the image that holds the secret; only root may read it. Empty when nothing was started.
+  returned: O(state=served)
+  type: str
+  sample: /run/gb10-image-copy/gb10/secret
+image_id:
+  description: The image's id, null with O(state=stopped) and where nothing could be copied.
+  returned: success
+  type: str
+  sample: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+how:
+  description: As in RV(offer.how), empty with O(state=stopped) and where nothing could be copied.
+  returned: success
+  type: str
+  sample: layers
+layers_sent:
+  description: How many layers this node lacked.
+  returned: O(state=copied)
+  type: int
+  sample: 2
+bytes:
+  description: The bytes that came over the fabric; in check mode about those that would, and with O(state=served) about those of all layers.
+  returned: success
+  type: int
+  sample: 52436480
+seconds:
+  description: Seconds until the engine had the image.
+  returned: O(state=copied)
+  type: float
+  sample: 0.8
+running:
+  description: The unit and the directory that were there of a copy.
+  returned: O(state=stopped)
+  type: list
+  elements: str
+  sample: [gb10-image-copy-gb10.service, /run/gb10-image-copy/gb10]
+"""
+
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, transient
+from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+
+#: The keys that every state returns, for one that did nothing.
+NOTHING: dict[str, t.Any] = {"image_id": None, "how": "", "bytes": 0}
+
+Result = dict[str, t.Any]
+
+
+def engine_of(params: dict[str, t.Any]) -> EngineApi:
+    """Return the way to this node's engine."""
+    return EngineApi(params["docker_socket"], params["docker_timeout"])
+
+
+def served(module: AnsibleModule) -> Result:
+    params = module.params
+    offer, settings = image_copying.offer_of(engine_of(params), params["image"], params["base_image"] or "")
+    transient.require_address(params["address"])
+    secret_file, unit = "", image_copying.unit_name(params["cluster_name"])
+    if not module.check_mode:
+        where = (params["address"], params["port"], params["clients"], params["timeout"])
+        secret_file = image_copying.start(params["cluster_name"], settings, *where)
+    would = "would be given" if module.check_mode else "is given"
+    return {
+        "changed": True,
+        "able": True,
+        "offer": offer,
+        "secret_file": secret_file,
+        "image_id": offer["image_id"],
+        "how": offer["how"],
+        "bytes": image_copying.missing_bytes(offer, 0),
+        "msg": f"{params['image']} {would} out on {params['address']}:{params['port']} by {unit}",
+        "reason": "another node lacks it",
+        "actions": [f"start {unit}"],
+        "diff": {"before": {"unit": "absent"}, "after": {"unit": "active"}},
+    }
+
+
+def copied(module: AnsibleModule) -> Result:
+    params, api = module.params, engine_of(module.params)
+    offer = image_copying.require_offer(params["offer"])
+    before = (api.image(offer["image"]) or {}).get("Id")
+    if before == offer["image_id"]:
+        return told(offer, 0, 0, 0.0, before)
+    transient.require_address(params["address"])
+    have = require_space(api, offer, params["disk_floor_gib"])
+    if module.check_mode:
+        return told(offer, have, image_copying.missing_bytes(offer, have), 0.0, before, "would be copied")
+    if not params["source"] or not (params["secret"] or "").strip():
+        raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that gives the image says them.", reason="input")
+    way = image_copying.Way(params["address"], params["source"], params["port"], params["secret"].strip())
+    note = Note(image_copying.note_path(params["state_dir"], params["cluster_name"]))
+    try:
+        with alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""):
+            # Another copy may have brought some of it meanwhile.
+            have = require_space(api, offer, params["disk_floor_gib"])
+            began = time.monotonic()
+            came = image_copying.fetch(api, way, have, params["timeout"], note)
+            seconds = time.monotonic() - began
+    finally:
+        note.remove()
+    after = (api.image(offer["image"]) or {}).get("Id")
+    if after != offer["image_id"]:
+        raise ClusterError(
+            f"{offer['image']} is {after or 'absent'} after the copy",
+            expected=offer["image_id"],
+            remedy="Somebody else tags or removes images here. Find out who, and run again.",
+            reason="other content",
+        )
+    return told(offer, have, came, seconds, before)
+
+
+def require_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> int:
+    """Return how many layers are here, after the disk was asked for room for the others. Raises :class:`ClusterError`, OSError."""
+    have, root = image_copying.present(api, offer), str(api.get("/info").get("DockerRootDir"))
+    image_copying.require_space(disk(root)["free_bytes"], image_copying.missing_bytes(offer, have), floor_gib, root)
+    return have
+
+
+def told(offer: dict[str, t.Any], have: int, count: int, seconds: float, before: str | None, done: str = "copied") -> Result:
+    """Return the result of a copy."""
+    changed, layers = before != offer["image_id"], len(offer["layers"]) - have
+    rate = f" in {seconds:.1f} s, {count / 1e6 / seconds:.0f} MB/s" if seconds else ""
+    what = f"{layers} of {len(offer['layers'])} layer(s)" if offer["how"] == "layers" else "all layers, as the engine exports them,"
+    return {
+        "changed": changed,
+        "able": True,
+        "image_id": offer["image_id"],
+        "how": offer["how"],
+        "layers_sent": layers if changed else 0,
+        "bytes": count,
+        "seconds": round(seconds, 1),
+        "msg": f"{offer['image']}: {what} {done}, {count / 1e6:.1f} MB{rate}" if changed else f"{offer['image']} is here",
+        "reason": "this node lacks it" if changed else "the tag names that very image",
+        "actions": [f"copy {offer['image']}: {what} {count} bytes"] if changed else [],
+        "diff": {"before": {"image": before}, "after": {"image": offer["image_id"]}},
+    }
+
+
+def stopped(module: AnsibleModule) -> Result:
+    name = module.params["cluster_name"]
+    unit, place = image_copying.unit_name(name), image_copying.run_dir(name)
+    running = transient.left(unit, place)
+    if running and not module.check_mode:
+        transient.stop(unit, place)
+    return {
+        **NOTHING,
+        "changed": bool(running),
+        "able": True,
+        "running": running,
+        "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "nothing is given out",
+        "reason": "the copy is over" if running else "nothing of this cluster gives an image out",
+        "actions": [f"remove {one}" for one in running],
+        "diff": {"before": {"running": running}, "after": {"running": []}},
+    }
+
+
+def work(module: AnsibleModule) -> Result:
+    params = module.params
+    require_least(params, {"timeout": 1, "disk_floor_gib": 0, "port": 1})
+    if params["state"] != "stopped" and not module.check_mode:
+        cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
+    try:
+        return {"served": served, "copied": copied, "stopped": stopped}[params["state"]](module)
+    except ClusterError as error:
+        if params["required"] or error.reason not in image_copying.UNABLE:
+            raise
+        said = {"verdict": "warn", "msg": str(error), "remedy": error.remedy, "reason": error.reason}
+        return {**NOTHING, **said, "changed": False, "able": False, "offer": {}, "secret_file": "", "layers_sent": 0, "seconds": 0.0}
+    except OSError as error:
+        full = image_copying.is_full(error)
+        remedy = "Free some, see docker system df, and run again." if full else "Run the task with become: true."
+        raise ClusterError(f"{error.filename or params['state_dir']}: {error.strerror}", remedy=remedy, reason="disk full" if full else "permission") from error
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["served", "copied", "stopped"], "required": True},
+            "image": {"type": "str"},
+            "base_image": {"type": "str"},
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "address": {"type": "str"},
+            "port": {"type": "int", "default": 20301},
+            "clients": {"type": "list", "elements": "str"},
+            "source": {"type": "str"},
+            "secret": {"type": "str", "no_log": True},
+            "offer": {"type": "dict"},
+            "timeout": {"type": "int", "default": image_copying.TIMEOUT},
+            "disk_floor_gib": {"type": "int", "default": 20},
+            "required": {"type": "bool", "default": True},
+            "state_dir": {"type": "path", "default": image_copying.STATE_DIR},
+            "lock_id": {"type": "str", "default": ""},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        required_if=[("state", "served", ["image", "address", "clients"]), ("state", "copied", ["offer", "address"])],
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which node makes the node image, which ones copy it from whom, and what became of that. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
+
+#: The value of gb10_image_copy with which every node pulls and builds by itself.
+NEVER = "never"
+#: What the role image writes into an image of what it was built on, and by what.
+LABEL_BASE, LABEL_RECIPE = "io.gb10.base", "io.gb10.recipe"
+
+#: What a report keeps of a copy.
+OF_COPY = ("how", "layers_sent", "bytes", "seconds")
+
+
+def plan(answers: dict[str, dict[str, t.Any]], copy: str, wanted: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return who needs the image, who waits for it, who makes it, and in which rounds who copies it from whom.
+
+    ``answers`` are those of ``image_contract_info`` by node, in the cluster's order; ``wanted`` says what an image has to be: see :func:`_goes_on`.
+    While an engine is ``live`` that may not be restarted, each node that can go on with its own image keeps it. One node makes the image when none has
+    it: the first one that has the base, or else the first. Each node that has it gives it to one that lacks it, and both give it on in the next round.
+    """
+    good = {answer["image_id"] for node, answer in answers.items() if _goes_on(node, answer, wanted)}
+    # The very image that another node goes on with needs no base of its own.
+    needs = [node for node, answer in answers.items() if not answer["exists"] or answer["image_id"] not in good]
+    waits = [node for node in needs if wanted["live"] and _may_wait(answers[node], wanted)]
+    needs = [node for node in needs if node not in waits]
+    if copy == NEVER:
+        return {"needs": needs, "waits": waits, "makes": needs, "rounds": []}
+    there = [node for node in answers if node not in needs]
+    # One that was built in this run is newer than any that is there.
+    there.sort(key=lambda node: (node not in wanted["made"], node in waits))
+    source = next(iter(there or [node for node, answer in answers.items() if answer["base_image_id"]] or answers))
+    image_id = answers[source]["image_id"] if there else None
+    equal = [node for node in there if answers[node]["image_id"] == image_id]
+    takers = [node for node in answers if node != source and node not in (there if wanted["live"] else equal)]
+    givers = [source, *(node for node in equal if node != source)]
+    rounds = []
+    while takers:
+        pairs = [{"from": giver, "to": taker} for giver, taker in zip(givers, takers)]
+        rounds.append(pairs)
+        givers, takers = [*givers, *(pair["to"] for pair in pairs)], takers[len(pairs):]
+    return {"needs": needs, "waits": waits, "makes": [] if there else [source], "rounds": rounds}
+
+
+def _goes_on(node: str, answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
+    """Return whether a node has the image: one by the wanted recipe on the base that it has, if it has one; or the base itself."""
+    if not answer["exists"]:
+        return False
+    labels, base = answer["labels"], answer["base_image_id"]
+    if not wanted["layered"]:
+        return True
+    rebuilt = not wanted["rebuild"] or node in wanted["made"]
+    return rebuilt and labels.get(LABEL_RECIPE) == wanted["recipe"] and base in (None, labels.get(LABEL_BASE))
+
+
+def _may_wait(answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
+    """Return whether a node's image differs by its recipe alone: its base and its Ray are those that are wanted."""
+    if not answer["exists"] or wanted["rebuild"]:
+        return False
+    ray = ((answer["contract"] or {}).get("versions") or {}).get("ray")
+    return wanted["ray"] in ("", ray) and answer["labels"].get(LABEL_BASE) is not None and answer["base_image_id"] in (None, answer["labels"][LABEL_BASE])
+
+
+def told(answers: Answers) -> dict[str, dict[str, t.Any]]:
+    """Return what the nodes said of their copies in this run, by node."""
+    found = {node: answer.get("image_copied") for node, answer in answers.items()}
+    return {node: copied for node, copied in found.items() if copied and answered(copied) and copied["changed"]}
+
+
+def lines(copies: dict[str, dict[str, t.Any]]) -> list[str]:
+    """Return a line for each copy: what, how much, how fast."""
+    return [f"{node}: {copied['msg']}" for node, copied in copies.items()]
+
+
+def reported(copied: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
+    """Return what the report says of a node's copy, None where it made none."""
+    return {word: copied[word] for word in OF_COPY} if copied and answered(copied) and copied.get("changed") else None
