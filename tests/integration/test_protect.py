@@ -87,6 +87,10 @@ def test_a_node_is_protected_once_and_every_byte_comes_back(lab: Lab, unprotecte
     checked = lab.play("protect", check=True)
     assert checked.rc == 0 and checked.changed == {}, checked.said
 
+    taken = lab.play("teardown")
+    assert taken.rc == 0 and taken.said.count("The nodes stay protected") == 1 and "-e gb10_protect=revert" in taken.said, taken.said
+    assert differing(protected, fingerprint(lab)) == {}
+
     back = lab.play("protect", gb10_protect="revert")
     assert back.rc == 0 and set(back.changed) == {HEAD, WORKER}, back.failures
     assert differing(before, fingerprint(lab)) == {}

@@ -25,6 +25,15 @@ def text(kept: dict[str, t.Any]) -> str:
     return f"protected: {', '.join(kept['measures'])} ({kept['changes']} change(s), {REVERT} takes them back)" if kept.get("changes") else ""
 
 
+def stays(kept: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
+    """Return in one line which nodes stay protected after their cluster is gone, and how that is taken back; no line where none does."""
+    known = {node: one for node, one in kept.items() if one.get("changes") or one.get("error")}
+    if not known:
+        return []
+    said = "; ".join(f"{node}: {one['error'] or ', '.join(one['measures'])}" for node, one in known.items())
+    return [f"The nodes stay protected ({said}); ansible-playbook -i inventories/NAME gb10.cluster.protect {REVERT} takes that back."]
+
+
 def lines(found: Answers, check_mode: bool) -> list[str]:
     """Return what was changed on each node, and where the journal of it lies."""
     would = "would " if check_mode else ""

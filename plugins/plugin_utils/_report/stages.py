@@ -305,10 +305,11 @@ def known_answers(answers: Answers, run: Run) -> Outcome:
 
 def teardown(answers: Answers, run: Run) -> Outcome:
     """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left."""
+    kept = protection.stays({node: answer["kept"]["protection"] for node, answer in answers.items() if answered(answer["kept"])})
     if run.check_mode:
-        return Outcome("Left (would be checked)", [])
+        return Outcome("Left (would be checked)", [], lines=kept)
     found = [one for node, answer in answers.items() for one in stage_findings.teardown(answer["node"], node, answer["cluster"], answer["memory"])]
-    return Outcome("Left", found, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})
+    return Outcome("Left", found, lines=kept, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})
 
 
 # --- records without a verdict ----------------------------------------------------------------------------------------------

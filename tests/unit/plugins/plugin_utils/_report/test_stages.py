@@ -231,7 +231,8 @@ def test_where_others_reach_the_api(listens: str, url: str) -> None:
 def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
     nothing = {"errors": [], "containers": [], "listeners": []}
     memory = ([] if verdict == "pass" else [finding("memory.back", "x", verdict, "m")] for verdict in verdicts)
-    return {f"spark-{number}": {"cluster": "gb10", "node": nothing, "memory": {"findings": one}} for number, one in enumerate(memory, 1)}
+    kept = {"protection": {"measures": [], "changes": 0, "error": ""}}
+    return {f"spark-{number}": {"cluster": "gb10", "node": nothing, "memory": {"findings": one}, "kept": kept} for number, one in enumerate(memory, 1)}
 
 
 @pytest.mark.parametrize(
@@ -248,6 +249,17 @@ def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], ver
 def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
     outcome = stages.teardown(left("pass"), run(check_mode=True))
     assert (outcome.title, outcome.findings, outcome.stats) == ("Left (would be checked)", [], {})
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_teardown_says_in_one_line_which_nodes_stay_protected(check_mode: bool) -> None:
+    answers = left("pass", "pass", "pass", "pass")
+    assert stages.teardown(answers, run(check_mode)).lines == []
+    answers["spark-2"]["kept"] = {"protection": {"measures": ["holds", "swap"], "changes": 3, "error": ""}}
+    answers["spark-3"]["kept"] = {"protection": {"measures": [], "changes": None, "error": "it cannot be read"}}
+    answers["spark-4"]["kept"] = {"failed": True}
+    (line,) = stages.teardown(answers, run(check_mode)).lines
+    assert line.startswith("The nodes stay protected (spark-2: holds, swap; spark-3: it cannot be read); ") and "-e gb10_protect=revert" in line
 
 
 TOKEN = {"tokens": 1, "seconds": 1}
