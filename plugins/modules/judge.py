@@ -41,6 +41,7 @@ options:
       - engine
       - fabric
       - fabric_plan
+      - guard
       - image
       - known_answers
       - memory

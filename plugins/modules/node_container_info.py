@@ -226,6 +226,34 @@ protection:
     measures: [earlyoom, holds, journal, swap]
     changes: 12
     error: ""
+guard:
+  description:
+    - What of the node guard is on this node (M(gb10.cluster.node_guard)). Empty unless O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    installed:
+      description: Whether its unit is there.
+      type: bool
+    enabled:
+      description: Whether it is started at boot; null when systemd does not say.
+      type: bool
+    active:
+      description: Whether it runs; null when systemd does not say.
+      type: bool
+    ring:
+      description: Where its ring lies.
+      type: str
+    ring_bytes:
+      description: How many bytes the ring has.
+      type: int
+  sample:
+    installed: true
+    enabled: true
+    active: true
+    ring: /var/lib/gb10/guard/ring
+    ring_bytes: 8734021
 ray_error:
   description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
   returned: success
@@ -240,6 +268,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
@@ -264,7 +293,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
-    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), "protection": protection}
+    guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
+    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), "protection": protection, "guard": guard}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:

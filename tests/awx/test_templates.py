@@ -268,6 +268,8 @@ CALLED = {
     "gb10_calibrate_to": "where the archive goes",
     "gb10_prune": "remove what is listed",
     "gb10_prune_days": "from what age",
+    "gb10_guard": "set up or take away",
+    "gb10_guard_act": "when it may act",
     "gb10_protect": "set up or take back",
     "gb10_protect_measures": "which measures",
     "gb10_models_remove": "what goes",

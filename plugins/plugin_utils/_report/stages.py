@@ -14,8 +14,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, image_copies, leavings, model_copies, model_inventory, profile_catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, guarding, image_copies, leavings, model_copies, model_inventory
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -357,6 +357,7 @@ STAGES = {
     "engine": Stage(engine, ENGINE_READS),
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),
+    "guard": Stage(guarding.judge),
     "image": Stage(image),
     "known_answers": Stage(known_answers, {"head": "gb10_head_host"}),
     "memory": Stage(memory),

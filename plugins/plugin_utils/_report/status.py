@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import guarding, protection
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
@@ -141,6 +141,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if kept := protection.text(info.get("protection") or {}):
         lines.append(kept)
+    if guarded := guarding.text(info.get("guard") or {}):
+        lines.append(guarded)
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:

@@ -11,12 +11,14 @@ file the card is idle. All keys are optional:
   hang       true: never answer (a wedged driver)
   missing    true: answer as a shell does for an unknown command (127)
   half       true: break off in the middle of an answer, and succeed
+  fields     mapping of a field of --query-gpu to its value: another clock, power or temperature
   replace    mapping of text to text, for whatever it answers: another driver, another name
   says       text: answer this, whatever was asked, and succeed
   rubbish    true: answer something that nobody can parse, and succeed
   exit_code  not 0: fail with that code and the driver's usual complaint
 
-Answers `-q -x`, `-L`, `--query-gpu=FIELDS --format=csv[,noheader][,nounits]` and `--query-compute-apps=FIELDS --format=…`.
+Answers `-q -x`, `-L`, `--query-gpu=FIELDS --format=csv[,noheader][,nounits]` and `--query-compute-apps=FIELDS --format=…`; with `-l SECONDS` again and
+again, from the state file as it is then.
 The forms are recorded from a real NVIDIA H200, the values composed after what owners of a GB10 quote; tests/unit/fixtures/nvidia_smi
 says which is which.
 """
@@ -65,6 +67,7 @@ GPU_FIELDS = {
     "clocks.sm": ("clocks.current.sm [MHz]", "208", " MHz"),
     "clocks.gr": ("clocks.current.graphics [MHz]", "208", " MHz"),
     "clocks.mem": ("clocks.current.memory [MHz]", NO_VALUE, ""),
+    "clocks_event_reasons.active": ("clocks_event_reasons.active", "0x0000000000000001", ""),
     "pstate": ("pstate", "P8", ""),
     "persistence_mode": ("persistence_mode", "Enabled", ""),
     "compute_mode": ("compute_mode", "Default", ""),
@@ -150,9 +153,10 @@ def csv(known: dict, fields: list[str], rows: list[list[str]], headings: list[st
     return 0
 
 
-def query_gpu(fields: list[str], options: list[str]) -> int:
-    """Answer --query-gpu."""
-    cells = [GPU_FIELDS.get(field, ("", "", "")) for field in fields]
+def query_gpu(fields: list[str], options: list[str], values: dict[str, str]) -> int:
+    """Answer --query-gpu; ``values`` are those that the state file orders, by field."""
+    known = {field: (heading, str(values.get(field, value)), unit) for field, (heading, value, unit) in GPU_FIELDS.items()}
+    cells = [known.get(field, ("", "", "")) for field in fields]
     row = [value if "nounits" in options else value + unit for (_heading, value, unit) in cells]
     return csv(GPU_FIELDS, fields, [row], [heading for (heading, _value, _unit) in cells], options)
 
@@ -192,11 +196,21 @@ def misbehave(state: dict) -> int | None:
 
 
 def main(argv: list[str]) -> int:
-    """Answer one call. Returns the exit code."""
+    """Answer one call, or one after the other. Returns the exit code."""
+    code, again = once(argv)
+    while again and not code:
+        sys.stdout.flush()
+        time.sleep(again)
+        code, again = once(argv)
+    return code
+
+
+def once(argv: list[str]) -> tuple[int, int]:
+    """Answer once. Returns the exit code, and after how many seconds the same is asked again (0: never)."""
     state = load_state(STATE)
     ordered = misbehave(state)
     if ordered is not None:
-        return ordered
+        return ordered, 0
     parser = argparse.ArgumentParser(prog="nvidia-smi", description="Simulated nvidia-smi of a gb10.cluster lab node.")
     parser.add_argument("-q", "--query", action="store_true")
     parser.add_argument("-x", "--xml-format", action="store_true")
@@ -204,24 +218,25 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--query-gpu", metavar="FIELDS")
     parser.add_argument("--query-compute-apps", metavar="FIELDS")
     parser.add_argument("--format", default="csv")
+    parser.add_argument("-l", "--loop", type=int, default=0)
     arguments = parser.parse_args(argv)
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = answer(parser, arguments, state.get("processes", []))
+        code = answer(parser, arguments, state.get("processes", []), state.get("fields", {}))
     text = said.getvalue()
     for old, new in state.get("replace", {}).items():
         text = text.replace(old, new)
     print(text[: len(text) // 2] if state.get("half") else text, end="")
-    return code
+    return code, arguments.loop
 
 
-def answer(parser: argparse.ArgumentParser, arguments: argparse.Namespace, processes: list[dict]) -> int:
+def answer(parser: argparse.ArgumentParser, arguments: argparse.Namespace, processes: list[dict], fields: dict[str, str]) -> int:
     """Print what the tool prints. Returns the exit code."""
     options = arguments.format.split(",")
     if arguments.list_gpus:
         print(f"GPU 0: {GPU_FIELDS['name'][1]} (UUID: {UUID})")
         return 0
     if arguments.query_gpu:
-        return query_gpu([field.strip() for field in arguments.query_gpu.split(",")], options)
+        return query_gpu([field.strip() for field in arguments.query_gpu.split(",")], options, fields)
     if arguments.query_compute_apps:
         return query_apps([field.strip() for field in arguments.query_compute_apps.split(",")], options, processes)
     if arguments.query and arguments.xml_format:

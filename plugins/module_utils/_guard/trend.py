@@ -1,0 +1,133 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether available memory falls so that the host would wedge, and what the guard does about it. This module util is PRIVATE to the collection.
+
+Pure: everything is decided on samples, so that recorded curves can be replayed. A level alone decides nothing: healthy pairs were reported to serve for
+hours with 3.5 to 4.4 GiB available, and a collapse to go from 29 to 6.3 GiB in 9 s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+KIB_PER_GIB = 1024 * 1024
+
+#: What the ranks are doing, as far as the guard knows: none of ours is there, they load, they serve.
+NONE, LOADING, SERVING = "none", "loading", "serving"
+#: When the guard may act: while ranks load, then and while they serve, never.
+ACT_LOADING, ACT_ALWAYS, ACT_NEVER = "loading", "always", "never"
+ACTS = (ACT_LOADING, ACT_ALWAYS, ACT_NEVER)
+#: What is done: ask the ranks to end, end them, or only say that one or the other would be done.
+TERM, KILL, WOULD = "term", "kill", "would"
+
+
+class Sample(t.NamedTuple):
+    """Available memory at a moment: seconds of the clock that nobody can set, and KiB."""
+
+    at: float
+    available: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """When memory counts as collapsing.
+
+    ``floor`` (KiB) within ``horizon`` (s) is what the trend has to reach. It is the trend of the last ``window`` seconds, of which ``share``, and the
+    newest step, must fall that fast by themselves: what a start allocates at once ends sooner. Above ``near`` (KiB) there is time to see whether it does.
+    ``grace`` seconds after the first signal, ranks that are left are
+    ended when memory still falls, by more than ``noise`` KiB a second.
+    """
+
+    floor: int = 2 * KIB_PER_GIB
+    horizon: float = 10.0
+    window: float = 5.0
+    share: float = 0.8
+    near: int = 16 * KIB_PER_GIB
+    grace: float = 5.0
+    noise: int = 32 * 1024
+
+
+def rate(samples: t.Sequence[Sample]) -> float:
+    """Return how fast memory rises (KiB a second, negative: it falls): the line that fits the samples best. 0 for fewer than two moments."""
+    if len(samples) < 2:
+        return 0.0
+    middle = sum(one.at for one in samples) / len(samples)
+    level = sum(one.available for one in samples) / len(samples)
+    spread = sum((one.at - middle) ** 2 for one in samples)
+    return sum((one.at - middle) * (one.available - level) for one in samples) / spread if spread > 0 else 0.0
+
+
+def recent(samples: t.Sequence[Sample], seconds: float) -> list[Sample]:
+    """Return the newest samples that reach ``seconds`` back, give or take half a second: no clock ticks exactly, and late samples reach further."""
+    first = next((at for at in range(len(samples) - 1, -1, -1) if samples[-1].at - samples[at].at >= seconds - 0.5), 0)
+    return list(samples[first:])
+
+
+def reaches(samples: t.Sequence[Sample], policy: Policy) -> bool:
+    """Return whether the trend of the last seconds reaches the floor within the horizon. Too few samples are no trend."""
+    last = recent(samples, policy.window)
+    if len(last) < 3 or last[-1].at - last[0].at < policy.window - 0.5:
+        return False
+    room = last[-1].available - policy.floor
+
+    def soon(slope: float) -> bool:
+        return slope < 0 and room + slope * policy.horizon <= 0
+
+    steps = [(after.at - before.at, after.available - before.available) for before, after in zip(last, last[1:]) if after.at > before.at]
+    falls = [soon(change / seconds) for seconds, change in steps]
+    falling = sum(seconds for (seconds, _change), fast in zip(steps, falls) if fast)
+    return last[-1].available <= policy.near and bool(falls) and falls[-1] and soon(rate(last)) and falling >= policy.share * (last[-1].at - last[0].at) - 0.01
+
+
+def still_falls(samples: t.Sequence[Sample], policy: Policy) -> bool:
+    """Return whether memory falls on: over the last three seconds and in the last step, by more than noise. At the floor, whether it does not rise."""
+    last = recent(samples, 3.0)
+    if len(last) < 2:
+        return False
+    least = 0 if last[-1].available <= policy.floor else -policy.noise
+    step = (last[-1].available - last[-2].available) / max(last[-1].at - last[-2].at, 0.001)
+    return rate(last) <= least and step <= least
+
+
+class Order(t.NamedTuple):
+    """What is to be done now, and why: the level (KiB), and the trend (KiB a second)."""
+
+    what: str
+    available: int
+    rate: float
+
+
+class Watch:
+    """Follows one node's memory, sample by sample."""
+
+    def __init__(self, policy: Policy = Policy(), act: str = ACT_LOADING) -> None:
+        self.policy, self.act = policy, act
+        self._samples: list[Sample] = []
+        self._asked: float | None = None
+        self._said = False
+
+    def feed(self, at: float, available: int, phase: str) -> Order | None:
+        """Take a sample and return what is to be done, None for nothing. Each of them is ordered once for a collapse."""
+        self._samples = [one for one in self._samples if one.at > at - 4 * self.policy.window] + [Sample(at, available)]
+        slope = rate(recent(self._samples, self.policy.window))
+        if phase == NONE:
+            # Whatever falls, it is none of ours.
+            self._asked = None
+        if self._asked is not None:
+            if at - self._asked < self.policy.grace:
+                return None
+            self._asked = None
+            return Order(KILL, available, slope) if still_falls(self._samples, self.policy) else None
+        if not reaches(self._samples, self.policy):
+            self._said = False
+            return None
+        if phase == LOADING and self.act != ACT_NEVER or phase == SERVING and self.act == ACT_ALWAYS:
+            self._asked = at
+            return Order(TERM, available, slope)
+        if self._said:
+            return None
+        self._said = True
+        return Order(WOULD, available, slope)

@@ -1,0 +1,303 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_guard
+short_description: Set up the node's guard with its black box, take it away, or tell it that the engine serves
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - The guard is one program of this collection, run by the unit C(gb10-guard.service). Every second it samples memory, pressure, swap, the GPU's clock, power
+    and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring of 24 hours on the disk.
+  - While ranks of this collection's containers load, and memory falls so that less than 2 GiB would be available within 10 seconds, it asks them to end, and
+    ends them 5 seconds later if memory still falls. It signals no other process. A low level alone makes it do nothing.
+  - With O(state=present) it is installed and runs. With O(state=absent) it is removed, and its ring stays unless O(forget_ring=true).
+  - With O(state=serving) the guard is told that the ranks which are on the node now serve. That is a record and not state of the node, so
+    RV(ignore:changed) stays false. Without a guard, nothing is done.
+  - A unit of that name that this collection did not write stays as it is, and the module fails.
+requirements:
+  - systemd.
+  - Python 3.10 or newer on the node.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._look
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+options:
+  state:
+    description:
+      - Whether the guard is there, or that the engine serves.
+    type: str
+    choices: [present, absent, serving]
+    default: present
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters. Program, settings and ring are in C(guard) below it.
+    type: path
+    default: /var/lib/gb10
+  act:
+    description:
+      - When the guard may act. V(loading) while ranks load, V(always) then and while they serve, V(never) not at all.
+    type: str
+    choices: [loading, always, never]
+    default: loading
+  load_seconds:
+    description:
+      - Seconds after which a rank counts as serving although nobody said so, 60 or more.
+    type: int
+    default: 7200
+  addresses:
+    description:
+      - Addresses of this node on the fabric. The interfaces that have them are watched, and those of RDMA devices.
+    type: list
+    elements: str
+    default: []
+  forget_ring:
+    description:
+      - With O(state=absent), whether the ring goes as well.
+    type: bool
+    default: false
+  tool_timeout:
+    description:
+      - Seconds that systemd gets for one answer, and the guard for its first sample.
+    type: int
+    default: 30
+seealso:
+  - module: gb10.cluster.memory_watch
+  - module: gb10.cluster.node_protection
+"""
+
+EXAMPLES = r"""
+- name: Watch the node
+  gb10.cluster.node_guard:
+    addresses: [192.168.100.10]
+  become: true
+
+- name: Take the guard away, with all it recorded
+  gb10.cluster.node_guard:
+    state: absent
+    forget_ring: true
+  become: true
+"""
+
+RETURN = r"""
+guard:
+  description: What of the guard is on the node afterwards, in check mode before.
+  returned: success
+  type: dict
+  contains:
+    installed:
+      description: Whether the unit is there.
+      type: bool
+    active:
+      description: Whether it runs.
+      type: bool
+    ring:
+      description: Where the ring lies.
+      type: str
+    ring_bytes:
+      description: How many bytes it has.
+      type: int
+  sample:
+    installed: true
+    active: true
+    ring: /var/lib/gb10/guard/ring
+    ring_bytes: 8734021
+serving:
+  description: The ranks that were said to serve, each as pid and start in clock ticks since boot.
+  returned: with O(state=serving)
+  type: list
+  elements: list
+  sample: [[41270, 812345]]
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, program, ring, trend
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: Seconds between two looks at whether the first sample is there.
+LOOK_SECONDS = 0.5
+
+Params = dict[str, t.Any]
+
+
+def wanted(params: Params, folder: str) -> dict[str, bytes]:
+    """Return the files of the guard by their paths, in the order in which they are written."""
+    settings = program.config(folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
+    return {
+        os.path.join(folder, look.PROGRAM): program.archive(),
+        os.path.join(folder, look.CONFIG): settings.encode(),
+        look.unit_path(params["roots"]["etc_root"]): program.unit(folder, sys.executable).encode(),
+    }
+
+
+def systemctl(params: Params, *words: str) -> None:
+    answer = run_tool(["systemctl", *words], params["tool_timeout"])
+    if answer.rc:
+        raise ClusterError(
+            f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}", remedy=f"See on the node: systemctl status {look.UNIT}", reason="unit"
+        )
+
+
+def shown(path: str, content: bytes | None) -> str:
+    """Return a file's content for a diff; the program is an archive, of which the digest is enough."""
+    if content is None:
+        return ""
+    return f"sha256 {journal.digest(content.decode('latin-1'))}\n" if path.endswith(look.PROGRAM) else content.decode("utf-8", "replace")
+
+
+def require_ours(path: str) -> bytes | None:
+    """Return the unit file, None when there is none. Raises :class:`ClusterError` for somebody else's."""
+    there = look.content(path)
+    if (there is None and os.path.lexists(path)) or (there is not None and not there.startswith(look.MARK.encode())):
+        raise ClusterError(f"{path} is not this collection's", remedy=f"Look at it, and remove it when nobody needs it: {path}", reason="foreign unit")
+    return there
+
+
+def await_sample(params: Params, folder: str, since: float) -> None:
+    """Wait until the guard has written a sample. Raises :class:`ClusterError` when it does not."""
+    for _elapsed in clock(params["tool_timeout"], LOOK_SECONDS):
+        boots = ring.boots(os.path.join(folder, look.RING))
+        if boots and boots[-1].boot_id == boot_id(params["roots"]["proc_root"]) and boots[-1].last >= since and not boots[-1].stopped:
+            return
+    raise ClusterError(
+        f"{look.UNIT} was started and wrote no sample within {params['tool_timeout']} s", remedy=f"See on the node: journalctl -u {look.UNIT}", reason="unit"
+    )
+
+
+def present(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
+    """Install the guard and see it work."""
+    params = module.params
+    files = wanted(params, folder)
+    unit_path = list(files)[-1]
+    require_ours(unit_path)
+    before = {path: look.content(path) for path in files}
+    differing = [path for path in files if before[path] != files[path]]
+    state = look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])
+    actions = [f"write {path}" for path in differing]
+    if not state["enabled"]:
+        actions.append(f"enable {look.UNIT}")
+    if differing or not state["active"]:
+        actions.append(f"restart {look.UNIT}" if state["active"] else f"start {look.UNIT}")
+    if actions and not module.check_mode:
+        began = time.time()
+        os.makedirs(os.path.join(folder, look.RING), mode=0o755, exist_ok=True)
+        for path in differing:
+            look.write(path, files[path])
+        if unit_path in differing:
+            systemctl(params, "daemon-reload")
+        if not state["enabled"]:
+            systemctl(params, "enable", "--quiet", look.UNIT)
+        if differing or not state["active"]:
+            systemctl(params, "restart", look.UNIT)
+            await_sample(params, folder, began)
+    return {
+        "actions": actions,
+        "diff": {
+            "before": {path: shown(path, before[path]) for path in differing},
+            "after": {path: shown(path, files[path]) for path in differing},
+        },
+    }
+
+
+def absent(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
+    """Take the guard away."""
+    params = module.params
+    unit_path = look.unit_path(params["roots"]["etc_root"])
+    there = require_ours(unit_path)
+    state = look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])
+    paths = [os.path.join(folder, name) for name in (look.PROGRAM, look.CONFIG, look.SERVED)]
+    paths = [path for path in paths if os.path.lexists(path)]
+    rings = os.path.join(folder, look.RING)
+    forget = params["forget_ring"] and os.path.isdir(rings)
+    actions = [f"stop {look.UNIT}"] if state["active"] else []
+    actions += [f"remove {path}" for path in ([unit_path] if there is not None else []) + paths + ([rings] if forget else [])]
+    if not module.check_mode:
+        if there is not None:
+            systemctl(params, "disable", "--quiet", "--now", look.UNIT)
+            os.unlink(unit_path)
+            systemctl(params, "daemon-reload")
+        for path in paths:
+            os.unlink(path)
+        if forget:
+            shutil.rmtree(rings)
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)  # a ring that stays keeps it
+    return {"actions": actions, "diff": {"before": {unit_path: shown(unit_path, there)} if there else {}, "after": {}}}
+
+
+def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
+    """Tell the guard that the ranks which are there now serve."""
+    params = module.params
+    if not os.path.exists(os.path.join(folder, look.CONFIG)):
+        return {"msg": "there is no guard on this node", "serving": []}
+    found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
+    ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
+    if not module.check_mode:
+        write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})
+    return {"msg": f"the guard knows of {len(ranks)} process(es) that serve", "serving": ranks}
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    require_least(params, {"load_seconds": 60, "tool_timeout": 1})
+    folder = os.path.join(params["state_dir"], look.FOLDER)
+    try:
+        if params["state"] == "serving":
+            return {**serving(module, folder), "guard": look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
+        done = present(module, folder) if params["state"] == "present" else absent(module, folder)
+    except OSError as error:
+        remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
+        raise ClusterError(f"{error.filename or folder}: {error.strerror or error}", remedy=remedy) from error
+    would = "would " if module.check_mode else ""
+    what = f"{would}{'; '.join(done['actions'])}" if done["actions"] else "the guard is as it should be"
+    return {
+        **done,
+        "changed": bool(done["actions"]),
+        "msg": what,
+        "guard": look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent", "serving"], "default": "present"},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "act": {"type": "str", "choices": list(trend.ACTS), "default": trend.ACT_LOADING},
+            "load_seconds": {"type": "int", "default": 7200},
+            "addresses": {"type": "list", "elements": "str", "default": []},
+            "forget_ring": {"type": "bool", "default": False},
+            "tool_timeout": {"type": "int", "default": 30},
+            "roots": ROOTS,
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

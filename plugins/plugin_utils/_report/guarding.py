@@ -1,0 +1,38 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What guards the nodes. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+
+#: Version of what is passed on.
+SCHEMA = 1
+ABSENT = "-e gb10_guard=absent"
+
+
+def size(count: int) -> str:
+    """Return bytes in MiB."""
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def text(found: dict[str, t.Any]) -> str:
+    """Return what of the guard is on a node in a line, empty where there is nothing."""
+    if found.get("installed"):
+        state = {True: "active", False: "not active", None: "state not known"}[found.get("active")]
+        return f"guard: {state}, ring {size(found['ring_bytes'])} in {found['ring']}, {ABSENT} takes it away"
+    if found.get("ring_bytes"):
+        return f"guard: none, its ring is left ({size(found['ring_bytes'])} in {found['ring']}), {ABSENT} -e gb10_guard_forget=true removes it"
+    return ""
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Show it, and pass it on; the answers are those of node_guard."""
+    found = {node: answer["guard"] for node, answer in answers.items()}
+    said = [f"{node}: {'; '.join(filter(None, (answer['msg'], '' if run.check_mode else text(answer['guard']))))}" for node, answer in found.items()]
+    nodes = {node: {"changed": answer["changed"], "actions": answer["actions"], **answer["guard"]} for node, answer in found.items()}
+    return Outcome("Guard", lines=said, stats={"gb10_guard_report": {"schema": SCHEMA, "nodes": nodes}, "gb10_verdict": "pass"})

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's nodes are guarded once, a collapse of memory is met, and nothing else is.
+
+The memory of a lab node is that of the machine underneath, so curves are played into a file that the guard reads as meminfo. What holds the memory are
+processes with the title of a rank that hold none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import typing as t
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab
+
+UNIT = "/etc/systemd/system/gb10-guard.service"
+RING = "/var/lib/gb10/guard/ring"
+MEMINFO = "/var/lib/gb10-lab/meminfo"
+IMAGE = "gb10-lab/engine:0.32.0"
+ROOTS = {"kernel_log": "/run/gb10-lab/kernel.log", "sysfs_root": "/run/gb10-lab/sys"}
+
+#: Plays GiB available, one a second, into the file that the guard reads.
+PLAYER = """
+import os, sys, time
+path, *levels = sys.argv[1:]
+for level in levels:
+    with open(path + ".new", "w") as stream:
+        stream.write(f"MemTotal: 127600748 kB\\nMemFree: 1048576 kB\\nMemAvailable: {int(float(level) * 1048576)} kB\\nBuffers: 0 kB\\nCached: 1048576 kB\\n")
+    os.replace(path + ".new", path)
+    time.sleep(1)
+"""
+#: Reported: 29 to 6.3 GiB in 9 s.
+COLLAPSE = [29, 29, 29, 26.5, 24, 21.5, 18.9, 16.4, 13.9, 11.4, 8.8, 6.3, 3.8, 2.5, 1.9, 1.5, 1.2, 1.0, 0.9, 0.8]
+
+
+def play_memory(lab: Lab, host: str, levels: t.Sequence[float]) -> None:
+    lab.run(host, "python3", "-c", PLAYER, MEMINFO, *map(str, levels))
+
+
+def records(lab: Lab, host: str) -> list[dict[str, t.Any]]:
+    """Everything in the ring of a node."""
+    return [json.loads(line) for line in lab.run(host, "sh", "-c", f"cat {RING}/*.jsonl").splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def await_record(lab: Lab, host: str, wanted: t.Callable[[dict[str, t.Any]], bool], since: float, seconds: float = 20) -> dict[str, t.Any]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for record in records(lab, host):
+            if record["t"] >= since and wanted(record):
+                return record
+        time.sleep(0.5)
+    raise AssertionError(f"{host}: not in the ring within {seconds} s; its last records are {records(lab, host)[-5:]}")
+
+
+@pytest.fixture
+def unguarded(lab: Lab) -> t.Iterator[None]:
+    """Nodes without a guard, before and after."""
+    for when in ("before", "after"):
+        gone = lab.play("guard", gb10_guard="absent", gb10_guard_forget=True)
+        assert gone.rc == 0, gone.failures
+        if when == "before":
+            yield
+
+
+@contextlib.contextmanager
+def ranks(lab: Lab, host: str) -> t.Iterator[dict[str, str]]:
+    """Processes with a rank's title: of ours, of ours and deaf to SIGTERM, and of somebody else; yields their containers by these words."""
+    labels = ("--label=io.gb10.owner=gb10.cluster", "--label=io.gb10.cluster=gb10", "--label=io.gb10.role=head")
+    start = {
+        "ours": (labels, 'exec -a VLLM::Worker_TP0 sleep 900'),
+        "deaf": (labels, 'trap "" TERM; exec -a VLLM::Worker_TP1 sleep 900'),
+        "foreign": ((), 'exec -a VLLM::Worker_TP0 sleep 900'),
+    }
+    names = {word: f"gb10-guard-test-{word}" for word in start}
+    try:
+        for word, (options, script) in start.items():
+            lab.run(host, "docker", "run", "--detach", "--init", f"--name={names[word]}", *options, "--entrypoint=bash", IMAGE, "-c", script)
+        yield names
+    finally:
+        lab.run(host, "docker", "rm", "--force", *names.values(), check=False)
+
+
+def running(lab: Lab, host: str, names: dict[str, str]) -> set[str]:
+    shown = lab.run(host, "docker", "ps", "--format={{.Names}}").split()
+    return {word for word, name in names.items() if name in shown}
+
+
+def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> None:
+    said = lab.play("guard", check=True)
+    assert said.rc == 0 and set(said.changed) == {HEAD, WORKER}, said.failures
+    assert "no such" in lab.run(HEAD, "sh", "-c", f"test -e {UNIT} && echo there || echo no such")
+
+    first = lab.play("guard")
+    assert first.rc == 0 and set(first.changed) == {HEAD, WORKER}, first.failures
+    pids = {host: lab.run(host, "systemctl", "show", "--property=MainPID,NRestarts", "gb10-guard.service") for host in (HEAD, WORKER)}
+    again = lab.play("guard")
+    assert again.rc == 0 and again.changed == {}, again.said
+    checked = lab.play("guard", check=True)
+    assert checked.rc == 0 and checked.changed == {}, checked.said
+    assert pids == {host: lab.run(host, "systemctl", "show", "--property=MainPID,NRestarts", "gb10-guard.service") for host in (HEAD, WORKER)}
+
+    sample = await_record(lab, HEAD, lambda one: one.get("g") is not None and one.get("l") is not None, 0)
+    assert sample["a"] > 0 and sample["g"]["c"] == 36 and sample["l"]["eth1"][0] is True
+    assert "guard: active" in lab.play("status").said
+    assert first.stat("gb10_guard_report")["nodes"][HEAD]["active"] is True
+
+    other = lab.play("guard", gb10_guard_act="never")
+    assert other.rc == 0 and set(other.changed) == {HEAD, WORKER}, other.failures
+
+    gone = lab.play("guard", gb10_guard="absent")
+    assert gone.rc == 0 and set(gone.changed) == {HEAD, WORKER}, gone.failures
+    assert records(lab, HEAD)[-1]["e"] == "stop"
+    assert "its ring is left" in lab.play("status").said
+    assert lab.play("guard", gb10_guard="absent").changed == {}
+    forgotten = lab.play("guard", gb10_guard="absent", gb10_guard_forget=True)
+    assert forgotten.rc == 0 and set(forgotten.changed) == {HEAD, WORKER}
+    assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /var/lib/gb10/guard && echo there || echo no such")
+
+
+def test_a_unit_of_somebody_else_stays(lab: Lab, unguarded: None) -> None:
+    lab.write(WORKER, UNIT, "[Unit]\nDescription=mine\n")
+    try:
+        ran = lab.play("guard")
+        assert ran.rc != 0 and "is not this collection's" in ran.said
+        assert "Description=mine" in lab.run(WORKER, "cat", UNIT)
+    finally:
+        lab.run(WORKER, "rm", "-f", UNIT)
+
+
+def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster: None, unguarded: None) -> None:
+    """No play runs meanwhile, and the disk is written to all the time."""
+    for host in (HEAD, WORKER):
+        play_memory(lab, host, [60])
+    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    write = "timeout 60 dd if=/dev/zero of=/var/tmp/gb10-guard-test bs=1M count=200 conv=fsync 2>/dev/null"
+    burden = f"for i in 1 2 3 4; do {write}; done; rm -f /var/tmp/gb10-guard-test"
+    try:
+        with ranks(lab, HEAD) as names:
+            await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
+            lab.run(HEAD, "sh", "-c", f"({burden}) > /dev/null 2>&1 &")
+            began = time.time()
+            play_memory(lab, HEAD, [29, 28.5, 29, *[3.5, 4.4, 3.9] * 5])
+            assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}, "a level alone does nothing"
+            play_memory(lab, HEAD, COLLAPSE)
+            term = await_record(lab, HEAD, lambda one: one.get("signal") == "SIGTERM", began)
+            kill = await_record(lab, HEAD, lambda one: one.get("signal") == "SIGKILL", began)
+            assert len(term["pids"]) == 2 and len(kill["pids"]) == 1 and 5 <= kill["t"] - term["t"] <= 8
+            assert running(lab, HEAD, names) == {"foreign"}
+            journal = lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
+            assert "SIGTERM to pids" in journal and "SIGKILL to pids" in journal
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "rm", "-f", MEMINFO)
+
+
+def test_while_they_serve_it_is_only_told(lab: Lab, no_cluster: None, unguarded: None) -> None:
+    for host in (HEAD, WORKER):
+        play_memory(lab, host, [60])
+    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    try:
+        with ranks(lab, HEAD) as names:
+            await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
+            told = lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
+            assert told.rc == 0 and told.changed == {}
+            pids = [[rank[0], int(lab.run(HEAD, "cat", f"/proc/{rank[0]}/stat").rpartition(")")[2].split()[19])] for rank in records(lab, HEAD)[-1]["r"]]
+            lab.write(HEAD, "/var/lib/gb10/guard/served.json", json.dumps({"ranks": pids}))
+            began = time.time()
+            await_record(lab, HEAD, lambda one: one.get("p") == "serving", began)
+            play_memory(lab, HEAD, COLLAPSE)
+            would = await_record(lab, HEAD, lambda one: one.get("e") == "would", began)
+            assert "gb10_guard_act is loading" in would["text"]
+            assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "rm", "-f", MEMINFO)
