@@ -196,6 +196,8 @@ def remove(root: str, found: Repository, names: t.Collection[str]) -> None:
         with gone():
             untrusted.remove(root, f"{relative}/refs/{name}")
     for commit in commits:
+        with gone():
+            untrusted.remove(root, f"{relative}/trees/{commit}.json")
         for folder in (".no_exist", "snapshots"):
             with gone():
                 untrusted.remove_tree(root, f"{relative}/{folder}/{commit}")
@@ -203,7 +205,7 @@ def remove(root: str, found: Repository, names: t.Collection[str]) -> None:
         for folder in (".no_exist", "refs"):
             with gone():
                 untrusted.remove_tree(root, f"{relative}/{folder}")
-        for folder in ("blobs", "snapshots", ""):
+        for folder in ("blobs", "snapshots", "trees", ""):
             remove_empty(root, f"{relative}/{folder}".rstrip("/"))
 
 

@@ -36,8 +36,8 @@ LEFTOVERS = "leftovers"
 
 #: Where a cache root has its repositories.
 HUBS = ("", "hub")
-#: What the hub's client makes in a repository; the last has a file for each that a revision is known not to have.
-FOLDERS = ("blobs", "snapshots", "refs", ".no_exist")
+#: What the hub's client makes in a repository: one has a file for each that a revision is known not to have, one (since 2.0) a list of each revision.
+FOLDERS = ("blobs", "snapshots", "refs", ".no_exist", "trees")
 UNFINISHED = ".incomplete"
 #: Seconds for which a download that wrote nothing may still run.
 RUNNING = 900

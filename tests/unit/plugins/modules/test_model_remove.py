@@ -50,6 +50,9 @@ def node(tmp_path: Path) -> Node:
     base = shared(tmp_path / "hf")
     (base / ".no_exist" / COMMIT).mkdir(parents=True)
     (base / ".no_exist" / COMMIT / "chat_template.json").touch()
+    (base / "trees").mkdir()
+    for commit in (COMMIT, OTHER):
+        (base / "trees" / f"{commit}.json").touch()
     model(tmp_path / "hf/hub", repo="org/other")
     return Node(tmp_path, stack_tree.Tree(tmp_path / "proc"), base)
 
@@ -76,6 +79,7 @@ def test_a_revision_goes_and_what_another_one_has_stays(node: Node) -> None:
     gone = before - node.files()
     assert all(name.startswith("hub/models--org--tiny/") for name in gone) and not any(OTHER in name for name in gone)
     assert os.listdir(node.base / "snapshots") == [OTHER] and (node.base / "refs/main").exists() and not os.listdir(node.base / ".no_exist")
+    assert os.listdir(node.base / "trees") == [f"{OTHER}.json"]
     assert all(path.exists() for path in (node.base / "snapshots" / OTHER).iterdir())
 
     again = node.call(OLD)
