@@ -72,6 +72,40 @@ def listening(lab: Lab, host: str, port: int, program: str) -> t.Iterator[None]:
         lab.run(host, "systemctl", "stop", unit, check=False)
 
 
+def relaying(address: str, ports: t.Sequence[int]) -> str:
+    """A program that passes on what comes to ports of its loopback: an engine trusts a registry without TLS there alone."""
+    return f"""
+        import socket, threading
+
+        def pass_on(source, sink):
+            try:
+                while part := source.recv(1 << 16):
+                    sink.sendall(part)
+            except OSError:
+                pass
+            for end in (source, sink):
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+        def serve(port):
+            with socket.create_server(("127.0.0.1", port)) as server:
+                while True:
+                    near, _address = server.accept()
+                    try:
+                        far = socket.create_connection(("{address}", port))
+                    except OSError:
+                        near.close()
+                        continue
+                    for ends in ((near, far), (far, near)):
+                        threading.Thread(target=pass_on, args=ends, daemon=True).start()
+
+        for port in {list(ports)}:
+            threading.Thread(target=serve, args=(port,)).start()
+        """
+
+
 REGISTRY_PORT = 5000
 
 REGISTRY_CONFIG = f"""
@@ -90,21 +124,7 @@ def registry(lab: Lab) -> t.Iterator[str]:
     program = ("/tmp/gb10-registry/usr/bin/docker-registry", "serve", "/tmp/gb10-registry/config.yml")
     lab.run(HEAD, "systemd-run", "--quiet", "--unit=gb10-test-registry", "--collect", *program)
     address = lab.run(HEAD, "sh", "-c", "ip -4 -o addr show eth0 | tr -s ' ' | cut -d' ' -f4 | cut -d/ -f1").strip()
-    relay = f"""
-        import socket, threading
-
-        def pass_on(source, sink):
-            while part := source.recv(1 << 16):
-                sink.sendall(part)
-            sink.shutdown(socket.SHUT_WR)
-
-        with socket.create_server(("127.0.0.1", {REGISTRY_PORT})) as server:
-            while True:
-                near, _address = server.accept()
-                far = socket.create_connection(("{address}", {REGISTRY_PORT}))
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=pass_on, args=ends, daemon=True).start()
-        """
+    relay = relaying(address, [REGISTRY_PORT])
     try:
         with listening(lab, WORKER, REGISTRY_PORT, relay):
             lab.run(HEAD, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{REGISTRY_PORT} '; do :; done")

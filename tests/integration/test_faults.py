@@ -574,7 +574,7 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
     with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
         run = lab.interrupt(
-            "model : Download the model from the hub",
+            "model : Download what is missing from the hub",
             when=begun(lab, "[s]napshot_download"),
             gb10_profile=absent,
             gb10_hf_token=token,
