@@ -61,7 +61,7 @@ def native(lab: Lab) -> t.Iterator[Play]:
 def test_the_report_says_what_spreads_the_ranks(native: Play) -> None:
     report = native.stat("gb10_report")
     assert (report["executor"], report["executor_reason"]) == ("native", "the profile says so")
-    assert list(report["stages"]) == ["image", "model", "memory", "native", "serve", "proof"]
+    assert list(report["stages"]) == ["preflight", "image", "model", "memory", "native", "serve", "proof"]
     assert all(node["rank"]["live"] for node in report["nodes"].values())
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
 

@@ -115,7 +115,8 @@ def start_of(cycle: dict[str, t.Any]) -> dict[str, t.Any]:
     completion = engine.get("completion") or {}
     return {
         "cycle": cycle["cycle"],
-        "stage_seconds": stage_seconds(cycle["ends"]),
+        # The inputs were validated before the first cycle, so that they are no beginning of this one's preflight.
+        "stage_seconds": stage_seconds({**cycle["ends"], "validate": None}),
         "seconds_to_ready": serve.get("seconds_to_ready"),
         "seconds_to_first_token_cold": serve.get("seconds_to_first_token"),
         "seconds_to_first_token_warm": completion.get("seconds"),

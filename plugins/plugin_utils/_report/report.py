@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import
 SCHEMA = 1
 
 #: What ends before a stage begins, and is none itself.
-BEFORE_STAGES = ("begin", "engine")
+BEFORE_STAGES = ("validate", "begin", "engine")
 READS = {
     "ends": "__gb10_stage_ends",
     "head": "gb10_head_host",
@@ -30,9 +30,16 @@ READS = {
     "profile": "__gb10_profile",
     "executor": "__gb10_executor_choice",
     "given": "__gb10_engine",
+    "pulled": "__image_pulled",
+    "downloaded": "__model_download",
     "copied": "__model_copied",
     "image_copied": "__image_copied",
     "verified": "__model_verified",
+}
+#: What takes long within a stage, in the order in which it happens: a step's name, and the answer that has its time.
+STEPS = {
+    "image": {"pull": "pulled", "copy": "image_copied"},
+    "model": {"download": "downloaded", "copy": "copied", "verify": "verified"},
 }
 
 
@@ -48,12 +55,61 @@ def stage_seconds(ends: t.Mapping[str, t.Any]) -> dict[str, float]:
     return {stage: round(end - before, 1) for (_last, before), (stage, end) in zip(known, known[1:]) if stage not in BEFORE_STAGES}
 
 
+def downloaded(result: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
+    """Return what the program that downloads said of a node's download (``seconds``, ``bytes``), None where there was none."""
+    said = ((result or {}).get("container") or {}).get("Output", "").strip().splitlines()
+    try:
+        answer = json.loads(said[-1]) if said else {}
+    except ValueError:
+        return None
+    return {word: answer[word] for word in ("seconds", "bytes")} if "seconds" in answer else None
+
+
+def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
+    """Return the seconds of a node's step, None where it had nothing to do."""
+    if word == "downloaded":
+        return (downloaded(result) or {}).get("seconds")
+    if not result or not answered(result):
+        return None
+    if word == "verified":
+        return result["verified"]["seconds"]
+    return result.get("duration") if result.get("changed") else None
+
+
+def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict[str, t.Any]]:
+    """Return what the run waited for, stage by stage, and within a stage each step with the node that was last.
+
+    Stages follow each other, and so do the steps of one; what happens on several nodes at once takes as long as the slowest of them.
+    """
+    path = []
+    for stage, whole in seconds.items():
+        steps = []
+        for step, word in STEPS.get(stage, {}).items():
+            took = {node: found for node, answer in answers.items() if (found := _step_seconds(word, answer.get(word))) is not None}
+            if took:
+                node = max(took, key=lambda name: took[name])
+                steps.append({"step": step, "node": node, "seconds": round(took[node], 1)})
+        path.append({"stage": stage, "seconds": whole, "steps": steps})
+    return path
+
+
+def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
+    """Return the longest stage and its steps first: what to look at when a run takes too long."""
+    rows = sorted(path, key=lambda row: -row["seconds"])
+    texts = []
+    for row in rows:
+        steps = ", ".join(f"{one['step']} on {one['node']} {one['seconds']} s" for one in row["steps"])
+        texts.append(f"{row['stage']} {row['seconds']} s" + (f" ({steps})" if steps else ""))
+    return ", ".join(texts[:3])
+
+
 def content(answers: Answers, run: Run) -> dict[str, t.Any]:
     """Return the report, as it is written and passed on."""
     head = answers[next(iter(answers.values()))["head"]]
     native = head["executor"]["executor"] == "native"
     engine = head["engine"]["engine"]
     nodes = {node: {name: answer["container"][name] for name in OF_CONTAINER} for node, answer in answers.items()}
+    seconds = stage_seconds(head["ends"])
     return {
         "schema": SCHEMA,
         "cluster": head["cluster"],
@@ -72,7 +128,9 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
         "image_copies": {node: made for node, answer in answers.items() if (made := image_copies.reported(answer.get("image_copied")))},
         "verified": {node: answer["verified"]["verified"] for node, answer in answers.items() if answered(answer.get("verified"))},
-        "stages": stage_seconds(head["ends"]),
+        "downloads": {node: made for node, answer in answers.items() if (made := downloaded(answer.get("downloaded")))},
+        "stages": seconds,
+        "critical_path": critical_path(answers, seconds),
         "proofs": (head["proof"] or {}).get("findings", []),
     }
 
@@ -137,6 +195,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
         *(f"for this engine: {step}" for step in report["arguments_changed"]),
         f"stages: {seconds or 'none of this run'}",
+        *([f"longest: {path_text(report['critical_path'])}"] if report["critical_path"] else []),
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
         f"report: {run.path}",
     ]

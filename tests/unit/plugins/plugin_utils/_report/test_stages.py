@@ -383,6 +383,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         "API key: /k on spark-1",
         "for this engine: --linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin.",
         "stages: image 20.0 s, proof 10.0 s",
+        "longest: image 20.0 s, proof 10.0 s",
         "proven: 1 of 2",
         "report: /r.json",
     ]
@@ -408,9 +409,39 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
 
 def test_stage_seconds_skip_what_did_not_run() -> None:
     assert report.stage_seconds({"begin": 10.0, "image": 30.5, "model": None, "engine": 31.0, "ray": 42}) == {"image": 20.5, "ray": 11.0}
+    times = {"validate": 1.0, "preflight": 4.0, "begin": 10.0, "image": 30.5}
+    assert report.stage_seconds(times) == {"preflight": 3.0, "image": 20.5}
     # A play of one tag after the lock: only what comes before its first end is unknown.
     assert report.stage_seconds({"begin": None, "engine": 1.0, "serve": None, "proof": 3.0}) == {"proof": 2.0}
     assert report.stage_seconds({"engine": 1.0}) == {} == report.stage_seconds({})
+
+
+def test_the_critical_path_names_the_node_that_was_last() -> None:
+    done = {"changed": True, "duration": 12.34, "seconds": 12.3}
+    loaded = {"changed": True, "container": {"Output": 'a warning of the client\n{"failed": {}, "seconds": 61.5, "bytes": 9000}\n'}}
+    answers = {
+        "spark-1": {"pulled": {"changed": True, "duration": 40.0}, "downloaded": loaded, "copied": {"skipped": True}, "verified": None},
+        "spark-2": {"pulled": {"changed": True, "duration": 50.04}, "downloaded": {"skipped": True}, "copied": done, "verified": {"verified": {"seconds": 3}}},
+    }
+    path = report.critical_path(answers, {"image": 70.0, "model": 90.0, "ray": 5.0, "serve": 80.0})
+    assert path == [
+        {"stage": "image", "seconds": 70.0, "steps": [{"step": "pull", "node": "spark-2", "seconds": 50.0}]},
+        {
+            "stage": "model",
+            "seconds": 90.0,
+            "steps": [
+                {"step": "download", "node": "spark-1", "seconds": 61.5},
+                {"step": "copy", "node": "spark-2", "seconds": 12.3},
+                {"step": "verify", "node": "spark-2", "seconds": 3},
+            ],
+        },
+        {"stage": "ray", "seconds": 5.0, "steps": []},
+        {"stage": "serve", "seconds": 80.0, "steps": []},
+    ]
+    text = "model 90.0 s (download on spark-1 61.5 s, copy on spark-2 12.3 s, verify on spark-2 3 s), serve 80.0 s, image 70.0 s (pull on spark-2 50.0 s)"
+    assert report.path_text(path) == text
+    assert report.downloaded(loaded) == {"seconds": 61.5, "bytes": 9000}
+    assert report.downloaded({"container": {"Output": "no JSON"}}) is None is report.downloaded(None)
 
 
 def test_failure_lines_tell_causes_and_remedies() -> None:
