@@ -57,7 +57,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import images
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import images, pulling
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
@@ -72,7 +72,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     except ClusterError as error:
         raise ClusterError(
             f"the registry does not say what {image} is: {error}",
-            remedy=error.remedy or f"See on the node: docker pull {image}. Log in to the registry as root (docker login), or correct image.base.",
+            remedy=error.remedy or pulling.remedy_of(str(error), image),
             reason="no digest",
         ) from error
     return {"msg": f"{image} is {digest}", "digest": digest, "reference": f"{images.repository(image)}@{digest}"}

@@ -74,7 +74,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import pulling
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
@@ -107,9 +107,13 @@ def pull(docker: Docker, params: dict[str, t.Any]) -> None:
                 with contextlib.suppress(OSError):
                     os.makedirs(params["state_dir"], mode=0o755, exist_ok=True)
                     write_json(path, {"text": progress.text()})
-    except NotFound as error:
-        remedy = f"Correct the image's name, or log in to its registry as root: docker login {params['image'].partition('/')[0]}"
-        raise ClusterError(str(error), remedy=remedy, reason="no image") from error
+    except (UnknownState, WaitTimeout):
+        raise
+    except ClusterError as error:
+        words = " ".join(str(error).split())
+        said = words if params["image"] in words else f"{params['image']}: {words}"
+        reason = "no image" if isinstance(error, NotFound) else "not pulled"
+        raise ClusterError(said, remedy=error.remedy or pulling.remedy_of(words, params["image"]), reason=reason) from error
     finally:
         with contextlib.suppress(OSError):
             os.remove(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -28,6 +29,43 @@ def note_path(state_dir: str, image: str) -> str:
     return os.path.join(state_dir, f"image-pull-{hashlib.sha256(image.encode()).hexdigest()[:12]}.json")
 
 
+#: What a registry, or the way to it, says that is in the way (engines 20.10 to 29), and what to do; ``{registry}`` is its name.
+_REFUSALS = (
+    (r"no space left", "Make room on the node (the playbooks prune and models list what could go), then run again."),
+    (r"toomanyrequests|\b429\b|rate limit", "Wait, or log in on the node as root, which raises the limit: docker login {registry}"),
+    (
+        r"unauthorized|authentication required|denied|no basic auth|\b40[13]\b",
+        "Log in on the node as root (docker login {registry}) with an account that may read it, or correct image.base.",
+    ),
+    (
+        r"manifest unknown|not found|name unknown|\b404\b",
+        "Correct image.base: this registry has no such name, tag or digest, or shows it only after docker login {registry}.",
+    ),
+    (
+        r"x509|certificate|HTTP response to HTTPS",
+        "See the node's clock and what it trusts; a registry without TLS has to be named in insecure-registries of daemon.json.",
+    ),
+    (
+        r"connection refused|no such host|no route|timeout|deadline exceeded|server misbehaving|network is unreachable",
+        "See the node's way there: curl -I https://{registry}/v2/; behind a proxy Docker needs one, too (systemctl edit docker).",
+    ),
+    (r"EOF|connection reset|short read|verification failed|broken pipe", "Run again: it goes on with the layers that are there."),
+)
+DOCKER_HUB = "docker.io"
+
+
+def registry_of(image: str) -> str:
+    """Return the name of an image's registry, which is Docker's own where none is named."""
+    first, slash, _rest = image.partition("/")
+    return first if slash and (re.search(r"[.:]", first) or first == "localhost") else DOCKER_HUB
+
+
+def remedy_of(words: str, image: str) -> str:
+    """Return what to do about the engine's words for a pull that failed."""
+    found = next((remedy for pattern, remedy in _REFUSALS if re.search(pattern, words, re.IGNORECASE)), "See on the node: journalctl -u docker --since -10min")
+    return found.format(registry=registry_of(image))
+
+
 class Progress:
     """What the engine's events say of all layers."""
 
@@ -39,7 +77,7 @@ class Progress:
     def feed(self, event: dict[str, t.Any]) -> None:
         """Take one event of the engine. Raises :class:`ClusterError` when it is the engine's word for a failure."""
         if event.get("error"):
-            raise ClusterError(f"the Docker engine cannot pull the image: {event['error']}", remedy="See on the node: journalctl -u docker --since -10min")
+            raise ClusterError(f"the Docker engine cannot pull the image: {event['error']}")
         layer, status = event.get("id"), str(event.get("status", ""))
         detail = event.get("progressDetail") or {}
         if status.startswith("Pulling from") or not layer:

@@ -100,7 +100,7 @@ def test_an_image_that_no_registry_has_names_what_to_try(call):
 
     with pytest.raises(ClusterError, match="manifest unknown") as caught:
         call(Empty())
-    assert "docker login r" in caught.value.remedy
+    assert "Correct image.base" in caught.value.remedy and caught.value.reason == "no image"
 
 
 # -- the controller's half -------------------------------------------------------------------------------------------

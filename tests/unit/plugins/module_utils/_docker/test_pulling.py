@@ -43,3 +43,29 @@ def test_the_engines_word_for_a_failure_is_raised():
 
 def test_two_images_have_two_notes():
     assert pulling.note_path("/s", "a") != pulling.note_path("/s", "b") and pulling.note_path("/s", "a") == pulling.note_path("/s", "a")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("Get https://r.lan/v2/: unauthorized: authentication required", "docker login r.lan"),
+        ("pull access denied for users/x, repository does not exist or may require 'docker login'", "docker login r.lan"),
+        ("toomanyrequests: You have reached your pull rate limit", "raises the limit"),
+        ("manifest for r.lan/x:1 not found: manifest unknown: manifest unknown", "Correct image.base"),
+        ("dial tcp 127.0.0.1:5999: connect: connection refused", "curl -I https://r.lan/v2/"),
+        ("x509: certificate signed by unknown authority", "what it trusts"),
+        ("unexpected EOF", "Run again"),
+        ("write /var/lib/docker/tmp/x: no space left on device", "Make room"),
+        ("of its own", "journalctl -u docker"),
+    ],
+)
+def test_what_a_registry_says_has_a_remedy(words, remedy):
+    assert remedy in pulling.remedy_of(words, "r.lan/users/x:1")
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [("vllm/vllm-openai:1", "docker.io"), ("ubuntu", "docker.io"), ("localhost:5000/x:1", "localhost:5000"), ("nvcr.io/nvidia/vllm@sha256:d", "nvcr.io")],
+)
+def test_the_registry_of_an_image(image, registry):
+    assert pulling.registry_of(image) == registry
