@@ -57,12 +57,9 @@ def stage_seconds(ends: t.Mapping[str, t.Any]) -> dict[str, float]:
 
 def downloaded(result: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
     """Return what the program that downloads said of a node's download (``seconds``, ``bytes``), None where there was none."""
-    said = ((result or {}).get("container") or {}).get("Output", "").strip().splitlines()
-    try:
-        answer = json.loads(said[-1]) if said else {}
-    except ValueError:
-        return None
-    return {word: answer[word] for word in ("seconds", "bytes")} if "seconds" in answer else None
+    said = [line for line in ((result or {}).get("container") or {}).get("Output", "").splitlines() if line.startswith('{"failed": ')]
+    answer = json.loads(said[-1]) if said else {}
+    return {word: answer[word] for word in ("seconds", "bytes")} if answer else None
 
 
 def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:

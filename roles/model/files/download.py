@@ -280,4 +280,5 @@ def main(wanted: list[dict[str, t.Any]]) -> dict[str, str]:
 if __name__ == "__main__":
     began = time.monotonic()
     failed = main(json.loads(sys.argv[1]))
+    # Its first key is how this line is known.
     print(json.dumps({"failed": failed, "seconds": round(time.monotonic() - began, 1), "bytes": received}))

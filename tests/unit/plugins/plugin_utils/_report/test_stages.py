@@ -418,7 +418,7 @@ def test_stage_seconds_skip_what_did_not_run() -> None:
 
 def test_the_critical_path_names_the_node_that_was_last() -> None:
     done = {"changed": True, "duration": 12.34, "seconds": 12.3}
-    loaded = {"changed": True, "container": {"Output": 'a warning of the client\n{"failed": {}, "seconds": 61.5, "bytes": 9000}\n'}}
+    loaded = {"changed": True, "container": {"Output": 'a warning of the client\n{"failed": {}, "seconds": 61.5, "bytes": 9000}\nException ignored\n'}}
     answers = {
         "spark-1": {"pulled": {"changed": True, "duration": 40.0}, "downloaded": loaded, "copied": {"skipped": True}, "verified": None},
         "spark-2": {"pulled": {"changed": True, "duration": 50.04}, "downloaded": {"skipped": True}, "copied": done, "verified": {"verified": {"seconds": 3}}},
