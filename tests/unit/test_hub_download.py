@@ -173,6 +173,12 @@ def test_a_hub_that_asks_to_wait_is_asked_again(hub: t.Any) -> None:
     assert "(in 3600 s)" in download.main([WANTED])["remedy"]
 
 
+def test_a_connection_that_is_cut_now_and_then_is_taken_up_again(hub: t.Any) -> None:
+    hub.made.control({"faults": [{"match": SHA256, "cut": share, "times": 1} for share in (0.1, 0.1, 0.4, 0.9)]})
+    assert download.main([WANTED]) == {} and (hub.blobs / SHA256).read_bytes() == DATA
+    assert sum(one["sent"] for one in hub.made.seen if "/repos/" in one["path"]) == len(DATA)
+
+
 def test_of_a_file_that_never_came_nothing_stays(hub: t.Any) -> None:
     hub.made.control({"faults": [{"match": "/resolve/", "status": 403}]})
     assert "403" in download.main([WANTED])["what"] and list(hub.blobs.iterdir()) == []

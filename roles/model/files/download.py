@@ -4,7 +4,7 @@
 
 """Load repositories of a hub into its cache. Runs in a container of the node image, with that image's own client.
 
-The client (``huggingface_hub``) does all but one thing: since 1.0 it throws away what it has of a file when it fails, and verifies no digest. So large
+The client (``huggingface_hub``) does all but this: newer ones (2.4 does) throw away what they have of a file on a failure, and none verifies it. So large
 files are loaded here first, by the client's own transfer, under the name that it gave them before (``blobs/DIGEST.incomplete``). What an earlier run
 left of one goes on, and a file gets its name when its sha256 is the hub's. The client then finds them, and adds the small ones, links and refs.
 
@@ -34,6 +34,8 @@ WORKERS = 8
 LARGEST = 50 * 1000**3
 #: How often a hub that asks to wait is asked again, and the most seconds of such a wait.
 ATTEMPTS, LONGEST_WAIT = 3, 300
+#: How often in a row a connection may be cut before a new byte came.
+CUTS = 3
 BLOCK, PART = 1 << 22, 1 << 20
 
 PUBLIC = "https://huggingface.co"
@@ -126,9 +128,17 @@ def load(repo: str, commit: str, name: str, size: int, sha256: str) -> None:
                 if os.fstat(stream.fileno()).st_size > size:
                     stream.truncate(0)
                 partial = Partial(stream)
-                if partial.size < size:
-                    url = hf_hub_url(repo, name, revision=commit)
-                    http_get(url, t.cast("t.BinaryIO", partial), resume_size=partial.size, headers=build_hf_headers(), expected_size=size)
+                url, lost = hf_hub_url(repo, name, revision=commit), 0
+                while partial.size < size:
+                    had = partial.size
+                    try:
+                        http_get(url, t.cast("t.BinaryIO", partial), resume_size=had, headers=build_hf_headers(), expected_size=size)
+                    except Exception as error:
+                        # Clients before 2.0 give up at the first cut.
+                        lost = 0 if partial.size > had else lost + 1
+                        if lost == CUTS or not any(map(is_cut, chain(error))):
+                            raise
+                        time.sleep(1)
                 stream.flush()
                 os.fsync(stream.fileno())
         finally:
@@ -173,6 +183,12 @@ def chain(error: BaseException | None) -> t.Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
+def is_cut(error: BaseException) -> bool:
+    """Return whether a connection ended before all bytes came, in the words of whichever transport the client has."""
+    kind = type(error).__name__
+    return bool(re.search("ReadError|Protocol|ReadTimeout|Chunked|IncompleteRead", kind)) or "Consistency check failed" in str(error)
+
+
 def response_of(error: BaseException) -> t.Any:
     """Return the hub's answer that an exception is about, None for another exception."""
     return next((one.response for one in chain(error) if getattr(one, "response", None) is not None), None)
@@ -211,7 +227,7 @@ def explain(wanted: dict[str, t.Any], error: BaseException) -> dict[str, str]:
         if re.search("Connect(ion)?(Error|Timeout)|NewConnection|ProxyError|NameResolution|SSLError", kind):
             remedy = "Test it on the node (curl -I), check gb10_hf_endpoint and gb10_env https_proxy, or set gb10_offline and copy the model there."
             return problem(f"the hub cannot be reached ({plain(one)})", where, "an answer", remedy)
-        if re.search("ReadError|Protocol|Timeout|Chunked|IncompleteRead", kind) or "Consistency check failed" in str(one):
+        if is_cut(one):
             return problem(f"the connection was cut ({plain(one)})", where, "all bytes of a file", "Run again: it goes on with what came.")
     return problem(plain(error), where, "a download", "Run again; when that stays, try it on the node with the image's own client: hf download.")
 
