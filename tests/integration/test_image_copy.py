@@ -110,3 +110,13 @@ def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: s
         lab.run(HEAD, "systemctl", "stop", "users-listener", check=False)
     # The way is free: one id again, since nothing serves.
     assert image(lab).rc == 0 and ids(lab) == {made}
+
+
+def test_a_rebuilt_image_only_adds_and_replaces_all(lab: Lab, made: str) -> None:
+    played = image(lab, gb10_rebuild_image=True)
+    assert played.rc == 0, played.failures
+    (rebuilt,) = ids(lab)
+    assert rebuilt not in ("", made)
+    (verified,) = results(played, "Make sure that nothing of the base was changed")
+    assert verified["how"] == "files" and verified["added"] > 1000 and verified["changed_paths"] == []
+    assert image(lab).changed == {}

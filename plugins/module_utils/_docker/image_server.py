@@ -113,8 +113,8 @@ def _word(path: str) -> str:
 # -- the bytes of one layer ------------------------------------------------------------------------------------------
 
 
-def entries(split: str) -> t.Iterator[tuple[bytes | None, int, bytes]]:
-    """Yield what a layer's tar consists of: bytes as they are (no name), or the name and the size of a file. Raises :class:`Unreadable`, OSError."""
+def _lines(split: str) -> t.Iterator[dict[str, t.Any]]:
+    """Yield the engine's notes on a layer's tar, in its order. Raises :class:`Unreadable`, OSError."""
     with gzip.open(split, "rb") as stream:
         while True:
             line = stream.readline(LINE_LIMIT)
@@ -122,16 +122,37 @@ def entries(split: str) -> t.Iterator[tuple[bytes | None, int, bytes]]:
                 return
             try:
                 entry = json.loads(line)
-                kind = entry["type"]
-                if kind == 2:
-                    yield None, 0, base64.b64decode(entry["payload"] or "")
-                elif kind == 1 and entry.get("size"):
-                    name = base64.b64decode(entry["name_raw"]) if entry.get("name_raw") else entry["name"].encode("utf-8", "surrogatepass")
-                    yield name, int(entry["size"]), b""
-                elif kind != 1:
-                    raise ValueError(f"an entry of type {kind}")
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if entry["type"] not in (1, 2):
+                    raise ValueError(f"an entry of type {entry['type']}")
+            except (ValueError, KeyError, TypeError) as error:
                 raise Unreadable(f"{split} cannot be read: {error}") from error
+            yield entry
+
+
+def _name(entry: dict[str, t.Any]) -> bytes:
+    return base64.b64decode(entry["name_raw"]) if entry.get("name_raw") else entry["name"].encode("utf-8", "surrogatepass")
+
+
+def names(split: str) -> t.Iterator[bytes]:
+    """Yield the name of everything that a layer has, one that it removes from the layers below as the tar calls it. Raises :class:`Unreadable`, OSError."""
+    for entry in _lines(split):
+        try:
+            if entry["type"] == 1:
+                yield _name(entry)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Unreadable(f"{split} cannot be read: {error}") from error
+
+
+def entries(split: str) -> t.Iterator[tuple[bytes | None, int, bytes]]:
+    """Yield what a layer's tar consists of: bytes as they are (no name), or the name and the size of a file. Raises :class:`Unreadable`, OSError."""
+    for entry in _lines(split):
+        try:
+            if entry["type"] == 2:
+                yield None, 0, base64.b64decode(entry["payload"] or "")
+            elif entry.get("size"):
+                yield _name(entry), int(entry["size"]), b""
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Unreadable(f"{split} cannot be read: {error}") from error
 
 
 def tar_size(split: str) -> int:

@@ -1,0 +1,198 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_additions_info
+short_description: Show that an image only adds to its base
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Compares an image with the one that it was built on. It fails when a file of the base was changed or removed, or when its variables, its entrypoint, its
+    command or its directory are other ones. What lies below the packages in O(allowed) may differ.
+  - With the storage driver overlay2 each name in the layers above the base is looked up in those of the base, and what is there as well is compared. Nothing
+    is started for that.
+  - Elsewhere a labeled throw-away container of each image without network says which packages it has, and those of the base must be there in the same version.
+    RV(how) says which of the two it was.
+  - It does so in check mode, too, and never reports a change.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Where it takes throw-away containers, it starts them in check mode, too.
+options:
+  image:
+    description:
+      - The image, as a tag, a digest or an id.
+    type: str
+    required: true
+  base_image:
+    description:
+      - The image that it was built on, as a tag, a digest or an id.
+    type: str
+    required: true
+  allowed:
+    description:
+      - Names of the packages whose files may be changed, as directories are named.
+    type: list
+    elements: str
+    default: []
+  allowed_env:
+    description:
+      - Names of variables that may have other values.
+    type: list
+    elements: str
+    default: []
+  tool_timeout:
+    description:
+      - Seconds that an image gets to say its packages.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Make sure that nothing of the base was changed
+  gb10.cluster.image_additions_info:
+    image: gb10/engine:ray
+    base_image: nvcr.io/nvidia/vllm:26.05-py3
+  become: true
+"""
+
+RETURN = r"""
+how:
+  description: V(files) where all files were compared, V(packages) where the packages were.
+  returned: success
+  type: str
+  sample: files
+layers:
+  description: How many layers there are above the base.
+  returned: success
+  type: int
+  sample: 2
+added:
+  description: How many files the layers add, or packages.
+  returned: success
+  type: int
+  sample: 6144
+changed_paths:
+  description: What of the base was changed or removed where O(allowed) says that it may be.
+  returned: success
+  type: list
+  elements: str
+  sample: [/usr/local/lib/python3.12/dist-packages/vllm/envs.py]
+"""
+
+import json
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_additions, image_copying, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+
+#: How many paths a message names.
+NAMED = 5
+#: Prints the versions of all packages by name.
+PROBE = "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}))"
+
+
+def packages_of(api: EngineApi, image: str, timeout: float) -> dict[str, str]:
+    """Return the versions of an image's packages by name. Raises :class:`UnknownState` when it does not say."""
+    answer = api.run_throwaway(image, ["python3", "-c", PROBE], labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout)
+    try:
+        return {str(name): str(version) for name, version in json.loads(answer.stdout.strip().splitlines()[-1]).items()}
+    except (ValueError, IndexError, AttributeError) as error:
+        raise UnknownState(
+            f"image {image} does not say its packages: python3 ended with status {answer.rc}",
+            remedy=f"Try it by hand: docker run --rm --entrypoint python3 {image} -m pip list",
+            reason="image does not answer",
+            raw=(answer.stdout + answer.stderr)[-2000:],
+        ) from error
+
+
+def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the image and its base, as the engine describes them. Raises :class:`ClusterError` unless the one was built on the other."""
+    found = {}
+    for name in ("image", "base_image"):
+        answer = api.image(params[name])
+        if answer is None:
+            raise ClusterError(f"no image {params[name]} is here", remedy="Run the play with --tags image", reason="absent")
+        found[name] = answer
+    below, all_layers = (image_copying.layers_in(found[name]) for name in ("base_image", "image"))
+    if image_copying.common(below, all_layers) < len(below):
+        raise ClusterError(
+            f"{params['image']} does not lie on {params['base_image']}",
+            expected="the layers of the base below its own",
+            remedy="Run with --tags image -e gb10_rebuild_image=true",
+            reason="other base",
+        )
+    return found
+
+
+def compared(api: EngineApi, params: dict[str, t.Any], found: dict[str, t.Any]) -> tuple[str, image_additions.Additions]:
+    """Return how the two were compared, and what the upper layers do."""
+    below, all_layers = (image_copying.layers_in(found[name]) for name in ("base_image", "image"))
+    info = api.get("/info")
+    try:
+        layers = image_server.layers_of(str(info.get("DockerRootDir")), str(info.get("Driver")), all_layers)
+        return "files", image_additions.compare(layers[:len(below)], layers[len(below):])
+    except (image_server.Unreadable, OSError, ValueError):
+        before, after = (packages_of(api, params[name], params["tool_timeout"]) for name in ("base_image", "image"))
+        return "packages", image_additions.packages(before, after)
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    found = found_in(api, params)
+    how, additions = compared(api, params, found)
+    touched = sorted({*additions.changed, *additions.removed})
+    wrong = image_additions.without(touched, params["allowed"])
+    other = image_additions.config(found["base_image"]["Config"], found["image"]["Config"], params["allowed_env"])
+    if wrong or other:
+        more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+        named = [*([", ".join(wrong[:NAMED]) + more] if wrong else []), *other]
+        raise ClusterError(
+            f"{params['image']} changes what its base {params['base_image']} has: {'; '.join(named)}",
+            expected="layers that only add, but for the packages of the profile's mods",
+            remedy="Choose another gb10_ray_version or image.base. A change that is wanted belongs into a mod of the profile: docs/profiles.md",
+            reason="base changed",
+            changed_paths=wrong,
+        )
+    layers = len(image_copying.layers_in(found["image"])) - len(image_copying.layers_in(found["base_image"]))
+    return {
+        "msg": f"{params['image']} adds {additions.added} {'file(s)' if how == 'files' else 'package(s)'} in {layers} layer(s) to {params['base_image']}",
+        "how": how,
+        "layers": layers,
+        "added": additions.added,
+        "changed_paths": touched,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "image": {"type": "str", "required": True},
+            "base_image": {"type": "str", "required": True},
+            "allowed": {"type": "list", "elements": "str", "default": []},
+            "allowed_env": {"type": "list", "elements": "str", "default": []},
+            "tool_timeout": {"type": "int", "default": 300},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()
