@@ -19,8 +19,10 @@ description:
   - With the storage driver overlay2 the bytes of the missing layers alone are put together from where they lie unpacked, as the engine's own records
     (tar-split) say. C(docker save) would read all layers and spool them on the disk first. The sha256 of each layer is compared by the node that
     gives it, and once more by the engine that takes it; that of the image's configuration is the image's id.
-  - Where the engine keeps its layers in another way (such as the image store of containerd), its own export of the whole image is passed on.
-    RV(how) says which of the two it was.
+  - Of the image store of containerd the blobs of the missing layers come as they lie there. Both engines must keep their images in the same way, since
+    an image has another id in each.
+  - Where the engine keeps its layers in another way, or an image is one of many platforms, its own export of the whole image is passed on.
+    RV(how) says which it was.
   - What comes goes into this node's engine as it comes, through no file and no ssh. The engine takes an image whole or not at all.
   - O(base_image) goes along under its own name where it lies below the image. It has no layers of its own.
   - An image that another tag of this node names keeps that tag. A tag that names another image here is given to the one that comes, as a pull does.
@@ -92,12 +94,13 @@ options:
     default: 7200
   disk_floor_gib:
     description:
-      - GiB that stay free on the disk of the Docker engine, from 0. What is missing must fit there twice besides.
+      - GiB that stay free on the disk of the Docker engine, from 0. What is missing must fit there twice besides, compressed layers five times.
     type: int
     default: 20
   required:
     description:
-      - Whether it is a failure that this node cannot copy at all, since it lacks systemd, the address, a free port or a way to the source. Otherwise
+      - Whether it is a failure that this node cannot copy at all, since it lacks systemd, the address, a free port, a way to the source or the same
+        kind of image store. Otherwise
         RV(able) is false then, C(msg) says why, and the node may pull and build by itself.
     type: bool
     default: true
@@ -186,8 +189,15 @@ offer:
       description: The bytes of the image, as the engine says.
       type: int
     how:
-      description: V(layers) for missing layers alone, V(engine) for the engine's own export of the whole image.
+      description: V(layers) or V(blobs) for missing layers alone, V(engine) for the engine's own export of the whole image.
       type: str
+    store:
+      description: How the engine keeps its images, V(classic) or V(containerd).
+      type: str
+    blobs:
+      description: The layers as V(containerd) keeps them, by their digests; empty with V(classic).
+      type: list
+      elements: str
     why:
       description: Why it is the engine's own export, else empty.
       type: str
@@ -198,6 +208,8 @@ offer:
     sizes: [52428800]
     size: 52428800
     how: layers
+    store: classic
+    blobs: []
     why: ""
 secret_file:
   description: The file on the node that gives the image that holds the secret; only root may read it. Empty when nothing was started.
@@ -321,8 +333,12 @@ def copied(module: AnsibleModule) -> Result:
 
 def require_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> int:
     """Return how many layers are here, after the disk was asked for room for the others. Raises :class:`ClusterError`, OSError."""
-    have, root = image_copying.present(api, offer), str(api.get("/info").get("DockerRootDir"))
-    image_copying.require_space(disk(root)["free_bytes"], image_copying.missing_bytes(offer, have), floor_gib, root)
+    info = api.get("/info")
+    root = str(info.get("DockerRootDir"))
+    image_copying.require_store(info, offer)
+    have = image_copying.present(api, offer, root)
+    needed = image_copying.TIMES[offer["store"]] * image_copying.missing_bytes(offer, have)
+    image_copying.require_space(disk(root)["free_bytes"], needed, floor_gib, root)
     return have
 
 
@@ -330,7 +346,7 @@ def told(offer: dict[str, t.Any], have: int, count: int, seconds: float, before:
     """Return the result of a copy."""
     changed, layers = before != offer["image_id"], len(offer["layers"]) - have
     rate = f" in {seconds:.1f} s, {count / 1e6 / seconds:.0f} MB/s" if seconds else ""
-    what = f"{layers} of {len(offer['layers'])} layer(s)" if offer["how"] == "layers" else "all layers, as the engine exports them,"
+    what = f"{layers} of {len(offer['layers'])} layer(s)" if offer["how"] != "engine" else "all layers, as the engine exports them,"
     return {
         "changed": changed,
         "able": True,

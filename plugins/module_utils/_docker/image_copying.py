@@ -45,11 +45,12 @@ SECRET_BYTES = 24
 CONNECT_SECONDS, SILENT_SECONDS, LISTEN_SECONDS = 10, 120, 10
 #: Bytes of the engine's answer to what was loaded.
 ANSWER_LIMIT = 1 << 20
-#: How often the bytes of the missing layers must fit on the engine's disk: it unpacks what it is sent, and then each layer of that.
-TIMES = 2
+#: How often what is missing must fit on the engine's disk. The classic store unpacks what it is sent, and then each layer of that. containerd's keeps
+#: what it is sent, which is compressed (in the lab to a quarter), and unpacks it.
+TIMES = {"classic": 2, "containerd": 5}
 
 #: Reasons for which a node cannot copy at all, so that it may pull and build instead.
-UNABLE = ("no systemd", "no address", "port taken", "unreachable", "no name")
+UNABLE = ("no systemd", "no address", "port taken", "unreachable", "no name", "other store")
 
 ALONE = "Let each node pull and build by itself: gb10_image_copy: preferred"
 
@@ -111,47 +112,89 @@ def offer_of(api: EngineApi, image: str, base: str) -> tuple[Offer, dict[str, t.
         images.insert(0, {"id": below["Id"], "names": [base], "layers": len(layers_in(below))})
     elif below is not None and below["Id"] == found["Id"] and base != image:
         images[0]["names"].append(base)
-    root, driver = str(info.get("DockerRootDir")), str(info.get("Driver"))
-    sizes, why = [], ""
+    root, driver, store = str(info.get("DockerRootDir")), str(info.get("Driver")), store_of(info)
+    how, sizes, blobs, why = "engine", [], [], ""
     try:
-        placed = image_server.layers_of(root, driver, layers)
-        sizes = [layer.size for layer in placed]
-        for one in images:
-            image_server.config_of(root, driver, one["id"])
+        if store == "containerd":
+            each = image_server.manifest_of(root, found["Id"])
+            if len(each.layers) != len(layers):
+                raise image_server.Unreadable(f"{image} has {len(layers)} layers and {len(each.layers)} blobs of them")
+            images = [one for one in images if one["id"] == found["Id"] or _is_plain(root, one["id"])]
+            how, sizes, blobs = "blobs", [size for _digest, size in each.layers], [digest for digest, _size in each.layers]
+        else:
+            placed = image_server.layers_of(root, driver, layers)
+            for one in images:
+                image_server.config_of(root, driver, one["id"])
+            how, sizes = "layers", [layer.size for layer in placed]
     except (image_server.Unreadable, OSError, ValueError) as error:
         why = str(error)
-    how = "engine" if why else "layers"
     offer = {"image": image, "image_id": found["Id"], "layers": layers, "sizes": sizes, "size": int(found.get("Size") or 0), "how": how, "why": why}
+    offer |= {"store": store, "blobs": blobs}
     settings = {"how": how, "root": root, "driver": driver, "layers": layers, "images": images, "export": [name for one in images for name in one["names"]]}
     return offer, {**settings, "socket": api.socket_path}
 
 
+def store_of(info: dict[str, t.Any]) -> str:
+    """Return how an engine keeps its images, ``classic`` or ``containerd``: an image has another id in each."""
+    status = [str(word) for row in info.get("DriverStatus") or [] for word in (row if isinstance(row, (list, tuple)) else [row])]
+    return "containerd" if any(word.startswith("io.containerd.snapshotter") for word in status) else "classic"
+
+
+def _is_plain(root: str, image_id: str) -> bool:
+    """Return whether an image is of one platform, so that it can be given with the layers of another one."""
+    try:
+        image_server.manifest_of(root, image_id)
+    except (image_server.Unreadable, OSError, ValueError):
+        return False
+    return True
+
+
 def require_offer(offer: t.Any) -> Offer:
     """Return what a node that gives said. Raises :class:`ClusterError` when it is no such thing."""
-    if not isinstance(offer, dict) or {"image", "image_id", "layers", "sizes", "size", "how"} - set(offer):
+    if not isinstance(offer, dict) or {"image", "image_id", "layers", "sizes", "size", "how", "store", "blobs"} - set(offer):
         raise ClusterError("offer is not what the node that gives the image out returned", remedy="Give RETURN's offer of state=served.", reason="input")
     return offer
 
 
-def present(api: EngineApi, offer: Offer) -> int:
+def require_store(info: dict[str, t.Any], offer: Offer) -> None:
+    """Raise :class:`ClusterError` unless this node's engine keeps its images as the source's does."""
+    own = store_of(info)
+    if own != offer["store"]:
+        raise ClusterError(
+            f"this node's Docker engine has the {own} image store, that of the source the {offer['store']} one: one image has another id in each",
+            remedy="Give all nodes the same one (containerd-snapshotter in /etc/docker/daemon.json; the images of the other one are not seen then).",
+            reason="other store",
+        )
+
+
+def present(api: EngineApi, offer: Offer, root: str) -> int:
     """Return how many of the image's layers, from the lowest, this node's engine has."""
-    if offer["how"] != "layers":
+    if offer["how"] == "engine":
         return 0
     most = 0
     for entry in api.get("/images/json", all=0):
         found = api.image(entry["Id"])
         most = max(most, common(layers_in(found), offer["layers"]) if found else 0)
+    if offer["how"] == "blobs":
+        # The same layer may lie here compressed in another way.
+        return next((number for number, digest in enumerate(offer["blobs"][:most]) if not _has_blob(root, digest)), most)
     return most
 
 
+def _has_blob(root: str, digest: str) -> bool:
+    try:
+        return bool(image_server.blob_path(root, digest))
+    except image_server.Unreadable:
+        return False
+
+
 def missing_bytes(offer: Offer, have: int) -> int:
-    """Return about how many bytes are missing: those of the layers' files, or all that the engine says the image has."""
-    return sum(offer["sizes"][have:]) if offer["how"] == "layers" else offer["size"]
+    """Return about how many bytes are missing: those of the layers, or all that the engine says the image has."""
+    return sum(offer["sizes"][have:]) if offer["how"] != "engine" else offer["size"]
 
 
-def require_space(free: int, missing: int, floor_gib: int, root: str) -> None:
-    """Raise :class:`ClusterError` when the engine's disk has not enough room (bytes) for what is missing and what must stay free (GiB)."""
-    needed = TIMES * missing
+def require_space(free: int, needed: int, floor_gib: int, root: str) -> None:
+    """Raise :class:`ClusterError` when the engine's disk has not enough room (bytes) for what it needs and what must stay free (GiB)."""
     if free - needed < floor_gib * GIB:
         raise ClusterError(
             f"{root} has {free / GIB:.1f} GiB free",

@@ -8,8 +8,9 @@ It runs on the node that has the image as a program of its own, from a copy of t
 
 No existing tool does this: ``docker save`` reads every layer and lays a copy of all of them on the disk first, and rsync and its like move files, not
 streams. The engine keeps beside each layer of overlay2 what its tar was (``tar-split.json.gz``: the headers and the names of the files), and the files
-themselves lie unpacked, so that the very bytes of one layer come straight from where they are. Their sha256 is what the image calls the layer, and
-is checked on the way. Where the engine keeps its layers in another way, its own export is passed on whole.
+themselves lie unpacked, so that the very bytes of one layer come straight from where they are. containerd's image store has each layer as the file that
+was pulled or made. The sha256 is what the image calls the layer, and is checked on the way. Where the engine keeps its layers in another way, its own
+export is passed on whole.
 """
 
 from __future__ import annotations
@@ -222,6 +223,120 @@ def layer_bytes(layer: Layer) -> t.Iterator[bytes | memoryview]:
     yield bytes(small)
 
 
+# -- the blobs of containerd's image store ---------------------------------------------------------------------------
+
+
+#: Where containerd keeps blobs by their digest, below its directory.
+BLOBS = "io.containerd.content.v1.content/blobs/sha256"
+#: Directories of containerd: one of the system's own, one that Docker starts.
+CONTAINERD = ("/var/lib/containerd", "{root}/containerd/daemon")
+_MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+
+
+def blob_path(root: str, digest: str) -> str:
+    """Return where a blob lies of an engine with this directory. Raises :class:`Unreadable` when it does not."""
+    for place in CONTAINERD:
+        path = os.path.join(place.format(root=root), BLOBS, digest_hex(digest))
+        if os.path.isfile(path):
+            return path
+    raise Unreadable(f"containerd has no blob {digest}")
+
+
+class Manifest(t.NamedTuple):
+    """An image of one platform in containerd's store: its own blob, its configuration, its layers; each a digest and its bytes."""
+
+    kind: str
+    own: tuple[str, int]
+    config: tuple[str, int]
+    layers: list[tuple[str, int]]
+
+
+def manifest_of(root: str, image_id: str) -> Manifest:
+    """Return what an image consists of. Raises :class:`Unreadable` when it is of many platforms, or of another kind, OSError."""
+    with open(blob_path(root, image_id), "rb") as stream:
+        text = stream.read(CONFIG_LIMIT)
+    if hashlib.sha256(text).hexdigest() != digest_hex(image_id):
+        raise Unreadable(f"the manifest {image_id} is damaged")
+    try:
+        found = json.loads(text)
+        kind = found.get("mediaType", _MANIFESTS[0])
+        if kind not in _MANIFESTS:
+            raise Unreadable(f"{image_id} is no image of one platform but {kind}")
+        each = [(str(one["digest"]), int(one["size"])) for one in (found["config"], *found["layers"])]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"the manifest {image_id} cannot be read: {error}") from error
+    for digest, _size in each:
+        blob_path(root, digest)
+    return Manifest(kind, (image_id, len(text)), each[0], each[1:])
+
+
+def blob_index(manifests: t.Sequence[tuple[Manifest, t.Sequence[str]]]) -> bytes:
+    """Return the index of a stream with these images, each with its names."""
+    entries_of = []
+    for one, given in manifests:
+        about = {"mediaType": one.kind, "digest": one.own[0], "size": one.own[1]}
+        words = [{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]} for name in given]
+        entries_of += [{**about, "annotations": one_name} for one_name in words]
+    return json.dumps({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries_of}).encode()
+
+
+def full_name(name: str) -> str:
+    """Return an image's name with its registry and tag, as containerd keeps it."""
+    head, slash, rest = name.partition("/")
+    if not slash:
+        name = f"docker.io/library/{name}"
+    elif not ("." in head or ":" in head or head == "localhost"):
+        name = f"docker.io/{head}/{rest}"
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def blob_bytes(path: str, digest: str, size: int) -> t.Iterator[bytes | memoryview]:
+    """Yield a blob, the last of it once all of it is known to be right. Raises :class:`Unreadable`, OSError."""
+    found, left = hashlib.sha256(), size
+    buffer = bytearray(CHUNK)
+    view = memoryview(buffer)
+    last = b""
+    with open(path, "rb", buffering=0) as stream:
+        while left:
+            count = stream.readinto(view[:min(left, CHUNK)]) or 0
+            if not count:
+                raise Unreadable(f"{path} ends early")
+            found.update(view[:count])
+            left -= count
+            if left:
+                yield view[:count]
+            else:
+                last = bytes(view[:count])
+    if "sha256:" + found.hexdigest() != digest:
+        raise Unreadable(f"the content of {path} is not that of its name: the disk may be at fault")
+    yield last
+
+
+def blobs_sent(manifests: t.Sequence[tuple[Manifest, t.Sequence[str]]], have: int) -> list[tuple[str, int]]:
+    """Return the blobs of a stream, each once: what the images are, and the layers beyond the first ``have``."""
+    about = [blob for one, _names in manifests for blob in (one.own, one.config)]
+    return list(dict.fromkeys([*about, *(layer for one, _names in manifests for layer in one.layers[have:])]))
+
+
+_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+
+
+def blob_stream_size(index: bytes, blobs: t.Sequence[tuple[str, int]]) -> int:
+    """Return the bytes of :func:`blob_stream`."""
+    return sum(tarfile.BLOCKSIZE + part + len(_padding(part)) for part in (len(_LAYOUT), len(index), *(size for _digest, size in blobs))) + len(_END)
+
+
+def blob_stream(root: str, index: bytes, blobs: t.Sequence[tuple[str, int]]) -> t.Iterator[bytes | memoryview]:
+    """Yield what ``docker load`` takes into containerd's store. Raises :class:`Unreadable`, OSError."""
+    for name, content in (("oci-layout", _LAYOUT), ("index.json", index)):
+        yield _header(name, len(content)) + content + _padding(len(content))
+    for digest, size in blobs:
+        yield _header(f"blobs/sha256/{digest_hex(digest)}", size)
+        yield from blob_bytes(blob_path(root, digest), digest, size)
+        yield _padding(size)
+    yield _END
+
+
 # -- the stream of an image ------------------------------------------------------------------------------------------
 
 
@@ -308,12 +423,17 @@ class Giver:
         self.failure = ""
         self.layers: list[Layer] = []
         self.images: list[Image] = []
+        self.manifests: list[tuple[Manifest, list[str]]] = []
+        self.index = b""
         self._sizes: dict[int, int] = {}
         self._lock = threading.Lock()
         if self.settings["how"] == "layers":
             root, driver = self.settings["root"], self.settings["driver"]
             self.layers = layers_of(root, driver, self.settings["layers"])
             self.images = [Image(one["id"], one["names"], config_of(root, driver, one["id"]), one["layers"]) for one in self.settings["images"]]
+        elif self.settings["how"] == "blobs":
+            found = [(manifest_of(self.settings["root"], one["id"]), [full_name(name) for name in one["names"]]) for one in self.settings["images"]]
+            self.manifests, self.index = found, blob_index(found)
 
     def lets_in(self, address: str, header: str) -> bool:
         """Return whether a client may fetch."""
@@ -369,8 +489,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _give(self, have: int) -> None:
         self.giver.failure = ""
         try:
-            if self.giver.settings["how"] == "layers":
-                self._give_layers(have)
+            giver = self.giver
+            if giver.settings["how"] == "layers":
+                sizes = giver.sizes(have)
+                self._send(stream_size(giver.images, giver.layers, have, sizes), stream(giver.images, giver.layers, have, sizes))
+            elif giver.settings["how"] == "blobs":
+                blobs = blobs_sent(giver.manifests, have)
+                self._send(blob_stream_size(giver.index, blobs), blob_stream(giver.settings["root"], giver.index, blobs))
             else:
                 self._pass_on()
         except (Unreadable, http.client.HTTPException, OSError, EOFError) as error:
@@ -378,15 +503,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.giver.failure = str(error)
             self.log_message("%s", f"broke off: {error}")
 
-    def _give_layers(self, have: int) -> None:
-        giver = self.giver
-        sizes = giver.sizes(have)
+    def _send(self, size: int, parts: t.Iterator[bytes | memoryview]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/x-tar")
-        self.send_header("Content-Length", str(stream_size(giver.images, giver.layers, have, sizes)))
+        self.send_header("Content-Length", str(size))
         self.send_header("Connection", "close")
         self.end_headers()
-        for part in stream(giver.images, giver.layers, have, sizes):
+        for part in parts:
             self.connection.sendall(part)
 
     def _pass_on(self) -> None:

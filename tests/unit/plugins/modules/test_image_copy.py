@@ -144,6 +144,70 @@ def test_an_engine_of_another_kind_passes_its_own_export_on(pair: Pair, monkeypa
         pair.copy(served)
 
 
+def blobs(pair: Pair) -> tuple[str, str]:
+    for engine in (pair.one, pair.two):
+        engine.use_containerd()
+        engine.images.clear()
+        engine.tags.clear()
+    base = b"".join(bytes([number % 251]) * 17 for number in range(9000))
+    return pair.one.add_blobs(BASE, base), pair.one.add_blobs(NODE, base, b"ray" * 1000)
+
+
+def test_of_containerds_store_the_missing_blobs_come_alone(pair: Pair) -> None:
+    base_id, image_id = blobs(pair)
+    served = pair.serve()
+    assert (served["how"], served["offer"]["store"], len(served["offer"]["blobs"])) == ("blobs", "containerd", 2)
+    whole = pair.copy(served)
+    assert whole["layers_sent"] == 2 and pair.two.tags == {BASE: base_id, NODE: image_id}
+    del pair.two.images[image_id], pair.two.tags[NODE]
+    os.unlink(image_server.blob_path(str(pair.two.root), served["offer"]["blobs"][1]))
+    thin = pair.copy(served)
+    assert thin["layers_sent"] == 1 and 0 < thin["bytes"] < whole["bytes"] and pair.two.tags[NODE] == image_id
+    # The base lies here compressed in another way: its layers are the same, its blobs are not.
+    del pair.two.images[image_id], pair.two.tags[NODE]
+    os.unlink(image_server.blob_path(str(pair.two.root), served["offer"]["blobs"][0]))
+    assert pair.copy(served)["layers_sent"] == 2
+
+
+def test_a_damaged_blob_is_named(pair: Pair) -> None:
+    blobs(pair)
+    served = pair.serve()
+    Path(image_server.blob_path(str(pair.one.root), served["offer"]["blobs"][1])).write_bytes(b"\0" * 200)
+    with pytest.raises(ClusterError, match="broke off: "):
+        pair.copy(served)
+    assert not pair.two.tags
+
+
+def test_an_image_of_many_platforms_goes_as_the_engine_exports_it(pair: Pair) -> None:
+    _base_id, image_id = blobs(pair)
+    index = pair.one.put_blob(b'{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []}')["digest"]
+    pair.one.images[index] = {**pair.one.images[image_id], "Id": index}
+    pair.one.tags[NODE] = index
+    offer = pair.serve(check_mode=True)["offer"]
+    assert offer["how"] == "engine" and "no image of one platform" in offer["why"] and image_copying.missing_bytes(offer, 0) == 1000
+
+
+def test_engines_that_keep_images_in_two_ways_have_no_id_in_common(pair: Pair) -> None:
+    served = pair.serve()
+    pair.two.use_containerd()
+    with pytest.raises(ClusterError, match="has the containerd image store, that of the source the classic one"):
+        pair.copy(served)
+    assert pair.copy(served, required=False)["reason"] == "other store"
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("vllm", "docker.io/library/vllm:latest"),
+        ("gb10/engine:ray", "docker.io/gb10/engine:ray"),
+        ("nvcr.io/nvidia/vllm:26.05-py3", "nvcr.io/nvidia/vllm:26.05-py3"),
+        ("localhost:5000/a", "localhost:5000/a:latest"),
+    ],
+)
+def test_names_are_those_of_containerd(name: str, full: str) -> None:
+    assert image_server.full_name(name) == full
+
+
 # -- who does not get it ---------------------------------------------------------------------------------------------
 
 
