@@ -15,7 +15,7 @@ class ActionModule(NodeJob):
 
     MODULE = "gb10.cluster.model_copy"
     DOING = "copying"
-    LOST = "See on the node: ps -C rsync -o pid,etime,args. A copy that goes on ends by itself; the next run waits for it."
+    LOST = "See on the node: pgrep -af model_copy. A copy that goes on ends by itself; the next run waits for it."
 
     def is_short(self) -> bool:
         return super().is_short() or self._task.args.get("state") != "copied"

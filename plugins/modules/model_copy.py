@@ -11,20 +11,24 @@ short_description: Copy a model from one node's hub cache to another's over the 
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Three steps make a copy. O(state=served) on the node that has the model lists its files and starts an rsync daemon. O(state=copied) on the node that lacks
-    it fetches what is missing. O(state=stopped) on the first ends the daemon.
-  - The daemon is a transient systemd unit, C(gb10-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It listens on O(address)
-    alone, reads alone, in a root of its own as the owner of the cache, lets O(clients) in alone, and asks for a secret that was made for this copy. The
-    secret lies in a directory of root's below C(/run), and goes away with the daemon. The traffic itself is not encrypted; the fabric is a cable between
-    the nodes.
-  - O(streams) rsync clients fetch at once, without compression, as the owner of the cache. rsync compares each file by a digest of all of it (xxh128).
-  - What is not whole lies in C(hub/.gb10-copy), and the next run goes on with it. A file gets its own name in the cache only when all files have arrived,
-    and the source has not changed one meanwhile. A file that has such a name and is another one is never replaced; the module names it and fails.
+  - Three steps make a copy. O(state=served) on the node that has the model lists its files and starts a server of them. O(state=copied) on the node that
+    lacks it fetches what is missing. O(state=stopped) on the first ends the server.
+  - The server is a transient systemd unit, C(gb10-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It listens on O(address)
+    alone, reads the listed files alone, in a root of its own as the owner of the cache, lets O(clients) in alone, and both ends prove that they know a
+    secret that was made for this copy. The secret lies in a directory of root's below C(/run), and goes away with the server. The traffic itself is not
+    encrypted; the fabric is a cable between the nodes.
+  - O(streams) connections fetch at once, in blocks of 4 MiB, without compression. Each block is compared by a digest of 128 bits (xxh128, by sha256 where
+    one of the nodes has no libxxhash), and fetched again when it differs.
+  - Several nodes copy as a chain. With O(state=copied) and O(clients), a node gives each block on as soon as it was compared, so that the last node ends
+    little later than the first one.
+  - What is not whole lies in C(hub/.gb10-copy) with a note of the blocks that have come, and the next run goes on with it. A file gets its own name in the
+    cache only when all files have arrived, and the source has not changed one meanwhile. A file that has such a name and is another one is never
+    replaced; the module names it and fails.
   - Files, links into the cache, refs that name the revision, and modes are as on the source. The owner is that of the cache on this node.
   - Afterwards the copied files leave the page cache, on the target and, with O(state=stopped) and O(listing), on the source.
   - When all is there already, nothing is read but names and sizes. C(changed) is false then.
 requirements:
-  - rsync 3.2.0 or newer and systemd on both nodes.
+  - systemd on the node that serves.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._repositories
@@ -38,9 +42,9 @@ attributes:
 options:
   state:
     description:
-      - V(served) lists the files of O(repositories) and starts the daemon, one that was left over of the same cluster is replaced.
+      - V(served) lists the files of O(repositories) and starts the server, one that was left over of the same cluster is replaced.
       - V(copied) fetches what this node lacks of O(listing).
-      - V(stopped) ends the daemon, and removes its files. In check mode it only says what there is of a copy.
+      - V(stopped) ends the server, and removes its files. In check mode it only says what there is of a copy.
     type: str
     choices: [served, copied, stopped]
     required: true
@@ -51,26 +55,27 @@ options:
     required: true
   cluster_name:
     description:
-      - Name of the cluster. Each has a daemon of its own.
+      - Name of the cluster. Each has a server of its own.
     type: str
     default: gb10
   address:
     description:
-      - This node's own address on the fabric. The daemon listens there, and clients connect from there. Required unless O(state=stopped).
+      - This node's own address on the fabric. The server listens there, and clients connect from there. Required unless O(state=stopped).
     type: str
   port:
     description:
-      - The daemon's port.
+      - The port of all nodes of this copy.
     type: int
     default: 20300
   clients:
     description:
-      - Fabric addresses that may fetch. Required with O(state=served).
+      - Fabric addresses that may fetch. Required with O(state=served). With O(state=copied), those of the next node of a chain; it is waited for in the
+        end, as long as it asks for more.
     type: list
     elements: str
   source:
     description:
-      - Fabric address of the node that serves. Required with O(state=copied), but in check mode.
+      - Fabric address of the node to copy from, the one that serves or the one before this one in a chain. Required with O(state=copied), but in check mode.
     type: str
   secret:
     description:
@@ -83,12 +88,12 @@ options:
     elements: dict
   streams:
     description:
-      - How many rsync clients fetch at once, from 1.
+      - How many connections fetch at once, from 1. No more than the node has cores, but two.
     type: int
     default: 4
   timeout:
     description:
-      - Seconds after which the copy is given up, and the daemon ends by itself.
+      - Seconds after which the copy is given up, and the server ends by itself.
     type: int
     default: 7200
   disk_floor_gib:
@@ -98,7 +103,7 @@ options:
     default: 20
   required:
     description:
-      - Whether it is a failure that this node cannot copy at all, since it lacks rsync, systemd, the address, a free port or a way to the source.
+      - Whether it is a failure that this node cannot copy at all, since it lacks systemd, the address, a free port or a way to the source.
         Otherwise RV(able) is false then, C(msg) says why, and the node may download by itself.
     type: bool
     default: true
@@ -154,7 +159,7 @@ EXAMPLES = r"""
   become: true
   when: inventory_hostname == 'spark-2'
 
-- name: End the daemon
+- name: End the server
   gb10.cluster.model_copy:
     state: stopped
     hf_home: /home/spark/.cache/huggingface
@@ -194,7 +199,7 @@ listing:
       ref: ""
       entries: []
 secret_file:
-  description: The file on the node that serves that holds the secret; only root may read it. Empty when no daemon was started.
+  description: The file on the node that serves that holds the secret; only root may read it. Empty when no server was started.
   returned: O(state=served)
   type: str
   sample: /run/gb10-copy/gb10/secret
@@ -230,7 +235,7 @@ left_bytes:
   type: int
   sample: 0
 running:
-  description: The unit and the directory that were there of a daemon.
+  description: The unit and the directory that were there of a server.
   returned: O(state=stopped)
   type: list
   elements: str
@@ -243,6 +248,7 @@ partial:
     /home/spark/.cache/huggingface/hub/.gb10-copy/models--nvidia--Qwen3.8-27B-NVFP4: 12884901888
 """
 
+import contextlib
 import errno
 import os
 import time
@@ -253,11 +259,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_target, copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
-
-#: Connections beyond the streams that the daemon takes: the comparison, and those that a cut one leaves for a moment.
-MORE_CONNECTIONS = 4
 
 Params = dict[str, t.Any]
 Result = dict[str, t.Any]
@@ -283,24 +287,32 @@ def listed(params: Params, repository: dict[str, t.Any]) -> dict[str, t.Any]:
     return {"repo": repository["repo"], "revision": place.revision, "ref": ref, "entries": copying.rows(entries)}
 
 
+def order(params: Params, listing: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return what the server is to do."""
+    names = {repo: model_files.repo_directory(repo) for repo in (one["repo"] for one in listing)}
+    files = [[f"{names[one['repo']]}/{row['path']}", row["size"], row["mtime"]] for one in listing for row in one["entries"] if row["kind"] == "file"]
+    owner = writer_of(params, listing)
+    return {
+        "address": params["address"],
+        "port": params["port"],
+        "root": hub_of(params),
+        "uid": owner.uid,
+        "gid": owner.gid,
+        "clients": params["clients"],
+        "connections": params["streams"] * len(params["clients"]) + blocks.MORE_CONNECTIONS,
+        "files": files,
+    }
+
+
 def served(module: AnsibleModule) -> Result:
     params = module.params
     each = {(one["repo"], one["revision"]): one for one in params["repositories"] if not model_files.is_directory(one["repo"])}
     listing = [listed(params, repository) for repository in each.values()]
     total = sum(row["size"] for one in listing for row in one["entries"])
     result = {"changed": True, "listing": listing, "bytes": total, "secret_file": "", "able": True}
-    rsync = copy_source.find_rsync()
     copy_source.require_address(params["address"])
-    modules = copying.module_names([one["repo"] for one in listing])
-    writers = {repo: model_files.writer(params["hf_home"], repo) for repo in modules}
-    shared = [
-        copying.Shared(name, os.path.join(hub_of(params), model_files.repo_directory(repo)), writers[repo].uid, writers[repo].gid)
-        for repo, name in modules.items()
-    ]
     if not module.check_mode:
-        connections = params["streams"] * len(params["clients"]) + MORE_CONNECTIONS
-        where = (params["address"], params["port"], params["clients"], connections, params["timeout"])
-        result["secret_file"] = copy_source.start(params["cluster_name"], rsync, shared, *where)
+        result["secret_file"] = copy_source.start(params["cluster_name"], order(params, listing), params["timeout"])
     unit = copying.unit_name(params["cluster_name"])
     would = "would be given" if module.check_mode else "given"
     return {
@@ -317,27 +329,30 @@ def served(module: AnsibleModule) -> Result:
 
 def wanted(params: Params) -> list[copy_target.Repository]:
     """Return what this node lacks of each repository of the list. Raises :class:`ClusterError` for a file of the same name and other content."""
-    modules = copying.module_names([one["repo"] for one in params["listing"]])
     found = []
     for one in params["listing"]:
         path = os.path.join(hub_of(params), model_files.repo_directory(one["repo"]))
         entries = copying.entries_of(one["entries"])
         lack = copying.lacking(entries, path, one["ref"])
-        found.append(copy_target.Repository(one["repo"], modules[one["repo"]], path, copying.stage_of(hub_of(params), one["repo"]), entries, lack))
+        found.append(copy_target.Repository(one["repo"], path, copying.stage_of(hub_of(params), one["repo"]), entries, lack))
     other = [name for one in found for name in one.lack.other]
     if other:
         raise copy_target.refusal(other)
     return found
 
 
-def act(params: Params, rsync: str, found: list[copy_target.Repository], writer: model_files.Writer, lock: int, note: t.Callable[[str], None]) -> float:
-    """Fetch it, give the files their names, and return the seconds that fetching took."""
-    user, _colon, secret = (params["secret"] or "").strip().partition(":")
-    if user != copying.USER or not secret or not params["source"]:
+def way_of(params: Params) -> Way:
+    """Return how the source is reached."""
+    secret = (params["secret"] or "").strip()
+    if not secret or not params["source"]:
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that serves says them.", reason="input")
-    began = time.monotonic()
-    way = copy_target.Way(rsync, params["address"], params["source"], params["port"], secret)
-    copy_target.fetch(found, way, params["streams"], params["timeout"], writer, lock, note)
+    return Way(params["address"], params["source"], params["port"], secret)
+
+
+def act(params: Params, found: list[copy_target.Repository], until: float, note: Note, given: copy_target.Given | None) -> float:
+    """Fetch it, give the files their names, and return the seconds that fetching took."""
+    began, writer = time.monotonic(), writer_of(params, params["listing"])
+    copy_target.fetch(found, copying.numbered(params["listing"]), way_of(params), params["streams"], until, writer, note, given)
     seconds = time.monotonic() - began
     with copy_target.acting_as(writer):
         for one in found:
@@ -346,42 +361,54 @@ def act(params: Params, rsync: str, found: list[copy_target.Repository], writer:
     return seconds
 
 
-def writer_of(params: Params) -> model_files.Writer:
-    """Return as whom to write: the owner of the cache, root where something of another user is in the way of one of the repositories."""
-    writers = [model_files.writer(params["hf_home"], one["repo"]) for one in params["listing"]]
+def writer_of(params: Params, listing: list[dict[str, t.Any]]) -> model_files.Writer:
+    """Return as whom to read or write: the owner of the cache, root where something of another user is in the way of one of the repositories."""
+    writers = [model_files.writer(params["hf_home"], one["repo"]) for one in listing]
     return next((one for one in writers if one.because), writers[0])
 
 
 def copied(module: AnsibleModule) -> Result:
     params = module.params
+    until = time.monotonic() + params["timeout"]
     note = Note(copying.note_path(params["state_dir"], params["cluster_name"]))
     found = [one for one in wanted(params) if one.lack]
     result = told(found, 0, 0.0, module.check_mode)
-    if not found:
+    clients = params["clients"] or []
+    if not found and (module.check_mode or not clients):
         return result
-    rsync = copy_source.find_rsync()
-    copy_source.require_address(params["address"])
+    copy_source.require_address(params["address"], params["port"] if clients and not module.check_mode else 0)
     hub = hub_of(params)
     if module.check_mode:
-        needed = sum(one.lack.size for one in found) - resumed(found)
-        copying.require_space(copy_target.free_bytes(hub), needed, params["disk_floor_gib"], hub)
+        require_space(params, found, copy_target.resumed(found))
         return result
+    before, seconds = 0, 0.0
     try:
-        with copy_target.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note) as lock:
-            # Another copy may have done it meanwhile.
-            found = [one for one in wanted(params) if one.lack]
-            before = resumed(found)
-            copying.require_space(copy_target.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], hub)
-            seconds = act(params, rsync, found, writer_of(params), lock, note) if found else 0.0
+        with contextlib.ExitStack() as stack:
+            given, server = None, None
+            if clients:
+                given = copy_target.Given(hub, params["listing"])
+                server = stack.enter_context(copy_target.giving_on(given, params["address"], params["port"], way_of(params).secret, clients, params["streams"]))
+            with copy_target.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note):
+                # Another copy may have done it meanwhile.
+                found = [one for one in wanted(params) if one.lack]
+                before = copy_target.resumed(found)
+                require_space(params, found, before)
+                if found:
+                    seconds = act(params, found, until, note, given)
+                elif given:
+                    given.begin([])
+            if server:
+                copy_target.see_off(server, until, note)
     finally:
         note.remove()
     files = [os.path.join(one.path, entry.path) for one in found for entry in one.lack.files]
     return {**told(found, before, seconds, False), **copy_target.drop_pages(files)}
 
 
-def resumed(found: list[copy_target.Repository]) -> int:
-    """Return the bytes that an earlier copy has fetched."""
-    return sum(size for sizes in copy_target.have(found).values() for size in sizes.values())
+def require_space(params: Params, found: list[copy_target.Repository], before: int) -> None:
+    """Raise :class:`ClusterError` when the disk has not room for what is missing."""
+    hub = hub_of(params)
+    copying.require_space(copy_target.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], hub)
 
 
 def told(found: list[copy_target.Repository], before: int, seconds: float, would: bool) -> Result:
@@ -428,7 +455,7 @@ def stopped(module: AnsibleModule) -> Result:
         "bytes": 0,
         **cached,
         "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "nothing is given out",
-        "reason": "the copy is over" if running else "no daemon of this cluster runs",
+        "reason": "the copy is over" if running else "no server of this cluster runs",
         "actions": [f"remove {name}" for name in running],
         "diff": {"before": {"running": running}, "after": {"running": []}},
     }

@@ -2,66 +2,27 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two hub caches on this machine, and a stand-in for rsync that copies between them and fails as rsync was seen to."""
+"""Two hub caches on this machine, the real server between them, and a wire that can be cut, spoiled or silent."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import os
+import socket
 import stat
-import sys
+import threading
 import types
 import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_target, copying
+from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_target
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 REPO = "org/tiny"
 SECRET = "0123abcd"
-
-#: Does what the collection asks of rsync: the files of a list, into the stage, going on where one was cut. `plan.json` beside it says what goes wrong.
-STAND_IN = '''#!{python}
-import json, os, sys, time
-plan = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "plan.json")))
-words = sys.argv[1:]
-if words == ["--version"]:
-    print(plan["version"]); sys.exit(0)
-with open(plan["seen"], "a") as log:
-    log.write(json.dumps(words) + "\\n")
-if sys.stdin.read() != plan["secret"] + "\\n":
-    sys.stderr.write("@ERROR: auth failed on module r0\\n"); sys.exit(5)
-dry = "--dry-run" in words
-listed = next(word[len("--files-from="):] for word in words if word.startswith("--files-from="))
-names = [name for name in open(listed).read().split("\\0") if name]
-source, target = plan["sources"][words[-2].split("/")[3]], words[-1]
-if plan.get("hangs"):
-    time.sleep(600)
-for name in names:
-    there, here = os.path.join(source, name), os.path.join(target, name)
-    data, status = open(there, "rb").read(), os.stat(there)
-    if dry:
-        if (os.stat(here).st_size, int(os.stat(here).st_mtime)) != (status.st_size, int(status.st_mtime)):
-            print(">f..t...... " + name)
-        continue
-    begun = os.path.getsize(here) if os.path.exists(here) else 0
-    sent = data[begun:]
-    cut = plan.get("cut_after")
-    with open(here, "ab") as out:
-        out.write(sent if cut is None else sent[:cut])
-    if plan.get("says"):
-        sys.stderr.write(plan["says"]); sys.exit(plan["rc"])
-    if open(here, "rb").read() != data:
-        # Like rsync, which sends it again where its digest differs.
-        open(here, "wb").write(data)
-    os.utime(here, ns=(status.st_mtime_ns, status.st_mtime_ns))
-    if plan.get("touches"):
-        os.utime(there, (1, 1))
-'''
-
 
 def blob(data: bytes, large: bool) -> str:
     return hashlib.sha256(data).hexdigest() if large else hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
@@ -97,39 +58,94 @@ def tree(base: Path) -> dict[str, t.Any]:
     return found
 
 
+class Wire:
+    """Carries connections to a port, and what goes wrong on the way: ``plan`` has ``cut_after`` and ``flip_at`` (bytes from the source), ``silent``."""
+
+    def __init__(self, port: int) -> None:
+        self._to, self.plan, self.connections, self.carried = port, {}, 0, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _address = self._listener.accept()
+                self.connections += 1
+                far = socket.create_connection(("127.0.0.1", self._to))
+                threading.Thread(target=self._carry, args=(near, far, False), daemon=True).start()
+                threading.Thread(target=self._carry, args=(far, near, True), daemon=True).start()
+
+    def _carry(self, begin: socket.socket, end: socket.socket, counted: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := begin.recv(100):
+                if counted:
+                    data = self._spoil(data)
+                end.sendall(data)
+        for one in (begin, end):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _spoil(self, data: bytes) -> bytes:
+        if self.plan.get("silent") and self.carried > 200:
+            threading.Event().wait(30)
+        before, self.carried = self.carried, self.carried + len(data)
+        if self.carried > self.plan.get("cut_after", 1 << 60):
+            raise OSError
+        at = self.plan.get("flip_at", -1) - before
+        if 0 <= at < len(data):
+            data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+            self.plan = {name: value for name, value in self.plan.items() if name != "flip_at" or not self.plan.get("once")}
+        if self.plan.get("flip_at", -1) >= 0 and not self.plan.get("once") and before > self.plan["flip_at"]:
+            data = bytes([data[0] ^ 1]) + data[1:]
+        return data
+
+    def close(self) -> None:
+        self._listener.close()
+
+
 class Pair:
     """A node that has a model, and one that lacks it."""
 
     def __init__(self, path: Path, monkeypatch: t.Any) -> None:
         self.path, self.source, self.target = path, cache(path / "one"), path / "two/hub/models--org--tiny"
         (path / "two").mkdir()
-        (path / "bin").mkdir()
-        (path / "bin/rsync").write_text(STAND_IN.replace("{python}", sys.executable))
-        (path / "bin/rsync").chmod(0o755)
-        self.plan()
-        monkeypatch.setenv("PATH", f"{path / 'bin'}:{os.environ['PATH']}")
         monkeypatch.setattr(transient, "RUN_ROOT", str(path / "run"))
-        monkeypatch.setattr(transient, "is_active", lambda _cluster: False)
+        monkeypatch.setattr(transient, "is_active", lambda _unit: False)
         monkeypatch.setattr(copy_target, "LOOK_SECONDS", 0.05)
-
-    def plan(self, **more: t.Any) -> None:
-        """Say what the stand-in does."""
-        known = {"version": "rsync  version 3.5.0  protocol version 32", "secret": SECRET, "seen": str(self.path / "seen"), "sources": {"r0": str(self.source)}}
-        (self.path / "bin/plan.json").write_text(json.dumps({**known, **more}))
-
-    def seen(self) -> list[list[str]]:
-        """Return the arguments of each call but that for the version."""
-        path = self.path / "seen"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        monkeypatch.setattr(block_client, "BEGIN_SECONDS", 0.3)
+        # A file of the tests has several blocks all the same.
+        monkeypatch.setattr(blocks, "BLOCK", 1000)
+        self.servers: list[blocks.Server] = []
+        self.wire: Wire | None = None
 
     def listing(self, revision: str = COMMIT) -> list[dict[str, t.Any]]:
         return [model_copy.listed({"hf_home": str(self.path / "one")}, {"repo": REPO, "revision": revision})]
 
+    def serve(self, listing: list[dict[str, t.Any]] | None = None, clients: t.Sequence[str] = ("127.0.0.1",), secret: str = SECRET) -> Wire:
+        """Give the model out as its list says, at the other end of a wire."""
+        params = {"hf_home": str(self.path / "one"), "address": "127.0.0.1", "port": 0, "clients": list(clients), "streams": 4}
+        order = model_copy.order(params, listing or self.listing())
+        listener = blocks.listen("127.0.0.1", 0)
+        server = blocks.Server(listener, blocks.Tree(order["root"], order["files"]), secret, order["clients"], order["connections"])
+        threading.Thread(target=server.run, daemon=True).start()
+        self.servers.append(server)
+        self.wire = Wire(listener.getsockname()[1])
+        return self.wire
+
+    def end(self) -> None:
+        """End the servers."""
+        for server in self.servers:
+            server.end()
+
     def call(self, check: bool = False, **params: t.Any) -> dict[str, t.Any]:
         """Copy, and return the result."""
+        if self.wire is None and "port" not in params:
+            self.serve(params.get("listing"))
         defaults = {
-            "state": "copied", "repositories": None, "hf_home": str(self.path / "two"), "cluster_name": "gb10", "address": "127.0.0.1", "port": 20300,
-            "clients": None, "source": "127.0.0.1", "secret": f"{copying.USER}:{SECRET}\n", "listing": params.get("listing") or self.listing(), "streams": 4,
-            "timeout": 20, "disk_floor_gib": 0, "required": True, "state_dir": str(self.path / "state"), "lock_id": "",
+            "state": "copied", "repositories": None, "hf_home": str(self.path / "two"), "cluster_name": "gb10", "address": "127.0.0.1",
+            "port": self.wire.port if self.wire else 0, "clients": None, "source": "127.0.0.1", "secret": f"{SECRET}\n",
+            "listing": params.get("listing") or self.listing(), "streams": 4, "timeout": 20, "disk_floor_gib": 0, "required": True,
+            "state_dir": str(self.path / "state"), "lock_id": "",
         }  # fmt: skip
         return model_copy.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check))

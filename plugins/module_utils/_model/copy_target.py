@@ -2,64 +2,51 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node that lacks a model fetches it from another one's daemon. This module util is PRIVATE to the collection.
+"""The node that lacks a model fetches it from another one's server of blocks. This module util is PRIVATE to the collection.
 
 Whatever is written in the cache is written as its owner: who owns it could put a link in root's way.
 """
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import contextlib
 import dataclasses
+import errno
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import tempfile
+import threading
 import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job
+from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
+from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Connection, Stopped, Trouble, Way
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, Lack
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Writer
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import OUTPUT_LIMIT
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at the streams.
+#: Seconds between two looks at how far it is.
 LOOK_SECONDS = 0.5
-#: Seconds that a stream gets to end after SIGTERM.
-STOP_SECONDS = 5.0
-#: Seconds that comparing with the source, and dropping the page cache, may take.
-COMPARE_SECONDS, DROP_SECONDS = 120, 600
+#: Seconds that dropping the page cache may take.
+DROP_SECONDS = 600
 #: Most files whose pages are dropped.
 MAX_FILES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Repository:
-    """A repository that is fetched: the daemon's module of it, where it lies here, its files until they are whole, the list of the source, what is lacking."""
+    """A repository that is fetched: where it lies here, its files until they are whole, the list of the source, what is lacking."""
 
     repo: str
-    module: str
     path: str
     stage: str
     entries: list[Entry]
     lack: Lack
-
-
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """How the source is reached, and from which address. The secret never becomes an argument."""
-
-    rsync: str
-    own: str
-    address: str
-    port: int
-    secret: str = dataclasses.field(repr=False)
 
 
 @contextlib.contextmanager
@@ -84,7 +71,7 @@ def acting_as(owner: Writer) -> t.Iterator[None]:
 
 
 def alone(path: str, timeout: float, note: t.Callable[[str], None]) -> contextlib.AbstractContextManager[int]:
-    """Keep other copies into this cache out; one that a play left behind is waited for. Its streams hold the lock as long as they live.
+    """Keep other copies into this cache out; one that a play left behind is waited for.
 
     Raises :class:`WaitTimeout` after ``timeout`` seconds.
     """
@@ -94,16 +81,34 @@ def alone(path: str, timeout: float, note: t.Callable[[str], None]) -> contextli
 # -- before the first byte -------------------------------------------------------------------------------------------
 
 
-def have(found: t.Sequence[Repository]) -> dict[str, dict[str, int]]:
-    """Return the bytes that lie in the stage already, by repository and file."""
-    return {one.repo: {entry.path: copying.staged(entry, _status(one, entry)) for entry in one.lack.files} for one in found}
-
-
 def _status(one: Repository, entry: Entry) -> os.stat_result | None:
     try:
         return os.lstat(os.path.join(one.stage, entry.path))
     except OSError:
         return None
+
+
+def arrived(one: Repository, boot: str) -> dict[str, set[int]] | None:
+    """Return the blocks that an earlier copy fetched and compared, by file; None when it is unknown. Raises OSError."""
+    try:
+        descriptor = os.open(os.path.join(one.stage, copying.PROGRESS), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, encoding="utf-8", errors="replace") as handle:
+        return copying.progress(handle.read(), boot, one.lack.files)
+
+
+def resumed(found: t.Sequence[Repository]) -> int:
+    """Return the bytes that an earlier copy has fetched, and that are not fetched again unless a reboot spoiled them. Raises OSError."""
+    boot, total = boot_id("/proc"), 0
+    for one in found:
+        there = arrived(one, boot)
+        for entry in one.lack.files:
+            if there is None:
+                total += copying.staged(entry.size, _status(one, entry))
+            elif _status(one, entry) is not None:
+                total += sum(min(blocks.BLOCK, entry.size - offset) for offset in there[entry.path] if offset < entry.size)
+    return total
 
 
 def free_bytes(path: str) -> int:
@@ -114,159 +119,298 @@ def free_bytes(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def prepare(one: Repository) -> list[Entry]:
-    """Make room in the stage, and return the files that are not whole there.
+class Staged:
+    """The files of a repository in the stage, open, and the blocks of them that are there."""
 
-    rsync takes a file that is as long as the source's for whole. One that was killed before its digest was compared loses its last byte, so
-    that it is fetched, and all of it compared.
-    """
-    wanted = []
-    for entry in one.lack.files:
-        path = os.path.join(one.stage, entry.path)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        status = _status(one, entry)
-        if status is not None and not stat.S_ISREG(status.st_mode):
-            os.unlink(path)
-        elif status is not None and not copying.is_whole(entry, status) and status.st_size >= entry.size:
-            os.truncate(path, max(0, entry.size - 1))
-        if not copying.is_whole(entry, _status(one, entry)):
-            wanted.append(entry)
-    return wanted
+    def __init__(self, one: Repository, boot: str) -> None:
+        self.one, self.descriptors, self.doubtful = one, {}, {}
+        there = arrived(one, boot)
+        try:
+            os.makedirs(one.stage, mode=0o700, exist_ok=True)
+            for entry in one.lack.files:
+                path = os.path.join(one.stage, entry.path)
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                status = _status(one, entry)
+                if status is not None and not stat.S_ISREG(status.st_mode):
+                    os.unlink(path)
+                    status = None
+                self.descriptors[entry.path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                # Of before a reboot, or of an older version: each block of it is compared before it counts.
+                self.doubtful[entry.path] = set(copying.offsets(status.st_size)) if status is not None and there is None else set()
+                os.ftruncate(self.descriptors[entry.path], entry.size)
+                if there is not None and status is None:
+                    there[entry.path] = set()
+            self.there = there or {entry.path: set() for entry in one.lack.files}
+            mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if there is None else 0)
+            self._progress = os.open(os.path.join(one.stage, copying.PROGRESS), mode, 0o600)
+        except OSError:
+            self.close()
+            raise
+        # What a copy that was killed left of its last line must not swallow the next one.
+        os.write(self._progress, copying.progress_header(boot).encode() if there is None else b"\n")
+
+    def parts(self) -> list[tuple[Entry, int]]:
+        """Return the blocks that are to be fetched or compared, in the order of the files."""
+        return [(entry, offset) for entry in self.one.lack.files for offset in copying.offsets(entry.size) if offset not in self.there[entry.path]]
+
+    def note(self, entry: Entry, offset: int) -> None:
+        """Note that a block is there and was compared."""
+        os.write(self._progress, copying.progress_line(entry, offset).encode())
+        self.there[entry.path].add(offset)
+
+    def finish(self) -> None:
+        """Give the files, all of whose blocks are there, their times."""
+        for entry in self.one.lack.files:
+            os.utime(self.descriptors[entry.path], ns=(entry.mtime, entry.mtime))
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in [*self.descriptors.values(), *([self._progress] if hasattr(self, "_progress") else [])]:
+            os.close(descriptor)
+
+
+# -- for the next node of a chain ------------------------------------------------------------------------------------
+
+
+class Given:
+    """What this node has of a list so far, for a server of :mod:`blocks`: what it had, and each block once it was compared."""
+
+    def __init__(self, hub: str, listing: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+        self._hub, self._numbers = hub, copying.numbered(listing)
+        self._paths = {number: f"{model_files.repo_directory(repo)}/{path}" for (repo, path), number in self._numbers.items()}
+        self._changed = threading.Condition()
+        #: Descriptors of files that are being fetched, and their blocks that are there; None until that is known.
+        self._fetched: dict[int, tuple[int, set[int]]] | None = None
+
+    def begin(self, fetched: t.Sequence[Staged]) -> None:
+        """Say which files are being fetched; the others are there."""
+        files = [(one, entry) for one in fetched for entry in one.one.lack.files]
+        with self._changed:
+            self._fetched = {self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path]) for one, entry in files}
+            self._changed.notify_all()
+
+    def tell(self) -> None:
+        """Say that a block has come."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, number: int, offset: int) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._has(number, offset), blocks.PATIENCE)
+
+    def _has(self, number: int, offset: int) -> bool:
+        if self._fetched is None:
+            return False
+        return number not in self._fetched or offset in self._fetched[number][1]
+
+    def open(self, number: int) -> int:
+        if number in (self._fetched or {}):
+            return os.dup(self._fetched[number][0])
+        try:
+            with untrusted.reader(self._hub, self._paths.get(number, "absent"), own=False) as handle:
+                return os.dup(handle.fileno())
+        except untrusted.Tampered as error:
+            raise PermissionError(errno.EACCES, str(error)) from error
+
+    def is_same(self, _number: int, _descriptor: int) -> bool:
+        """Each block that is given on was compared with the source's, and its source said then that the file is the one that was listed."""
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._changed:
+            for descriptor, _offsets in (self._fetched or {}).values():
+                os.close(descriptor)
+            self._fetched = None
+
+
+@contextlib.contextmanager
+def giving_on(given: Given, address: str, port: int, secret: str, clients: t.Sequence[str], streams: int) -> t.Iterator[blocks.Server]:
+    """Be the source of the next nodes of a chain meanwhile. Raises OSError."""
+    listener = blocks.listen(address, port)
+    server = blocks.Server(listener, given, secret, clients, streams * len(clients) + blocks.MORE_CONNECTIONS)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.end()
+        thread.join(blocks.SILENT_SECONDS)
+        given.close()
+
+
+def see_off(server: blocks.Server, until: float, note: t.Callable[[str], None]) -> None:
+    """Wait for the next nodes of the chain to have all, as long as they ask for more."""
+    began = time.monotonic()
+    while not server.all_done.wait(LOOK_SECONDS) and time.monotonic() < until:
+        waiting = server.waiting()
+        # One that failed says nothing any more, and its own result says why.
+        if all(time.monotonic() - max(began, server.heard.get(client, 0.0)) > blocks.SILENT_SECONDS for client in waiting):
+            return
+        note(f"giving it on to {', '.join(waiting)}")
 
 
 # -- fetching --------------------------------------------------------------------------------------------------------
 
 
-class Stream:
-    """One rsync that fetches some files. Its output goes to files, so that nobody has to read it while it runs."""
+class Fetch:
+    """Several connections that share the blocks to fetch."""
 
-    def __init__(self, argv: t.Sequence[str], secret: str, owner: Writer, lock: int) -> None:
-        self.argv = list(argv)
-        self._output, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # pylint: disable=consider-using-with
-        as_owner: dict[str, t.Any] = {"user": owner.uid, "group": owner.gid, "extra_groups": []} if os.geteuid() == 0 and owner.uid else {}
-        # run_command waits, and streams run at once.
-        self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
-            self.argv,
-            stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=self._errors,
-            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
-            start_new_session=True,
-            pass_fds=(lock,),
-            **as_owner,
-        )
-        with contextlib.suppress(BrokenPipeError), self._process.stdin or contextlib.nullcontext() as pipe:
-            pipe.write(f"{secret}\n".encode())
+    def __init__(self, files: t.Sequence[Staged], numbers: t.Mapping[tuple[str, str], int], way: Way, given: Given | None) -> None:
+        self._way, self._numbers, self._given = way, numbers, given
+        self._parts = collections.deque((one, entry, offset) for one in files for entry, offset in one.parts())
+        self._first = self._parts[0][:2] if self._parts else ()
+        self._lock, self._stop, self.over = threading.Lock(), threading.Event(), threading.Event()
+        self._connections: list[Connection] = []
+        self._running = 0
+        self.done = 0
+        #: Why it failed, and the repository and file where; the first one counts.
+        self.failed: tuple[Trouble | OSError, str, str] | None = None
 
-    def poll(self) -> int | None:
-        """Return how it ended, None while it runs."""
-        return self._process.poll()
+    def start(self, most: int, pool: concurrent.futures.Executor) -> list[concurrent.futures.Future[None]]:
+        """Start at most so many connections, and no more than there are cores for."""
+        # More than there are cores would only take turns.
+        self._running = min(most, len(self._parts), max(2, os.cpu_count() or 1))
+        if not self._running:
+            self.over.set()
+        return [pool.submit(self._work) for _number in range(self._running)]
 
-    def printed(self) -> str:
-        """Return what it printed."""
-        return self._read(self._output)
+    def _work(self) -> None:
+        # Named by what goes wrong before the first block; another connection may have taken that already.
+        one, entry = self._first
+        try:
+            connection = Connection(self._way, self._stop)
+            with self._lock:
+                self._connections.append(connection)
+                # From here on end() cuts it.
+                if self._stop.is_set():
+                    raise Stopped
+            connection.introduce()
+            while (part := self._next()) is not None:
+                one, entry, offset = part
+                self._one(connection, one, entry, offset)
+        except Stopped:
+            pass
+        except (Trouble, OSError) as error:
+            self._fail(error, one.one.repo, entry.path)
+        finally:
+            with self._lock:
+                self._running -= 1
+                if not self._running:
+                    self.over.set()
 
-    def said(self) -> str:
-        """Return what it said went wrong."""
-        return self._read(self._errors)
+    def _next(self) -> tuple[Staged, Entry, int] | None:
+        with self._lock:
+            return self._parts.popleft() if self._parts and not self._stop.is_set() else None
 
-    @staticmethod
-    def _read(stream: t.BinaryIO) -> str:
-        stream.seek(0)
-        return stream.read(OUTPUT_LIMIT).decode("utf-8", "replace")
+    def _one(self, connection: Connection, one: Staged, entry: Entry, offset: int) -> None:
+        where = (self._numbers[one.one.repo, entry.path], one.descriptors[entry.path], offset, min(blocks.BLOCK, entry.size - offset))
+        if offset not in one.doubtful[entry.path] or not connection.is_same(*where):
+            connection.fetch(*where)
+        with self._lock:
+            one.note(entry, offset)
+            self.done += where[3]
+        if self._given:
+            self._given.tell()
+
+    def _fail(self, error: Trouble | OSError, repo: str, path: str) -> None:
+        with self._lock:
+            self.failed = self.failed or (error, repo, path)
+        self.end()
+        self.over.set()
 
     def end(self) -> None:
-        """End it, and its own children."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(STOP_SECONDS)
-        self._output.close()
-        self._errors.close()
+        """Have all connections end."""
+        self._stop.set()
+        with self._lock:
+            for connection in self._connections:
+                connection.cut()
+
+    def close(self) -> None:
+        """Close the connections, once the threads have ended."""
+        for connection in self._connections:
+            connection.close()
 
 
-def fetch(found: t.Sequence[Repository], way: Way, most: int, timeout: float, owner: Writer, lock: int, note: t.Callable[[str], None]) -> None:
-    """Fetch what is not in the stage yet, by at most ``most`` streams at once, a repository at a time.
+def fetch(
+    found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], int], way: Way, most: int, until: float, owner: Writer,
+    note: t.Callable[[str], None], given: Given | None = None,
+) -> None:
+    """Fetch what is not in the stage yet by at most ``most`` connections at once, until ``until`` (monotonic).
 
-    Raises :class:`ClusterError` with the cause of the first stream that failed, :class:`WaitTimeout`. What has arrived stays in the stage.
-    """
-    rate, began = copy_job.Rate(), time.monotonic()
-    total = sum(entry.size for one in found for entry in one.lack.files)
-    for one in found:
+    Raises :class:`ClusterError` with the first cause, :class:`WaitTimeout`, OSError. What has arrived stays in the stage.
+    """  # fmt: skip
+    rate, began, boot = copy_job.Rate(), time.monotonic(), boot_id("/proc")
+    with contextlib.ExitStack() as stack:
+        files = []
         with acting_as(owner):
-            wanted = prepare(one)
-            lists = write_lists(one, wanted, most)
-        running = []
+            for one in found:
+                files.append(Staged(one, boot))
+                stack.callback(files[-1].close)
+        if given:
+            given.begin(files)
+        total = sum(one.lack.size for one in found)
+        fetching = Fetch(files, numbers, way, given)
+        begun = total - sum(min(blocks.BLOCK, entry.size - offset) for one in files for entry, offset in one.parts())
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(most))
+        working = fetching.start(most, pool)
         try:
-            for listed in lists:
-                argv = copying.client_argv(way.rsync, way.own, way.address, way.port, one.module, listed, one.stage)
-                running.append(Stream(argv, way.secret, owner, lock))
-            for elapsed in clock(max(0.0, began + timeout - time.monotonic()), LOOK_SECONDS):
-                note(rate.text(elapsed, sum(size for sizes in have(found).values() for size in sizes.values()), total))
-                if all(stream.poll() is not None for stream in running):
-                    break
-            else:
-                raise WaitTimeout(
-                    f"the copy did not end within {timeout:g} s: {rate.text(timeout, sum(sum(sizes.values()) for sizes in have(found).values()), total)}",
-                    remedy="Run again: it goes on with what is there. Raise gb10_copy_timeout for a slow link, or see why it is: gb10.cluster.fabric",
-                    reason="slow",
-                )
-            failures = [copying.why(rc, stream.said()) for stream in running if (rc := stream.poll())]
-            if failures:
-                first = failures[0]
-                raise ClusterError(f"{one.repo} could not be copied from {way.address}: {first.what} ({first.line})", remedy=first.remedy, reason=first.reason)
+            while not fetching.over.wait(LOOK_SECONDS):
+                note(rate.text(time.monotonic() - began, begun + fetching.done, total))
+                if time.monotonic() >= until:
+                    raise WaitTimeout(
+                        f"the copy did not end in time: {rate.text(time.monotonic() - began, begun + fetching.done, total)}",
+                        remedy="Run again: it goes on with what is there. Raise gb10_copy_timeout for a slow link, or see why it is: gb10.cluster.fabric",
+                        reason="slow",
+                    )
         finally:
-            for stream in running:
-                stream.end()
-        compare(one, way, owner, lock)
+            fetching.end()
+            concurrent.futures.wait(working, blocks.SILENT_SECONDS)
+            fetching.close()
+        if fetching.failed:
+            raise failure(*fetching.failed, way)
+        for one in working:
+            one.result()
+        compare(found, numbers, way)
+        for one in files:
+            one.finish()
 
 
-def write_lists(one: Repository, wanted: t.Sequence[Entry], most: int) -> list[str]:
-    """Write the list of each stream's files, and return where they are."""
-    lists = os.path.join(os.path.dirname(one.stage), copying.LISTS)
-    os.makedirs(lists, mode=0o700, exist_ok=True)
-    sizes = {entry.path: entry.size - copying.staged(entry, _status(one, entry)) for entry in wanted}
-    paths = []
-    for number, entries in enumerate(copying.streams(wanted, sizes, most)):
-        paths.append(os.path.join(lists, f"{one.module}-{number}"))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(paths[-1])
-        with open(paths[-1], "x", encoding="utf-8") as handle:
-            handle.write("".join(f"{entry.path}\0" for entry in entries))
-    return paths
+def failure(error: Trouble | OSError, repo: str, path: str, way: Way) -> ClusterError:
+    """Return what a trouble of a connection means, in words."""
+    reason = error.reason if isinstance(error, Trouble) else {errno.ENOSPC: "disk full", errno.EDQUOT: "disk full"}.get(error.errno or 0, "permission")
+    detail = error.detail if isinstance(error, Trouble) else str(error.strerror)
+    what, remedy = copying.CAUSES[reason]
+    of_file = f"{path}: " if reason in ("wrong digest", "source changed", "permission") else ""
+    return ClusterError(
+        f"{repo} could not be copied from {way.address}: {what} ({of_file}{detail})",
+        remedy=remedy,
+        reason="refused" if reason == "stranger" else reason,
+        **({"files": [path]} if of_file else {}),
+    )
 
 
-def compare(one: Repository, way: Way, owner: Writer, lock: int) -> None:
-    """Raise :class:`ClusterError` when a file in the stage is not what the source listed, or the source has changed it since."""
-    if not one.lack.files:
-        return
-    with acting_as(owner):
-        (listed,) = write_lists(one, one.lack.files, 1)
-    argv = copying.client_argv(way.rsync, way.own, way.address, way.port, one.module, listed, one.stage)
-    stream = Stream(copying.compare_argv(argv), way.secret, owner, lock)
+def compare(found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], int], way: Way) -> None:
+    """Raise :class:`ClusterError` when the source has changed a file since it listed it, and tell the source that this node is done."""
+    files = [(one.repo, entry.path) for one in found for entry in one.lack.files]
     try:
-        for _elapsed in clock(COMPARE_SECONDS, 0.1):
-            rc = stream.poll()
-            if rc is not None:
-                break
-        else:
-            raise WaitTimeout(f"{one.repo} could not be compared with {way.address} within {COMPARE_SECONDS} s", remedy="Run again.", reason="slow")
-        printed, said = stream.printed(), stream.said()
-    finally:
-        stream.end()
-    if rc:
-        failure = copying.why(rc, said)
-        raise ClusterError(f"{one.repo} cannot be compared with {way.address}: {failure.what} ({failure.line})", remedy=failure.remedy, reason=failure.reason)
-    changed = copying.changed_names(printed)
-    other = [entry.path for entry in one.lack.files if not copying.is_whole(entry, _status(one, entry))]
-    if changed or other:
+        connection = Connection(way, threading.Event())
+        try:
+            connection.introduce()
+            changed = [name for name in files if connection.has_changed(numbers[name])]
+            if not changed:
+                connection.goodbye()
+        finally:
+            connection.close()
+    except Trouble as error:
+        raise failure(error, *(files or [(found[0].repo, "")])[0], way) from error
+    if changed:
         raise ClusterError(
-            f"{one.repo} was changed on the source while it was copied: {copying.named(sorted({*changed, *other}))}; nothing of it has its own name here",
+            f"{changed[0][0]} was changed on the source while it was copied: {copying.named([path for _repo, path in changed])}; "
+            "nothing of it has its own name here",
             remedy="See what writes there (a download, a person), let it end, and run again.",
             reason="source changed",
-            files=sorted({*changed, *other}),
+            files=[path for _repo, path in changed],
         )
 
 
@@ -338,7 +482,7 @@ def refusal(paths: t.Sequence[str]) -> ClusterError:
 def clear(hub: str, found: t.Sequence[Repository]) -> None:
     """Remove what is left of the stage. Raises OSError."""
     stage = os.path.join(hub, copying.STAGE)
-    for path in [*(one.stage for one in found), os.path.join(stage, copying.LISTS)]:
+    for path in (one.stage for one in found):
         if os.path.isdir(path):
             shutil.rmtree(path)
     # What another repository has there stays.
@@ -350,13 +494,13 @@ def left(hub: str) -> dict[str, int]:
     """Return the bytes that copies which did not end have left, by directory."""
     stage = os.path.join(hub, copying.STAGE)
     try:
-        names = sorted(name for name in os.listdir(stage) if name != copying.LISTS)
+        names = sorted(os.listdir(stage))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     sizes = {}
     for name in names:
         entries = [os.path.join(folder, file) for folder, _folders, files in os.walk(os.path.join(stage, name)) for file in files]
-        sizes[os.path.join(stage, name)] = sum(status.st_size for path in entries if (status := _lstat(path)))
+        sizes[os.path.join(stage, name)] = sum(copying.staged(status.st_size, status) for path in entries if (status := _lstat(path)))
     return sizes
 
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a model is copied from one node's hub cache to another's, and how rsync is told to. This module util is PRIVATE to the collection.
+"""What of a model is copied from one node's hub cache to another's. This module util is PRIVATE to the collection.
 
 Everything here decides on what was read; :mod:`copy_source` and :mod:`copy_target` act. The bytes go into a directory of their own beside the
-repositories (:data:`STAGE`), where a copy that was killed goes on, and a file gets its own name only when rsync has compared the digest of all of it.
+repositories (:data:`STAGE`), where a copy that was killed goes on, and a file gets its own name only when the digest of each of its blocks was compared.
 """
 
 from __future__ import annotations
@@ -17,27 +17,21 @@ import re
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import transient, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, model_files
 
 #: Where files lie, below the hub's directory, until they are whole. No repository has such a name.
 STAGE = ".gb10-copy"
-#: Below that, the lists of files that rsync is given.
-LISTS = ".lists"
-#: Where the daemon's configuration, secret and lock file lie while it runs, below a directory that a reboot empties.
+#: Below a repository's own directory there, which blocks have arrived and were compared.
+PROGRESS = "progress"
+#: Where the server's program, order and secret lie while it runs, below a directory that a reboot empties.
 RUN = "gb10-copy"
-#: The one-time user of the daemon.
-USER = "gb10"
 
 #: Defaults of ``model_copy`` that its action plugin needs, too.
 TIMEOUT = 7200
 STATE_DIR = "/var/lib/gb10"
 
-#: The oldest rsync that is used: since 3.2.0 (2020) it compares whole files by xxh128 (NEWS of rsync 3.2.0).
-OLDEST = (3, 2, 0)
-#: Seconds without a byte after which rsync gives up, and seconds that it waits for a connection.
-SILENT_SECONDS, CONNECT_SECONDS = 60, 10
 #: Bytes of a ref, which travels in the list itself.
 REF_LIMIT = model_files.REF_LIMIT
 #: How many files a message names.
@@ -46,7 +40,6 @@ NAMED = 5
 GIB = 1 << 30
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
-_VERSION = re.compile(r"^rsync\s+version\s+v?(\d+)\.(\d+)\.(\d+)", re.MULTILINE)
 #: Hex digits of what the hub names a blob: git's id of a small file, the sha256 of one in its large file storage.
 _DIGEST = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
@@ -184,7 +177,7 @@ def lacking(entries: t.Sequence[Entry], repo_path: str, ref: str = "") -> Lack:
     """Compare a node's repository with the source's list; nothing of it is read but names, sizes, times, links and refs. Raises OSError.
 
     A blob has its digest as its name, so the same name and size is the same file until ``verify: full`` reads it. A file that is no blob must have the
-    same time, too, as what rsync copied has. A ref that names another commit is other content where it is the one that was asked for.
+    same time, too, as what was copied has. A ref that names another commit is other content where it is the one that was asked for.
     """
     lack, present = Lack(), set()
     for entry in (one for one in entries if one.kind != "file"):
@@ -231,24 +224,13 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def whole_seconds(nanoseconds: int) -> int:
-    """Return a file's time as every file system and rsync keep it."""
+    """Return a file's time as every file system keeps it."""
     return nanoseconds // 1_000_000_000
 
 
-def staged(entry: Entry, status: os.stat_result | None) -> int:
-    """Return how many bytes of a file lie in the stage, from the status of what lies there."""
-    return min(status.st_size, entry.size) if status is not None and stat.S_ISREG(status.st_mode) else 0
-
-
-def is_whole(entry: Entry, status: os.stat_result | None) -> bool:
-    """Return whether rsync has finished a file in the stage: it gives a file its time last, after the digests were compared.
-
-    Of a file system that keeps no nanoseconds the seconds must do.
-    """
-    if status is None or staged(entry, status) != entry.size:
-        return False
-    coarse = status.st_mtime_ns % 1_000_000_000 == 0
-    return status.st_mtime_ns == entry.mtime or (coarse and whole_seconds(status.st_mtime_ns) == whole_seconds(entry.mtime))
+def staged(size: int, status: os.stat_result | None) -> int:
+    """Return how many bytes of a file lie in the stage, from the status of what lies there: it is as long as the source's from the start, with holes."""
+    return min(status.st_size, size, status.st_blocks * 512) if status is not None and stat.S_ISREG(status.st_mode) else 0
 
 
 def require_space(free: int, needed: int, floor_gib: int, hub: str) -> None:
@@ -264,167 +246,74 @@ def require_space(free: int, needed: int, floor_gib: int, hub: str) -> None:
         )
 
 
-def streams(files: t.Sequence[Entry], sizes: t.Mapping[str, int], most: int) -> list[list[Entry]]:
-    """Divide files among at most ``most`` streams, so that each has about as many bytes to fetch (``sizes``, by path); no stream is empty."""
-    found: list[list[Entry]] = [[] for _number in range(min(most, len(files)))]
-    loads = [0] * len(found)
-    for entry in sorted(files, key=lambda one: (-sizes[one.path], one.path)):
-        least = loads.index(min(loads))
-        found[least].append(entry)
-        loads[least] += sizes[entry.path]
+def numbered(listing: t.Sequence[t.Mapping[str, t.Any]]) -> dict[tuple[str, str], int]:
+    """Return the number of each file of a list, by repository and path: what a client says instead of a name. All nodes number the same list alike."""
+    files = [(one["repo"], row["path"]) for one in listing for row in one["entries"] if row["kind"] == "file"]
+    return {name: number for number, name in enumerate(files)}
+
+
+# -- which blocks are there ------------------------------------------------------------------------------------------
+
+
+def offsets(size: int) -> list[int]:
+    """Return where the blocks of a file begin."""
+    return list(range(0, size, blocks.BLOCK))
+
+
+def progress_header(boot: str) -> str:
+    """Return the first line of the note of what has arrived. What was written before a reboot may not have reached the disk."""
+    return f"{boot}\n"
+
+
+def progress_line(entry: Entry, offset: int) -> str:
+    """Return the line that says that a block has arrived and was compared."""
+    return f"{entry.path}\t{entry.size}\t{entry.mtime}\t{offset}\n"
+
+
+def progress(text: str, boot: str, entries: t.Iterable[Entry]) -> dict[str, set[int]] | None:
+    """Return the blocks of these files that a note says are there, by path; None for a note of before the last reboot, or none at all."""
+    header, _newline, rest = text.partition("\n")
+    if not _newline or f"{header}\n" != progress_header(boot):
+        return None
+    files = {f"{entry.path}\t{entry.size}\t{entry.mtime}": entry for entry in entries}
+    found: dict[str, set[int]] = {entry.path: set() for entry in files.values()}
+    for line in rest.splitlines(keepends=True):
+        name, _tab, offset = line.rpartition("\t")
+        # The last line of a copy that was killed may be half of one.
+        if name in files and offset.endswith("\n") and offset.strip().isdigit():
+            found[files[name].path].add(int(offset))
     return found
 
 
-# -- rsync -----------------------------------------------------------------------------------------------------------
-
-
-def version_of(text: str) -> tuple[int, int, int]:
-    """Return the version that ``rsync --version`` prints. Raises :class:`UnknownState` when it prints none."""
-    match = _VERSION.search(text)
-    if not match:
-        raise UnknownState("rsync does not say its version", remedy="Run on the node: rsync --version", raw=text[:2000])
-    major, minor, patch = match.groups()
-    return int(major), int(minor), int(patch)
-
-
-def module_names(repos: t.Sequence[str]) -> dict[str, str]:
-    """Return the daemon's module of each repository; a name of the hub's need not be one of rsync's."""
-    return {repo: f"r{number}" for number, repo in enumerate(repos)}
-
-
-class Shared(t.NamedTuple):
-    """A directory that the daemon gives out as a module, and as whom it reads there."""
-
-    module: str
-    path: str
-    uid: int
-    gid: int
-
-
-def daemon_config(shared: t.Sequence[Shared], run_dir: str, address: str, port: int, clients: t.Sequence[str], connections: int) -> str:
-    """Return the daemon's configuration: it reads only, in a root of its own, as the files' owner, for these clients with the one-time secret."""
-    common = [
-        f"address = {address}",
-        f"port = {port}",
-        "use chroot = yes",
-        "reverse lookup = no",
-        f"lock file = {run_dir}/lock",
-        f"max connections = {connections}",
-        f"timeout = {SILENT_SECONDS}",
-    ]
-    each = [
-        "read only = yes",
-        "list = no",
-        f"auth users = {USER}",
-        f"secrets file = {run_dir}/secret",
-        "strict modes = yes",
-        f"hosts allow = {' '.join(clients)}",
-        "hosts deny = *",
-        "munge symlinks = no",
-        "numeric ids = yes",
-    ]
-    modules = [line for one in shared for line in ("", f"[{one.module}]", f"path = {one.path}", f"uid = {one.uid}", f"gid = {one.gid}", *each)]
-    return "\n".join([*common, *modules]) + "\n"
-
-
 def unit_name(cluster: str) -> str:
-    """Return the name of the unit that the daemon runs in."""
+    """Return the name of the unit that gives the model out."""
     return f"gb10-copy-{cluster}.service"
 
 
-def daemon_argv(systemd_run: str, rsync: str, cluster: str, run_dir: str, seconds: int) -> list[str]:
-    """Return the command that starts the daemon as a unit of its own, which ends after ``seconds`` even when nobody comes back to stop it."""
-    about = f"gb10.cluster: copy of a model to the other nodes of cluster {cluster}"
-    daemon = [rsync, "--daemon", "--no-detach", f"--config={run_dir}/rsyncd.conf"]
-    return transient.unit_argv(systemd_run, unit_name(cluster), about, run_dir, seconds, daemon)
-
-
-def client_argv(rsync: str, own: str, address: str, port: int, module: str, listed: str, target: str) -> list[str]:
-    """Return the command of one stream. The password comes on its standard input, the names of files in ``listed``, each ended by a zero byte.
-
-    ``--append-verify`` goes on where a copy was killed and compares the digest of the whole file in the end; what it has not compared
-    has not the file's time yet.
-    """
-    host = f"[{address}]" if ":" in address else address
-    return [
-        rsync, "--times", "--perms", "--omit-dir-times", "--append-verify", "--no-motd", f"--timeout={SILENT_SECONDS}", f"--contimeout={CONNECT_SECONDS}",
-        "--from0", f"--files-from={listed}", "--password-file=-", f"--address={own}", f"rsync://{USER}@{host}:{port}/{module}/", f"{target}/",
-    ]  # fmt: skip
-
-
-def compare_argv(argv: t.Sequence[str]) -> list[str]:
-    """Return the command that names what differs between the source and the stage by size and time, made from one of :func:`client_argv`."""
-    kept = [word for word in argv if word != "--append-verify"]
-    return [kept[0], "--dry-run", "--itemize-changes", *kept[1:]]
-
-
-def changed_names(output: str) -> list[str]:
-    """Return the files that :func:`compare_argv` says would be transferred, which the source has changed meanwhile."""
-    return [line.split(" ", 1)[1] for line in output.splitlines() if line.startswith(">f") and " " in line]
-
-
-#: What rsync says → what that means, what to do, and a word for programs. Recorded from rsync 3.5.0; the words are those of its source since 3.2.
-_CAUSES: tuple[tuple[str, str, str, str], ...] = (
-    (
-        r"No space left on device|Disk quota exceeded", "the disk is full",
-        "Free some, see ansible-playbook -i INVENTORY gb10.cluster.models, and run again: it goes on with what is there.", "disk full",
+#: Why nothing more came → what that means, and what to do.
+CAUSES: dict[str, tuple[str, str]] = {
+    "disk full": ("the disk is full", "Free some, see ansible-playbook -i INVENTORY gb10.cluster.models, and run again: it goes on with what is there."),
+    "refused": ("the source did not take the one-time secret", "Run again. When it comes back, see on the source who listens on gb10_copy_port: sudo ss -ltnp"),
+    "stranger": (
+        "the source knows this node by another address",
+        "Correct gb10_fabric_address of this node: it must be the one that its connections to the source come from.",
     ),
-    (
-        r"@ERROR: auth failed|password file", "the source did not take the one-time secret",
-        "Run again. When it comes back, see on the source: journalctl --since -10min | grep rsyncd", "refused",
-    ),
-    (
-        r"@ERROR: access denied", "the source knows this node by another address",
-        "Correct gb10_fabric_address of this node: it must be the one that its connections to the source come from.", "refused",
-    ),
-    (
-        r"@ERROR: max connections|@ERROR: Unknown module", "the source runs another copy",
-        "Wait for its end, and run again.", "busy",
-    ),
-    (
-        r"failed to connect to|Connection refused|No route to host|timeout waiting for daemon connection|Network is unreachable",
+    "busy": ("the source gives out as much as it can", "See who else copies from it, wait for its end, and run again."),
+    "unreachable": (
         "the source cannot be reached",
         "See whether a firewall between the nodes closes gb10_copy_port, and whether the link is up: ansible-playbook -i INVENTORY gb10.cluster.fabric",
-        "unreachable",
     ),
-    (
-        r"Permission denied", "a file may not be read or written by the owner of the cache",
-        "Give the cache one owner: chown -R --reference=CACHE CACHE", "permission",
+    "permission": ("a file may not be read or written by the owner of the cache", "Give the cache one owner: chown -R --reference=CACHE CACHE"),
+    "source changed": ("a file of the source was changed while it was copied", "See what changes the model there, let it end, and run again."),
+    "wrong digest": (
+        "what arrived is not what the source has",
+        "Run again. When it comes back on the same file, the source's disk or memory may be at fault: see journalctl -k there.",
     ),
-    (
-        r"vanished|No such file or directory", "a file of the source went while it was copied",
-        "See what changes the model there, and run again.", "source changed",
+    "cut": (
+        "the connection was cut",
+        "Run again: it goes on with what is there. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.fabric",
     ),
-    (
-        r"failed verification", "what arrived is not what the source has",
-        "Run again. When it comes back on the same file, the source's disk or memory may be at fault: see journalctl -k there.", "wrong digest",
-    ),
-    (
-        r"Connection reset|connection unexpectedly closed|error in socket IO|timeout|Broken pipe|received SIG", "the connection was cut",
-        "Run again: it goes on with what is there. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.fabric", "cut",
-    ),
-)  # fmt: skip
-
-
-class Failure(t.NamedTuple):
-    """Why rsync failed, in words; ``reason`` is for programs, ``line`` what rsync itself said."""
-
-    what: str
-    remedy: str
-    reason: str
-    line: str
-
-
-def why(rc: int, stderr: str) -> Failure:
-    """Return why a stream failed, by what rsync said; the cause comes before the lines that follow from it, so the table is in the order of that."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    for pattern, what, remedy, reason in _CAUSES:
-        line = next((one for one in lines if re.search(pattern, one)), "")
-        if line:
-            return Failure(what, remedy, reason, line[:300])
-    last = lines[-1][:300] if lines else f"it ended with {rc} and said nothing"
-    remedy = "Run again: it goes on with what is there." if rc < 0 else "See what rsync says, and run again."
-    return Failure("rsync was killed" if rc < 0 else "rsync failed", remedy, "killed" if rc < 0 else "rsync", last)
+}
 
 
 # -- how far it is ---------------------------------------------------------------------------------------------------

@@ -20,26 +20,22 @@ OF_COPY = ("bytes", "resumed_bytes", "seconds", "cached_bytes", "left_bytes")
 
 
 def plan(answers: dict[str, dict[str, t.Any]], copy: str, offline: bool) -> dict[str, t.Any]:
-    """Return who downloads, and in which rounds who copies from whom; ``answers`` are those of ``model_info`` by node, in the cluster's order.
+    """Return who downloads, and in which chains who copies from whom; ``answers`` are those of ``model_info`` by node, in the cluster's order.
 
-    One node that has the model whole gives it to one that lacks it, and both give it on in the next round: four nodes have it after
-    two rounds. Without such a node, the one with most of it downloads. What is whole and not as it was downloaded is given to nobody.
+    A node that has the model whole gives it to one that lacks it, which gives each block on to the next one meanwhile; with several that have it, there
+    are several chains. Without such a node, the one with most of it downloads. What is whole and not as it was downloaded is given to nobody.
     """
     whole = {node: _is_whole(answer) for node, answer in answers.items()}
     lacking = [node for node in answers if not whole[node]]
     holders = [node for node, answer in answers.items() if whole[node] and answer["verdict"] == "pass"]
     if copy == NEVER or not lacking:
-        return {"downloads": [] if offline else lacking, "rounds": []}
+        return {"downloads": [] if offline else lacking, "chains": []}
     downloads: list[str] = []
     if not holders and not offline and len(lacking) == len(answers):
         downloads = [max(lacking, key=lambda node: answers[node]["size_bytes"])]
         holders, lacking = downloads, [node for node in lacking if node not in downloads]
-    rounds = []
-    while holders and lacking:
-        pairs = [{"from": giver, "to": taker} for giver, taker in zip(holders, lacking)]
-        rounds.append(pairs)
-        holders, lacking = [*holders, *(pair["to"] for pair in pairs)], lacking[len(pairs):]
-    return {"downloads": downloads, "rounds": rounds}
+    givers = holders[:len(lacking)]
+    return {"downloads": downloads, "chains": [[giver, *lacking[number::len(givers)]] for number, giver in enumerate(givers)]}
 
 
 def _is_whole(answer: dict[str, t.Any]) -> bool:

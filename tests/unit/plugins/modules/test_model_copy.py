@@ -9,7 +9,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import socket
+import threading
+import time
 import types
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -17,15 +21,17 @@ from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
+from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
 LARGE = f"blobs/{blob(b'A' * 4000, True)}"
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
-    return Pair(tmp_path, monkeypatch)
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
+    found = Pair(tmp_path, monkeypatch)
+    yield found
+    found.end()
 
 
 def stage(pair: Pair, name: str = LARGE) -> Path:
@@ -42,97 +48,170 @@ def refused(pair: Pair, **params):
     return caught.value
 
 
-def test_what_arrives_is_what_the_source_has_and_a_second_run_reads_nothing(pair: Pair) -> None:
+def progress(pair: Pair) -> Path:
+    return pair.path / "two/hub" / copying.STAGE / "models--org--tiny" / copying.PROGRESS
+
+
+def test_what_arrives_is_what_the_source_has_and_a_second_run_asks_nothing(pair: Pair) -> None:
     (pair.source / "snapshots" / COMMIT / "own.txt").write_text("by hand")
     (pair.source / "snapshots" / COMMIT / "own.txt").chmod(0o600)
+    wire = pair.serve()
     predicted = pair.call(check=True)
-    assert predicted["changed"] and not pair.target.exists() and pair.seen() == []
+    assert predicted["changed"] and not pair.target.exists() and wire.connections == 0
     result = pair.call()
     assert result["changed"] and result["copied"] == predicted["copied"] and result["bytes"] == 7109 and result["resumed_bytes"] == 0
     assert tree(pair.target) == tree(pair.source)
     assert not (pair.path / "two/hub" / copying.STAGE).exists() and not (pair.path / "state/model-copy-gb10.json").exists()
-    *streams, compared = pair.seen()
-    assert len(streams) == 4 and "--dry-run" in compared and "--append-verify" not in compared
-    assert all("--append-verify" in words and "--compress" not in words and "--address=127.0.0.1" in words for words in streams)
-    assert SECRET not in (pair.path / "seen").read_text() and "--password-file=-" in compared
-
-    (pair.path / "seen").unlink()
+    asked = wire.connections
     again = pair.call()
-    assert not again["changed"] and again["actions"] == [] and pair.seen() == [] and not pair.call(check=True)["changed"]
+    assert not again["changed"] and again["actions"] == [] and wire.connections == asked and not pair.call(check=True)["changed"]
+
+
+def test_without_the_fast_digest_it_is_sha256(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "digests", lambda: blocks.SHA256)
+    assert pair.call()["changed"] and tree(pair.target) == tree(pair.source)
 
 
 def test_no_more_streams_run_than_asked_for(pair: Pair) -> None:
+    wire = pair.serve()
     pair.call(streams=2)
-    assert len(pair.seen()) == 3 and tree(pair.target) == tree(pair.source)
+    # One more compares in the end.
+    assert wire.connections == 3 and tree(pair.target) == tree(pair.source)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_a_connection_that_is_cut_goes_on_where_it_was(pair: Pair, share: float) -> None:
-    pair.plan(
-        cut_after=int(4000 * share), rc=12,
-        says="rsync: connection unexpectedly closed (0 bytes received so far) [receiver]\nrsync error: error in rsync protocol data stream (code 12)\n",
-    )  # fmt: skip
-    error = refused(pair, streams=4)
-    assert error.reason == "cut" and "it goes on with what is there" in error.remedy
-    assert stage(pair).stat().st_size == int(4000 * share)
-    pair.plan()
-    result = pair.call()
-    assert result["resumed_bytes"] >= int(4000 * share) and tree(pair.target) == tree(pair.source)
+    wire = pair.serve()
+    wire.plan = {"cut_after": int(7400 * share)}
+    error = refused(pair, streams=1)
+    assert error.reason == "cut" and "it goes on with what is there" in error.remedy and REPO in str(error)
+    # Of before the cut nothing is sent again but the block that it broke.
+    wire.plan, wire.carried = {}, 0
+    result = pair.call(streams=1)
+    assert result["resumed_bytes"] >= 7102 * share - 1500 and wire.carried <= 7400 * (1 - share) + 1800 and tree(pair.target) == tree(pair.source)
 
 
-def test_what_was_whole_in_the_stage_is_not_fetched_again(pair: Pair) -> None:
-    stage(pair).parent.mkdir(parents=True)
-    stage(pair).write_bytes(b"A" * 4000)
-    status = (pair.source / LARGE).stat()
-    os.utime(stage(pair), ns=(status.st_mtime_ns, status.st_mtime_ns))
+def test_a_partial_shard_of_before_a_reboot_is_compared_and_not_fetched_again(pair: Pair) -> None:
+    wire = pair.serve()
+    wire.plan = {"cut_after": 4600}
+    assert refused(pair, streams=1).reason == "cut"
+    _boot, rest = progress(pair).read_text().split("\n", 1)
+    progress(pair).write_text(f"another\n{rest}")
+    with open(stage(pair), "r+b") as handle:
+        handle.seek(1500)
+        handle.write(b"X")
+    wire.plan, wire.carried = {}, 0
     pair.call(streams=1)
-    assert tree(pair.target) == tree(pair.source)
-    lists = [words for words in pair.seen() if "--dry-run" not in words]
-    assert len(lists) == 1
+    # The spoiled block came again, and what had not come.
+    assert tree(pair.target) == tree(pair.source) and wire.carried < 5500
 
 
-def test_a_file_that_was_never_compared_is_compared(pair: Pair) -> None:
-    """Killed between its last byte and its digest, it is as long as the source's, and has not its time."""
+@pytest.mark.parametrize("there", [b"A" * 4000, b"X" * 4000, b"A" * 5000, b"A" * 10])
+def test_what_lies_in_the_stage_and_was_never_compared_is_compared(pair: Pair, there: bytes) -> None:
     stage(pair).parent.mkdir(parents=True)
-    stage(pair).write_bytes(b"X" * 4000)
+    stage(pair).write_bytes(there)
     pair.call()
     assert tree(pair.target) == tree(pair.source)
 
 
-SAID = {
-    "disk full": ('rsync: [receiver] write failed on "blobs/x": No space left on device (28)\nrsync error: error in file IO (code 11)', "gb10.cluster.models"),
-    "refused": ("@ERROR: auth failed on module r0\nrsync error: error starting client-server protocol (code 5)", "Run again"),
-    "unreachable": ("rsync: [Receiver] failed to connect to 10.0.0.1 (10.0.0.1): Connection refused (111)", "gb10_copy_port"),
-    "wrong digest": ("ERROR: blobs/x failed verification -- update discarded.", "journalctl -k"),
-    "source changed": ('file has vanished: "/blobs/x" (in r0)', "what changes the model"),
-    "busy": ("@ERROR: max connections (8) reached -- try again later", "Wait"),
-    "permission": ('rsync: [sender] send_files failed to open "/blobs/x" (in r0): Permission denied (13)', "chown"),
-}
-
-
-@pytest.mark.parametrize("reason", SAID)
-def test_each_failure_has_its_cause_and_its_remedy(pair: Pair, reason: str) -> None:
-    said, remedy = SAID[reason]
-    pair.plan(cut_after=10, says=f"{said}\n", rc=23)
-    error = refused(pair)
-    assert error.reason == reason and remedy in error.remedy and REPO in str(error) and said.splitlines()[0][:40] in str(error)
-    pair.plan()
+def test_half_a_line_of_progress_spoils_nothing(pair: Pair) -> None:
+    wire = pair.serve()
+    wire.plan = {"cut_after": 2600}
+    assert refused(pair, streams=1).reason == "cut"
+    with open(progress(pair), "a", encoding="utf-8") as handle:
+        handle.write(f"{LARGE}\t4000")
+    wire.plan = {"cut_after": wire.carried + 1600}
+    assert refused(pair, streams=1).reason == "cut"
+    wire.plan = {}
     assert pair.call()["changed"] and tree(pair.target) == tree(pair.source)
 
 
-def test_a_source_that_changes_meanwhile_gives_no_file_its_name(pair: Pair) -> None:
-    pair.plan(touches=True)
+def test_a_block_that_is_spoiled_on_the_way_is_fetched_again_and_then_named(pair: Pair) -> None:
+    wire = pair.serve()
+    wire.plan = {"flip_at": 1500, "once": True}
+    assert pair.call(streams=1)["changed"] and tree(pair.target) == tree(pair.source)
+
+
+def test_bytes_that_are_always_spoiled_are_named_and_get_no_name(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = block_client.Connection._take
+    monkeypatch.setattr(block_client.Connection, "_take", lambda *given: take(*given)[:-1] + b"X")
+    error = refused(pair)
+    assert error.reason == "wrong digest" and "blobs/" in str(error) and "journalctl -k" in error.remedy and error.details["files"]
+
+
+def test_a_disk_that_is_full_halfway_is_named_and_the_next_run_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, left = os.pwrite, [3000]
+
+    def pwrite(descriptor, data, offset):
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(block_client.os, "pwrite", pwrite)
+    error = refused(pair, streams=1)
+    assert error.reason == "disk full" and "gb10.cluster.models" in error.remedy and "No space left" in str(error)
+    left[0] = 1 << 30
+    result = pair.call()
+    assert result["resumed_bytes"] >= 2000 and tree(pair.target) == tree(pair.source)
+
+
+def test_who_does_not_know_the_secret_or_is_another_node_gets_nothing(pair: Pair) -> None:
+    wire = pair.serve()
+    error = refused(pair, secret="0000")
+    assert error.reason == "refused" and "one-time secret" in str(error) and wire.carried < 5 * 100
+    pair.serve(clients=["10.0.0.2"])
+    error = refused(pair)
+    assert error.reason == "refused" and "gb10_fabric_address" in error.remedy
+
+
+def test_a_server_that_does_not_know_the_secret_is_not_believed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would let everybody in, and give out what it likes."""
+    pair.serve()
+    monkeypatch.setattr(blocks.hmac, "compare_digest", lambda *_given: True)
+    error = refused(pair, secret="0000")
+    assert error.reason == "refused" and "does not know the secret itself" in str(error)
+
+
+def test_a_source_that_gives_out_as_much_as_it_can_says_so(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks.threading.Semaphore, "acquire", lambda *_given, **_more: False)
+    assert refused(pair).reason == "busy"
+
+
+def test_a_source_that_is_not_there_and_a_stranger_on_its_port_are_named(pair: Pair) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        threading.Thread(target=lambda: other.accept()[0].sendall(b"SSH-2.0-OpenSSH_9.6\r\n"), daemon=True).start()
+        assert refused(pair, port=port).reason == "refused"
+    error = refused(pair, port=port)
+    assert error.reason == "unreachable" and "gb10_copy_port" in error.remedy
+
+
+def test_a_source_that_changes_meanwhile_gives_no_file_its_name(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = copy_target.compare
+
+    def compared(*given):
+        os.utime(pair.source / LARGE, (1, 1))
+        compare(*given)
+
+    monkeypatch.setattr(copy_target, "compare", compared)
     error = refused(pair)
     assert error.reason == "source changed" and LARGE in error.details["files"]
-    pair.plan()
+    pair.wire = None
     assert pair.call()["changed"] and tree(pair.target) == tree(pair.source)
 
 
-def test_a_source_that_changed_since_it_was_listed_is_seen(pair: Pair) -> None:
+@pytest.mark.parametrize("how", ["changed", "longer", "shorter", "gone"])
+def test_a_source_that_changed_since_it_was_listed_is_seen(pair: Pair, how: str) -> None:
     listing = pair.listing()
-    (pair.source / LARGE).write_bytes(b"Z" * 4000)
-    os.utime(pair.source / LARGE, (5, 5))
-    assert refused(pair, listing=listing).reason == "source changed"
+    pair.serve(listing)
+    if how == "gone":
+        (pair.source / LARGE).unlink()
+    else:
+        (pair.source / LARGE).write_bytes(b"Z" * {"changed": 4000, "longer": 5000, "shorter": 10}[how])
+        os.utime(pair.source / LARGE, (5, 5))
+    error = refused(pair, listing=listing)
+    assert error.reason == "source changed" and LARGE in str(error)
 
 
 def test_a_file_of_the_same_name_and_other_content_is_named_and_stays(pair: Pair) -> None:
@@ -140,7 +219,7 @@ def test_a_file_of_the_same_name_and_other_content_is_named_and_stays(pair: Pair
     (pair.target / LARGE).write_bytes(b"mine")
     error = refused(pair)
     assert error.reason == "other content" and str(pair.target / LARGE) in str(error) and "4 bytes instead of 4000" in str(error)
-    assert pair.seen() == [] and refused(pair, check=True).reason == "other content"
+    assert pair.wire.connections == 0 and refused(pair, check=True).reason == "other content"
 
 
 def test_a_link_and_a_ref_of_somebody_else_stay(pair: Pair) -> None:
@@ -173,17 +252,9 @@ def test_a_file_that_appears_while_it_is_copied_is_not_replaced(pair: Pair, monk
 def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_target, "free_bytes", lambda _path: 7000)
     error = refused(pair)
-    assert error.reason == "disk full" and error.details["needed_bytes"] == 7102 and pair.seen() == []
+    assert error.reason == "disk full" and error.details["needed_bytes"] == 7102 and pair.wire.connections == 0
     monkeypatch.setattr(copy_target, "free_bytes", lambda _path: copying.GIB)
     assert refused(pair, disk_floor_gib=1, check=True).reason == "disk full"
-
-
-def test_a_disk_that_is_full_for_us_is_named_too(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_given):
-        raise OSError(errno.ENOSPC, "No space left on device", "/cache/hub")
-
-    monkeypatch.setattr(copy_target, "write_lists", full)
-    assert refused(pair).reason == "disk full"
 
 
 def test_a_copy_into_the_same_cache_is_waited_for(pair: Pair, tmp_path: Path) -> None:
@@ -196,21 +267,19 @@ def test_a_copy_into_the_same_cache_is_waited_for(pair: Pair, tmp_path: Path) ->
     assert pair.call()["changed"]
 
 
-def test_a_copy_that_hangs_ends_and_leaves_no_process(pair: Pair) -> None:
-    pair.plan(hangs=True)
-    error = refused(pair, timeout=2)
+def test_a_copy_that_hangs_ends_and_leaves_nothing_running(pair: Pair) -> None:
+    wire = pair.serve()
+    wire.plan = {"silent": True}
+    error = refused(pair, timeout=1)
     assert error.reason == "slow" and "gb10_copy_timeout" in error.remedy
-    pair.plan()
-    # The streams held the lock: it is free only when none of them lives.
-    assert pair.call()["changed"]
+    pair.serve()
+    assert pair.call()["changed"] and tree(pair.target) == tree(pair.source)
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_node_that_cannot_copy_says_so_or_downloads(pair: Pair, monkeypatch: pytest.MonkeyPatch, required: bool) -> None:
-    cases = {"no address": {"address": "192.0.2.1"}, "no rsync": {}}
+def test_a_node_that_cannot_copy_says_so_or_downloads(pair: Pair, required: bool) -> None:
+    cases = {"no address": {"address": "192.0.2.1"}, "unreachable": {"port": 1}}
     for reason, params in cases.items():
-        if reason == "no rsync":
-            monkeypatch.setattr(copy_source.shutil, "which", lambda *_given, **_more: None)
         if required:
             error = refused(pair, **params)
             assert error.reason == reason and error.remedy
@@ -219,9 +288,76 @@ def test_a_node_that_cannot_copy_says_so_or_downloads(pair: Pair, monkeypatch: p
             assert (result["able"], result["changed"], result["verdict"], result["reason"]) == (False, False, "warn", reason) and result["remedy"]
 
 
-def test_an_rsync_that_is_too_old_is_named(pair: Pair) -> None:
-    pair.plan(version="rsync  version 3.1.3  protocol version 31")
-    assert "3.1.3; expected 3.2.0 or newer" in str(refused(pair))
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes of a chain begin at about the same time."""
+    monkeypatch.setattr(block_client, "BEGIN_SECONDS", 20.0)
+
+
+def test_the_nodes_of_a_chain_give_each_other_what_they_have(pair: Pair, patient: None) -> None:
+    """The first one waits for its first byte until the second one asks; both end with all of it."""
+    port = free_port()
+    results = {}
+
+    def second() -> None:
+        results["second"] = pair.call(hf_home=str(pair.path / "three"), port=port, cluster_name="c2", state_dir=str(pair.path / "state2"))
+
+    listing = pair.listing()
+    pair.serve(listing)
+    (pair.path / "three").mkdir()
+    thread = threading.Thread(target=second)
+    thread.start()
+    # In one process both nodes have one port to name, so that the first one listens where its successor asks.
+    given = copy_target.Given(str(pair.path / "two/hub"), listing)
+    with copy_target.giving_on(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4) as server:
+        params = {"hf_home": str(pair.path / "two"), "listing": listing, "address": "127.0.0.1", "source": "127.0.0.1", "secret": SECRET, "streams": 4}
+        found = model_copy.wanted(params)
+        model_copy.act({**params, "port": pair.wire.port}, found, time.monotonic() + 20, lambda _text: None, given)
+        copy_target.see_off(server, time.monotonic() + 20, lambda _text: None)
+        assert server.all_done.is_set()
+    thread.join(20)
+    assert results["second"]["changed"] and tree(pair.path / "three/hub/models--org--tiny") == tree(pair.source) == tree(pair.target)
+
+
+def test_a_node_that_has_all_gives_it_on(pair: Pair, patient: None) -> None:
+    pair.call()
+    port, results = free_port(), {}
+    (pair.path / "three").mkdir()
+    more = {"cluster_name": "c2", "state_dir": str(pair.path / "state2"), "hf_home": str(pair.path / "three")}
+    thread = threading.Thread(target=lambda: results.update(second=pair.call(port=port, **more)))
+    thread.start()
+    first = pair.call(port=port, clients=["127.0.0.1"])
+    thread.join(20)
+    assert not first["changed"] and results["second"]["changed"] and tree(pair.path / "three/hub/models--org--tiny") == tree(pair.source)
+
+
+def test_a_node_of_a_chain_that_fails_ends_the_next_one(pair: Pair, patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "SILENT_SECONDS", 2)
+    port, failed = free_port(), []
+    (pair.path / "three").mkdir()
+    wire = pair.serve()
+    wire.plan = {"cut_after": 3000}
+    listing = pair.listing()
+
+    def second() -> None:
+        with pytest.raises(ClusterError) as caught:
+            pair.call(port=port, cluster_name="c2", state_dir=str(pair.path / "state2"), hf_home=str(pair.path / "three"))
+        failed.append(caught.value)
+
+    given = copy_target.Given(str(pair.path / "two/hub"), listing)
+    thread = threading.Thread(target=second)
+    with pytest.raises(ClusterError) as caught, copy_target.giving_on(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4):
+        thread.start()
+        params = {"hf_home": str(pair.path / "two"), "listing": listing, "address": "127.0.0.1", "source": "127.0.0.1", "secret": SECRET, "streams": 1}
+        model_copy.act({**params, "port": wire.port}, model_copy.wanted(params), time.monotonic() + 20, lambda _text: None, given)
+    thread.join(20)
+    assert caught.value.reason == "cut" and failed[0].reason in ("cut", "unreachable")
+    assert not (pair.path / "three/hub/models--org--tiny/snapshots").exists()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
 
 
 # --- the source ---------------------------------------------------------------------------------------------------------------
@@ -229,7 +365,7 @@ def test_an_rsync_that_is_too_old_is_named(pair: Pair) -> None:
 
 def serve(pair: Pair, check: bool = False, **params):
     asked = [{"repo": REPO, "revision": COMMIT}, {"repo": REPO, "revision": COMMIT}]
-    return pair.call(check, state="served", hf_home=str(pair.path / "one"), repositories=asked, clients=["10.0.0.2"], **params)
+    return pair.call(check, state="served", hf_home=str(pair.path / "one"), repositories=asked, clients=["10.0.0.2"], port=20300, **params)
 
 
 def test_what_is_given_out_is_listed_and_check_mode_starts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +373,11 @@ def test_what_is_given_out_is_listed_and_check_mode_starts_nothing(pair: Pair, m
     monkeypatch.setattr(copy_source, "start", lambda *given: started.append(given) or "/run/secret")
     assert serve(pair, check=True)["secret_file"] == "" and started == []
     result = serve(pair)
-    ((cluster, _rsync, shared, address, port, clients, connections, seconds),) = started
-    assert (cluster, address, port, clients, connections, seconds) == ("gb10", "127.0.0.1", 20300, ["10.0.0.2"], 8, 20)
-    assert [(one.module, one.path) for one in shared] == [("r0", str(pair.source))]
+    ((cluster, order, seconds),) = started
+    assert (cluster, order["address"], order["port"], order["clients"], order["connections"], seconds) == ("gb10", "127.0.0.1", 20300, ["10.0.0.2"], 8, 20)
+    assert order["root"] == str(pair.path / "one/hub") and {row["path"] for row in result["listing"][0]["entries"] if row["kind"] == "file"} == {
+        name.removeprefix("models--org--tiny/") for name, _size, _mtime in order["files"]
+    }
     (listing,) = result["listing"]
     assert result["secret_file"] == "/run/secret" and (listing["repo"], listing["revision"], listing["ref"]) == (REPO, COMMIT, "")
 
@@ -273,9 +411,8 @@ def test_the_end_removes_what_is_there_and_says_what_is_left_of_a_copy(pair: Pai
     assert ended == [["systemctl", "stop", "gb10-copy-gb10.service"]] and result["left_bytes"] == 0
 
 
-def test_two_repositories_go_one_after_the_other(pair: Pair, tmp_path: Path) -> None:
+def test_two_repositories_go_at_once(pair: Pair, tmp_path: Path) -> None:
     other = cache(tmp_path / "one", "org/drafter", {"d.safetensors": b"D" * 50})
-    pair.plan(sources={"r0": str(pair.source), "r1": str(other)})
     listing = [*pair.listing(), model_copy.listed({"hf_home": str(tmp_path / "one")}, {"repo": "org/drafter", "revision": "main"})]
     result = pair.call(listing=listing)
     assert set(result["copied"]) == {REPO, "org/drafter"} and tree(tmp_path / "two/hub/models--org--drafter") == tree(other)

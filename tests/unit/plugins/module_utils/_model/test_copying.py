@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is copied, and what rsync is told and says. Its outputs were recorded from rsync 3.5.0 of Debian 12."""
+"""What is copied, and what of it has arrived."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ from pathlib import Path
 import pytest
 from copying_pair import COMMIT, blob, cache
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
-
-VERSION = """rsync  version 3.5.0  protocol version 32
-Copyright (C) 1996-2026 by Andrew Tridgell, Wayne Davison, and others.
-"""
-COMPARED = """cd+++++++++ blobs/
->f..t...... blobs/aaaa
->fcst...... snapshots/x/a name with spaces
-.f...p..... blobs/bbbb
-"""
 
 
 @pytest.fixture
@@ -101,67 +92,18 @@ def test_a_node_that_has_it_as_plain_files_lacks_no_blob(base: Path, tmp_path: P
     assert copying.lacking(entries, str(target)).other == [f"{target}/snapshots/{COMMIT}/config.json (5 bytes instead of 2)"]
 
 
-def test_streams_get_about_as_many_bytes(base: Path) -> None:
-    files = [Entry(str(number), "file", size) for number, size in enumerate([50, 40, 30, 20, 10])]
-    sizes = {entry.path: entry.size for entry in files}
-    found = copying.streams(files, sizes, 2)
-    assert [[entry.size for entry in stream] for stream in found] == [[50, 20, 10], [40, 30]]
-    assert len(copying.streams(files, sizes, 9)) == 5 and copying.streams([], {}, 4) == []
+def test_all_nodes_number_the_files_of_a_list_alike(base: Path) -> None:
+    entries = copying.rows(copying.listing(str(base), COMMIT))
+    numbers = copying.numbered([{"repo": "a", "entries": entries}, {"repo": "b", "entries": entries}])
+    assert sorted(numbers.values()) == list(range(len(numbers))) and {repo for repo, _path in numbers} == {"a", "b"}
+    assert all(path.startswith(("blobs/", "snapshots/")) for _repo, path in numbers)
 
 
-def test_the_version_is_read() -> None:
-    assert copying.version_of(VERSION) == (3, 5, 0) and copying.version_of("rsync version v3.4.1 protocol version 32") == (3, 4, 1)
-    with pytest.raises(UnknownState):
-        copying.version_of("openrsync: protocol version 29")
-
-
-def test_what_the_source_changed_is_read() -> None:
-    assert copying.changed_names(COMPARED) == ["blobs/aaaa", "snapshots/x/a name with spaces"]
-
-
-def test_the_daemon_reads_alone_for_its_clients_alone_and_ends_by_itself() -> None:
-    text = copying.daemon_config([copying.Shared("r0", "/cache/hub/models--a", 1000, 1000)], "/run/x", "10.0.0.1", 20300, ["10.0.0.2", "10.0.0.3"], 12)
-    for line in (
-        "address = 10.0.0.1", "use chroot = yes", "[r0]", "path = /cache/hub/models--a", "uid = 1000", "read only = yes", "list = no", "hosts deny = *",
-        "hosts allow = 10.0.0.2 10.0.0.3", "secrets file = /run/x/secret", "strict modes = yes", "max connections = 12",
-    ):  # fmt: skip
-        assert line in text.splitlines()
-    argv = copying.daemon_argv("/usr/bin/systemd-run", "/usr/bin/rsync", "gb10", "/run/x", 7200)
-    assert argv[:5] == ["/usr/bin/systemd-run", "--collect", "--quiet", "--unit", "gb10-copy-gb10.service"] and "RuntimeMaxSec=7200" in argv
-    assert "ExecStopPost=/bin/rm -rf /run/x" in argv and argv[-3:] == ["--daemon", "--no-detach", "--config=/run/x/rsyncd.conf"]
-
-
-def test_a_stream_has_no_secret_in_its_arguments_and_an_address_of_either_kind() -> None:
-    argv = copying.client_argv("/usr/bin/rsync", "fd00::2", "fd00::1", 20300, "r0", "/list", "/stage")
-    assert argv[-2:] == ["rsync://gb10@[fd00::1]:20300/r0/", "/stage/"] and "--address=fd00::2" in argv and "--password-file=-" in argv
-    assert copying.compare_argv(argv)[:3] == ["/usr/bin/rsync", "--dry-run", "--itemize-changes"]
-
-
-@pytest.mark.parametrize(
-    ("rc", "said", "reason"),
-    [
-        (5, "@ERROR: auth failed on module r0\nrsync error: error starting client-server protocol (code 5) at main.c(1954) [Receiver=3.5.0]", "refused"),
-        (
-            10,
-            "rsync: [Receiver] failed to connect to 127.0.0.1 (127.0.0.1): Connection refused (111)\n"
-            "rsync error: error in socket IO (code 10) at clientserver.c(165) [Receiver=3.5.0]",
-            "unreachable",
-        ),
-        (5, "@ERROR: Unknown module 'r9'\nrsync error: error starting client-server protocol (code 5) at main.c(1954) [Receiver=3.5.0]", "busy"),
-        (
-            23,
-            'rsync: [sender] link_stat "/blobs/none" (in r0) failed: No such file or directory (2)\n'
-            "rsync error: some files/attrs were not transferred (see previous errors) (code 23) at main.c(1956) [Receiver=3.5.0]",
-            "source changed",
-        ),
-        (10, "rsync: [Receiver] read error: Connection reset by peer (104)", "cut"),
-        (-9, "", "killed"),
-        (1, "", "rsync"),
-    ],
-)
-def test_why_it_failed(rc: int, said: str, reason: str) -> None:
-    failure = copying.why(rc, said)
-    assert failure.reason == reason and failure.remedy and failure.line
+def test_what_has_arrived_counts_in_this_boot_and_for_the_same_file() -> None:
+    entry, other = Entry("blobs/a", "file", 9, 5), Entry("blobs/b", "file", 9, 5)
+    text = copying.progress_header("boot") + copying.progress_line(entry, 0) + copying.progress_line(other._replace(mtime=6), 0)
+    assert copying.progress(text + "blobs/a\t9\t5\t41", "boot", [entry, other]) == {"blobs/a": {0}, "blobs/b": set()}
+    assert copying.progress(text, "another", [entry]) is None and copying.progress("", "boot", [entry]) is None
 
 
 def test_how_far_it_is() -> None:

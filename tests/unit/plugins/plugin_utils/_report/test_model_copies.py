@@ -22,34 +22,32 @@ def answers(*nodes: tuple[bool, str, int]) -> dict[str, dict[str, t.Any]]:
     }
 
 
-def rounds(found: dict[str, t.Any]) -> list[list[str]]:
-    return [[f"{pair['from']}>{pair['to']}" for pair in pairs] for pairs in found["rounds"]]
-
-
 @pytest.mark.parametrize(
     ("nodes", "offline", "downloads", "copies"),
     [
         ([WHOLE, WHOLE], False, [], []),
-        ([WHOLE, NONE], False, [], [["n1>n2"]]),
-        ([NONE, WHOLE], True, [], [["n2>n1"]]),
-        ([NONE, NONE], False, ["n1"], [["n1>n2"]]),
-        ([NONE, HALF], False, ["n2"], [["n2>n1"]]),
+        ([WHOLE, NONE], False, [], ["n1>n2"]),
+        ([NONE, WHOLE], True, [], ["n2>n1"]),
+        ([NONE, NONE], False, ["n1"], ["n1>n2"]),
+        ([NONE, HALF], False, ["n2"], ["n2>n1"]),
         ([NONE, NONE], True, [], []),
         ([NONE], False, ["n1"], []),
         ([CHANGED, NONE], False, [], []),
-        ([CHANGED, WHOLE, NONE], False, [], [["n2>n3"]]),
-        ([NONE, NONE, NONE, NONE, NONE], False, ["n1"], [["n1>n2"], ["n1>n3", "n2>n4"], ["n1>n5"]]),
-        ([WHOLE, WHOLE, NONE, NONE], False, [], [["n1>n3", "n2>n4"]]),
+        ([CHANGED, WHOLE, NONE], False, [], ["n2>n3"]),
+        ([NONE, NONE, NONE, NONE, NONE], False, ["n1"], ["n1>n2>n3>n4>n5"]),
+        ([WHOLE, WHOLE, NONE, NONE], False, [], ["n1>n3", "n2>n4"]),
+        ([WHOLE, WHOLE, NONE, NONE, NONE], False, [], ["n1>n3>n5", "n2>n4"]),
+        ([WHOLE, WHOLE, NONE], False, [], ["n1>n3"]),
     ],
 )
 def test_one_node_downloads_and_each_that_has_it_gives_it_on(nodes: list, offline: bool, downloads: list[str], copies: list[list[str]]) -> None:
     found = model_copies.plan(answers(*nodes), "required", offline)
-    assert (found["downloads"], rounds(found)) == (downloads, copies)
+    assert (found["downloads"], [">".join(chain) for chain in found["chains"]]) == (downloads, copies)
 
 
 @pytest.mark.parametrize("offline", [False, True])
 def test_without_copies_each_node_downloads(offline: bool) -> None:
-    assert model_copies.plan(answers(WHOLE, NONE, HALF), "never", offline) == {"downloads": [] if offline else ["n2", "n3"], "rounds": []}
+    assert model_copies.plan(answers(WHOLE, NONE, HALF), "never", offline) == {"downloads": [] if offline else ["n2", "n3"], "chains": []}
 
 
 COPIED = {

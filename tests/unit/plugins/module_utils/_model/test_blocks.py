@@ -1,0 +1,118 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The server of blocks as the program that a node gets: alone, in a root of its own, for who knows the secret."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
+
+SECRET = "0123abcd"
+DATA = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> t.Iterator[int]:
+    """The program that gives out two files of a directory, one of which leads out of it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a program a root of its own")
+    tree = tmp_path / "hub"
+    tree.mkdir()
+    (tree / "a").write_bytes(DATA)
+    (tree / "link").symlink_to("/etc/hostname")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        number = probe.getsockname()[1]
+    status = (tree / "a").stat()
+    files = [["a", status.st_size, status.st_mtime_ns], ["link", 5, 0], ["../secret", 8, 0]]
+    order = {
+        "address": "127.0.0.1", "port": number, "secret": str(tmp_path / "secret"), "root": str(tree), "uid": 65534, "gid": 65534, "clients": ["127.0.0.1"],
+        "connections": 2, "files": files,
+    }  # fmt: skip
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "serve.py").write_text(inspect.getsource(blocks))
+    (tmp_path / "serve.json").write_text(json.dumps(order))
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o055)
+    with subprocess.Popen([sys.executable, "-I", str(tmp_path / "serve.py"), str(tmp_path / "serve.json")]) as program:
+        yield number
+        program.terminate()
+
+
+def connect(port: int, secret: str = SECRET) -> block_client.Connection:
+    found = block_client.Connection(block_client.Way("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
+    found.introduce()
+    return found
+
+
+def test_the_program_needs_nothing_of_the_collection_and_gives_out_what_was_listed(port: int, tmp_path: Path) -> None:
+    connection = connect(port)
+    with open(tmp_path / "copy", "w+b") as copy:
+        connection.fetch(0, copy.fileno(), 256, 1000)
+        assert copy.seek(256) and copy.read() == DATA[256:1256] and connection.is_same(0, copy.fileno(), 256, 1000)
+        assert not connection.has_changed(0) and not connection.is_same(0, copy.fileno(), 0, 512)
+    connection.close()
+
+
+@pytest.mark.parametrize("length", [blocks.STEP - 1, blocks.STEP + 10, blocks.STEP + block_client.WAKE_BYTES + 1, blocks.BLOCK])
+def test_no_end_of_a_block_is_waited_for_in_vain(tmp_path: Path, length: int) -> None:
+    """Where fewer bytes are left than wake a connection, the kernel would not."""
+    (tmp_path / "big").write_bytes(os.urandom(length))
+    status = (tmp_path / "big").stat()
+    listener = blocks.listen("127.0.0.1", 0)
+    server = blocks.Server(listener, blocks.Tree(str(tmp_path), [["big", status.st_size, status.st_mtime_ns]]), SECRET, ["127.0.0.1"], 2)
+    threading.Thread(target=server.run, daemon=True).start()
+    connection = connect(listener.getsockname()[1])
+    blocks.be_patient(connection._socket, 10)
+    with open(tmp_path / "copy", "w+b") as copy:
+        connection.fetch(0, copy.fileno(), 0, length)
+        assert copy.read() == (tmp_path / "big").read_bytes()
+    connection.close()
+    server.end()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_it_follows_no_link_and_leaves_its_root_for_nothing(port: int, tmp_path: Path, number: int) -> None:
+    with open(tmp_path / "copy", "w+b") as copy, pytest.raises(block_client.Trouble) as caught:
+        connect(port).fetch(number, copy.fileno(), 0, 5)
+    assert caught.value.reason in ("source changed", "permission") and (tmp_path / "copy").read_bytes() == b""
+
+
+def test_it_says_nothing_without_the_secret(port: int) -> None:
+    with pytest.raises(block_client.Trouble) as caught:
+        connect(port, "wrong")
+    assert caught.value.reason == "refused"
+
+
+def test_addresses_of_clients_are_compared_as_addresses() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = blocks.Server(listener, blocks.Tree("/", []), SECRET, ["FD00:0::2"], 1)
+        assert server.waiting() == ["fd00::2"]
+
+
+def test_both_digests_are_those_of_their_tools() -> None:
+    buffer = blocks.Buffer()
+    buffer.view[:3] = b"abc"
+    found = {}
+    for kind in (blocks.XXH128, blocks.SHA256):
+        digest = blocks.Digest(kind, buffer)
+        digest.begin()
+        digest.update(3)
+        found[kind] = digest.value().hex()
+    assert found[blocks.SHA256].startswith("ba7816bf8f01cfea")
+    # xxhsum -H2 of Debian 12.
+    assert not blocks.digests() & blocks.XXH128 or found[blocks.XXH128] == "06b05ab6733a618578af5f94892f3950"
