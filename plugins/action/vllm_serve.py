@@ -283,6 +283,7 @@ class ActionModule(ActionBase):
         self._node = str(self._vars["inventory_hostname"])
         self._started = time.monotonic()
         self._longest_silence = 0.0
+        self._lowest_mb: int | None = None
         self._log: NodeLogs | None = None
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         # Without Ray the nodes decide jointly, so they use the board even when there is nothing to wait for.
@@ -334,7 +335,7 @@ class ActionModule(ActionBase):
         except AnsibleError as error:
             board.fail(str(error))
             raise
-        waited = {"longest_silence_seconds": round(self._longest_silence, 1), "finished_at": time.time()}
+        waited = {"longest_silence_seconds": round(self._longest_silence, 1), "lowest_available_mb": self._lowest_mb, "finished_at": time.time()}
         return complete({**result, "failed": False, **waited}, self._started)
 
     def _refused(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -475,6 +476,8 @@ class ActionModule(ActionBase):
             else:
                 failing_since = None
                 self._longest_silence = max(self._longest_silence, time.monotonic() - asked_at)
+                available = snapshot["memory_available_mb"]
+                self._lowest_mb = available if self._lowest_mb is None else min(self._lowest_mb, available)
                 board.raise_if_another_failed()
                 yield time.monotonic() - self._started, snapshot
             next_poll = elapsed + options["wait_sleep"]

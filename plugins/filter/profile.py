@@ -49,6 +49,7 @@ class FilterModule:
             "downloads": profiles.downloads,
             "image_plan": image_copies.plan,
             "memory_plan": memory_plan,
+            "memory_plan_digest": planning.digest,
             "memory_plan_findings": planning.findings,
             "memory_plan_lines": planning.lines,
             "memory_plan_svg": picture.svg,

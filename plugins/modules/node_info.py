@@ -12,7 +12,8 @@ version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Reads what decides over a cluster's fate from the node itself, in one call. That is memory, kernel and its log, GPUs, Docker engine and containers,
-    network, RDMA devices and fabric, listeners, disk space, variables set for everybody, limits, other users of the GPU, and models on disk.
+    network, RDMA devices and fabric, listeners, disk space, variables set for everybody, limits, other users of the GPU, models on disk, and what
+    earlier starts took.
   - Each section can fail by itself. What could not be seen is in RV(errors), and the section is null or empty then, in whole or in part. A list that is
     empty because of that must not pass for "nothing there".
   - It also runs unprivileged, and tells what it could not see. Who wants all of it uses C(become).
@@ -51,6 +52,7 @@ options:
       - tenants
       - models
       - zombies
+      - starts
     default: []
     version_added: 0.2.0
   devices:
@@ -101,7 +103,7 @@ options:
     version_added: 0.2.0
   state_dir:
     description:
-      - For RV(zombies), the directory that holds the state of this collection's clusters on the node, and the baseline of its memory.
+      - For RV(zombies) and RV(starts), the directory that holds the state of this collection's clusters on the node, and the baseline of its memory.
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
@@ -1027,6 +1029,35 @@ zombies:
       description: Whether only a reboot gives memory back.
       type: bool
       sample: false
+starts:
+  description:
+    - What starts that went well took of this node's memory, by M(gb10.cluster.memory_record), whose RV(gb10.cluster.memory_record#module:record) says
+      what each has. Null when they could not be read.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  contains:
+    cluster:
+      description: The cluster that was started.
+      type: str
+      sample: gb10
+    profile:
+      description: Id of the profile.
+      type: str
+      sample: nemotron_3_super_tp2
+    context:
+      description: The context length in tokens.
+      type: int
+      sample: 262144
+    before_mb:
+      description: MiB that were available before the start.
+      type: int
+      sample: 118800
+    steady_mb:
+      description: MiB that were available once the engine had answered.
+      type: int
+      sample: 20800
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1066,7 +1097,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import default_
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import firewall, net_devices, rdma
@@ -1096,6 +1127,7 @@ SECTIONS = (
     "tenants",
     "models",
     "zombies",
+    "starts",
 )
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies"))
@@ -1251,6 +1283,9 @@ class Look:
         # It tells by itself what it could not see.
         found = zombie_check.check({**zombie_check.GLANCE, **self.params}, True, readers)
         return {name: found[name] for name in ("verdict", "findings", "classes", "needs_reboot")}
+
+    def starts(self) -> list[dict[str, t.Any]] | None:
+        return self.sections.read("starts", lambda: starts.on_node(self.params["state_dir"]))
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

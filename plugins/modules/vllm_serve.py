@@ -372,6 +372,12 @@ longest_silence_seconds:
   type: float
   version_added: 0.2.0
   sample: 1.4
+lowest_available_mb:
+  description: The least memory in MiB that was seen available on the node while it was waited for. Null where nothing was seen.
+  returned: when it was waited for
+  type: int
+  version_added: 0.2.0
+  sample: 20110
 finished_at:
   description: When the wait was over, by the clock of the controller, in seconds since the epoch.
   returned: when it was waited for

@@ -85,6 +85,9 @@ CONSTANTS = {
     "staging_files": Constant(5.0, 3.0, "fastsafetensors takes whole files to the device before it splits them; shards are about 5 GB"),
     "page": Constant(1.05, 0.05, "hybrid models: pages are rounded to the state's size, 0.35 to 0.8 % and whole groups of layers (vLLM's logs)"),
     "reserve": Constant(6.0, 0.0, "TechPreacher/dgx-spark-vllm-cluster warns below 6 GiB; healthy pairs serve for hours with 3.5 to 4.4 (pulsar, sparkring)"),
+    "recorded": Constant(
+        0.0, 1.0, "a start's own record: memory that came back late or was boosted away, up to 0.87 GiB (report of 2026-10), and what others took meanwhile"
+    ),
     "floor": Constant(
         0.0, 0.0, "kits kill the engine below 1 GiB themselves (gb10-services, 0xSero); a plan only says no where even the best case leaves nothing"
     ),
@@ -121,13 +124,15 @@ BOTH, SERVING, LOADING = ("loading", "serving"), ("serving",), ("loading",)
 
 class Node(t.NamedTuple):
     """A node: its MemTotal; what others hold there by their own word; what was available before the start, or what the engine itself found free at its start,
-    where either was measured."""
+    where either was measured; and what starts of the same image, profile and driver took there, once they had answered and at their peak."""
 
     name: str
     total: float
     tenants: float = 0.0
     available: float | None = None
     free_at_start: float | None = None
+    took: float | None = None
+    peak: float | None = None
 
 
 class Settings(t.NamedTuple):
@@ -427,6 +432,13 @@ def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared:
     load, load_within = _sum(part for part in [*beside, *own] if "loading" in part.when)
     staging = CONSTANTS["staging_files" if use.loader == "fastsafetensors" else "staging"]
     load, load_within = load + staging.value, _root(load_within, staging.within)
+    recorded = []
+    more, serving, within = _recorded(node, node.took, serving, within)
+    if more:
+        recorded.append(_more(node.took or 0.0, more, "recorded", SERVING))
+    more, load, load_within = _recorded(node, node.peak, load, load_within)
+    if more:
+        recorded.append(_more(node.peak or 0.0, more, "recorded_peak", LOADING))
     files = model_facts.weights_bytes(facts)
     cache = max(0.0, min((files[0] / GIB if files else load), node.total - load))
     result: dict[str, t.Any] = {
@@ -457,13 +469,29 @@ def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared:
     cache_parts.append(Component("pool", "rest of the KV cache", rest, 0.0, SERVING, True, why, "as the engine is told"))
     loader = Component("staging", "loader", staging.value, staging.within, LOADING, True, f"{staging.value:g}", staging.source)
     seen = Component("page_cache", "page cache, given back when it is needed", cache, 0.0, LOADING, False, "the files, as far as there is room", "Linux")
-    parts = [*beside, *own, *cache_parts, loader, seen]
+    parts = [*beside, *own, *cache_parts, *recorded, loader, seen]
     result["components"] = [_shown(part) for part in parts if part.gib > 0]
     room = node.total - CONSTANTS["reserve"].value - _root(out_within, inner_within) - out - inner
     room -= 0 if use.kv_bytes is not None else CONSTANTS["unprofiled"].value
     wanted = min(room, max(easy, concurrency * one + seqs * state))
     result["propose_kv_cache_memory_bytes"] = int(wanted * 4) * GIB // 4 if room >= least and wanted >= 0.25 else None
     return {**result, "verdict": verdict, "reasons": reasons}
+
+
+def _recorded(node: Node, took: float | None, planned: float, within: float) -> tuple[float, float, float]:
+    """Return (GiB more than planned, GiB in use, by how much that may be wrong): the larger of plan and record, with the worse of their worst cases."""
+    if took is None:
+        return 0.0, planned, within
+    before = node.total - node.available if node.available is not None else CONSTANTS["os"].value + node.tenants
+    used = before + took
+    if used <= planned:
+        return 0.0, planned, within
+    return used - planned, used, max(CONSTANTS["recorded"].within, planned + within - used)
+
+
+def _more(took: float, more: float, name: str, when: tuple[str, ...]) -> Component:
+    source = CONSTANTS["recorded"]
+    return Component(name, "more than planned, by the record", more, source.within, when, False, f"a start on record took {took:.2f}", source.source)
 
 
 class _Parts(t.NamedTuple):

@@ -20,7 +20,7 @@ _COLORS = {
     "os": "#999999", "engine_host": "#bbbbbb", "tenants": "#555555", "ray": "#d4d4d4", "pinned": "#777777",
     "weights": "#0072b2", "weights_read": "#6bb5dc", "drafter": "#56b4e9",
     "activation": "#d55e00", "workspaces": "#e69f00", "fabric": "#f3c969", "vision": "#b5651d", "graphs": "#cc79a7", "unprofiled": "#8c4a6e",
-    "kv": "#009e73", "state": "#66c7a8", "pool": "#c5e8dc", "staging": "#f0e442", "page_cache": "#eeeeee",
+    "kv": "#009e73", "state": "#66c7a8", "pool": "#c5e8dc", "staging": "#f0e442", "page_cache": "#eeeeee", "recorded": "#7b3294", "recorded_peak": "#a978bd",
 }  # fmt: skip
 
 

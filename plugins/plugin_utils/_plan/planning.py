@@ -10,13 +10,15 @@ The formula is :mod:`plan` of the module utils, the same on a node and here.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import typing as t
 from pathlib import Path
 
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
 KIND = "gb10.cluster.plan"
@@ -229,10 +231,26 @@ def _lengths(
     return rows
 
 
-def admission(asked: Claim, node: plan.Node) -> dict[str, t.Any]:
-    """Return what a plan says of one node as it is: ``verdict``, the node's figures (``node``), why, and what would go, in words. The facts must be whole."""
-    found = plan.plan(asked.facts, asked.use, [node], declared_gib=asked.declared_gib)
+def admission(asked: Claim, node: plan.Node, records: t.Sequence[starts.Start] = ()) -> dict[str, t.Any]:
+    """Return what a plan says of one node as it is: ``verdict``, the node's figures (``node``), why, and what would go, in words. The facts must be whole.
+
+    ``records`` are those of the same image, profile and driver: what they took counts where it is more than the plan's.
+    """
+    use, known = asked.use, starts.taken_gib(records, asked.use.context)
+    if known is not None:
+        node = node._replace(took=known[0], peak=known[1])
+    found = plan.plan(asked.facts, use._replace(recorded=starts.bears(records, use.context)), [node], declared_gib=asked.declared_gib)
     return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": would_go(found)}
+
+
+def digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None = None) -> str:
+    """Return the digest of what a profile's memory follows from. Neither the context is in it, which records name beside it, nor the size of the cache in
+    bytes: whether that was given is what a record decides about."""
+    arguments = {name.replace("-", "_"): value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
+    model = {name: profile["model"].get(name) for name in ("repo", "revision")}
+    kept = {name: value for name, value in arguments.items() if name not in ("max_model_len", "kv_cache_memory_bytes")}
+    content = [model, dict(profile["parallel"]), profile["executor"], profile["env"]["shared"], kept]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
@@ -242,7 +260,8 @@ def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
     """Return one finding for each node of a plan, or one for a plan that could not be made."""
     if found["missing"]:
         remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
-        return [finding("plan.profile", "controller", "unknown", f"{found['profile']}: {'; '.join(found['reasons'])}", measured=found["missing"], remedy=remedy)]
+        text = f"{found['profile']}: {'; '.join(found['reasons'])}"
+        return [finding("plan.profile", "controller", "unknown", text, measured=found["missing"], remedy=remedy)]
     rows = []
     for node in found["nodes"]:
         serving = node["serving"]

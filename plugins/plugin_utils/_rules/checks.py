@@ -19,7 +19,7 @@ import operator
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import size_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
@@ -681,6 +681,14 @@ def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Fa
         yield Fault(gib(available), round(needed, 1), {"available": gib(available), "missing": round(needed - available / MIB_IN_GIB, 1), "why": why})
 
 
+def _records(node: Node) -> list[Entry]:
+    """The starts on record of this very image, profile and driver. A node without that image has none, and older answers tell of none."""
+    images, gpus = node.optional("images") or {}, node.optional("gpus") or []
+    image, driver = images.get(node.needs["image"]["tag"]) or {}, next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), "")
+    known = [one for one in node.optional("starts") or [] if one["cluster"] == node.needs["cluster"]]
+    return [one for one in known if starts.same(one, image.get("id", ""), node.needs["plan_digest"], driver)]
+
+
 @check
 def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """What the profile takes by the memory plan goes on this node, beside what is in use there.
@@ -690,7 +698,7 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     if node.engine_live:
         return
     total, available = (node.get(f"memory.{name}_mb") / MIB_IN_GIB for name in ("total", "available"))
-    found = planning.admission(node.needs["plan"], plan.Node(node.name, round(total, 2), available=round(available, 2)))
+    found = planning.admission(node.needs["plan"], plan.Node(node.name, round(total, 2), available=round(available, 2)), _records(node))
     if found["verdict"] != plan.FITS:
         words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": "; ".join(found["reasons"]), "would_go": found["would_go"]}
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"

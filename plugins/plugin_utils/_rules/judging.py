@@ -428,6 +428,7 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "memory_stated": memory["utilization"] is not None or memory["kv_cache_bytes"] is not None,
         "plan": asked,
         "plan_known": not asked.missing,
+        "plan_digest": planning.digest(profile, over),
         "remote_code": bool(serve.get("trust_remote_code")),
         "repositories": repositories,
         "model_size_known": any(one["gib"] is not None for one in repositories),

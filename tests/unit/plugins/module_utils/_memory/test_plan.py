@@ -213,6 +213,30 @@ def test_a_pinned_cache_makes_the_share_a_check_at_the_start():
     assert refused["verdict"] == plan.NO and any("at its start the engine wants 103.4 GiB free" in reason for reason in refused["reasons"])
 
 
+def test_the_larger_of_plan_and_record_counts():
+    serve = {"max_model_len": 262144, "max_num_seqs": 8, "gpu_memory_utilization": 0.75}
+    plain = planned(NEMOTRON, nodes=pair(available=116.0), **serve)["nodes"][0]
+    used = plain["serving"]["used_gib"]
+    less = planned(NEMOTRON, nodes=pair(available=116.0, took=50.0, peak=20.0), **serve)["nodes"][0]
+    assert less == plain
+    more = planned(NEMOTRON, nodes=pair(available=116.0, took=111.0, peak=112.0), **serve)["nodes"][0]
+    assert more["serving"]["used_gib"] == pytest.approx(121.69 - 116 + 111, abs=0.01)
+    assert more["loading"]["used_gib"] == pytest.approx(121.69 - 116 + 112, abs=0.01)
+    assert more["verdict"] == plan.TIGHT and plain["verdict"] == plan.FITS
+    parts = {one["id"]: one["gib"] for one in more["components"]}
+    assert parts["recorded"] == pytest.approx(more["serving"]["used_gib"] - used, abs=0.01)
+    # The worst case of either is the worst case of both.
+    assert all(
+        more[when]["used_gib"] + more[when]["within_gib"] >= plain[when]["used_gib"] + plain[when]["within_gib"] - 0.01 for when in ("loading", "serving")
+    )
+
+
+def test_a_larger_record_is_never_better():
+    serve = {"max_model_len": 262144, "max_num_seqs": 8, "gpu_memory_utilization": 0.75}
+    for way in ("took", "peak"):
+        assert rises([planned(NEMOTRON, nodes=pair(available=110.0, **{way: size}), **serve) for size in (None, 0.0, 60.0, 90.0, 100.0, 105.0, 110.0, 120.0)])
+
+
 def test_nothing_is_guessed_where_facts_are_missing():
     found = planned({"num_hidden_layers": 10})
     assert found["verdict"] == plan.UNKNOWN and found["nodes"] == []

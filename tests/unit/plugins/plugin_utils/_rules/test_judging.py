@@ -16,6 +16,7 @@ import pytest
 import yaml
 from healthy_pair import HEALTHY, PROFILE, RUN, SCHEMA, SETTINGS, asked, ids, judged, node, second
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -864,3 +865,42 @@ def test_a_profile_without_the_facts_of_its_model_passes_no_plan():
 def test_what_an_engine_of_this_cluster_holds_is_no_reason_against_it():
     live = {"memory__available_mb": 21000, "containers": [container()], "listeners": [listener(port=8000, container="gb10-gb10-head")]}
     assert not of_plan(judged(asked(node(**live)), second(node(memory__available_mb=21000))))
+
+
+def recorded(**changes: t.Any) -> dict[str, t.Any]:
+    """A start on record at spark-1, of the very image, profile and driver that are asked for."""
+    image = HEALTHY["images"][PROFILE["image"]["tag"]]["id"]
+    start = {
+        "cluster": "gb10", "image_id": image, "profile": PROFILE["id"], "profile_digest": planning.digest(PROFILE), "driver": "580.159.03", "kernel": "6.17",
+        "boot_id": "b", "run_id": "r", "recorded_at": "now", "context": PROFILE["serve"]["max_model_len"], "total_mb": 124610, "before_mb": 118800,
+        "lowest_mb": 3000, "steady_mb": 4000,
+    }  # fmt: skip
+    return {**start, **changes}
+
+
+def test_what_a_start_took_counts_where_it_is_more_than_the_plan():
+    record = judged(asked(node(starts=[recorded()])))
+    assert of_plan(record) == [("spark-1", "warn")]
+    (found,) = record["findings"]
+    assert "3.9 +/- " in found["message"] and "6 are wanted as a reserve" in found["message"]
+    others: list[dict[str, t.Any]] = [
+        {"cluster": "b"}, {"image_id": "sha256:2"}, {"profile_digest": "e"}, {"driver": "590"}, {"context": 2**23}, {"steady_mb": 60000, "lowest_mb": 60000},
+    ]  # fmt: skip
+    assert not of_plan(judged(asked(node(starts=[recorded(**other) for other in others]))))
+
+
+def test_a_cache_in_bytes_is_tight_until_a_start_is_on_record():
+    arguments = {"kv_cache_memory_bytes": "8G"}
+    starts = {"starts": [recorded(steady_mb=60000, lowest_mb=60000)]}
+    record = judged(asked(node(**starts), serve_arguments=arguments), second(serve_arguments=arguments))
+    assert of_plan(record) == [("spark-2", "warn")]
+    (found,) = [found for found in record["findings"] if found["id"] == "plan.fits"]
+    assert "wants a recorded start" in found["message"]
+    longer = {**arguments, "max_model_len": 2**20}
+    assert ("spark-1", "warn") in of_plan(judged(asked(node(**starts), serve_arguments=longer), second(serve_arguments=longer)))
+
+
+def test_records_that_cannot_be_read_pass_nothing():
+    error = {"section": "starts", "verdict": "unknown", "error": "/var/lib/gb10/gb10/starts.json is not JSON", "remedy": "Remove it."}
+    record = judged(asked(node(starts=None, errors=[error])))
+    assert of_plan(record) == [("spark-1", "unknown")] and "Remove it." in record["findings"][0]["remedy"]
