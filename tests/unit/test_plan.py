@@ -62,3 +62,32 @@ def test_check_mode_writes_nothing_and_an_unknown_model_is_unknown(tmp_path):
 def test_wrong_input_is_one_clear_error(tmp_path):
     code, text = run(cwd=tmp_path, gb10_plan_nodes=[121.7, {"totl_gib": 1}, 3])
     assert code != 0 and "nodes[1].totl_gib: is not a known field" in text and "nodes: found 3, expected 2" in text, text
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 64, "hidden_size": 5120, "intermediate_size": 25600, "vocab_size": 151936,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "torch_dtype": "bfloat16", "max_position_embeddings": 40960,
+}  # fmt: skip
+
+
+def cached(home, repo="org/name"):
+    """A snapshot with a config.json and the index of its weights, as a download of those two files leaves it."""
+    snapshot = home / "hub" / f"models--{repo.replace('/', '--')}" / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (snapshot.parent.parent / "refs").mkdir()
+    (snapshot.parent.parent / "refs" / "main").write_text(COMMIT)
+    (snapshot / "config.json").write_text(json.dumps(CONFIG))
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 65524246528}, "weight_map": {"a": "b.safetensors"}}))
+    return snapshot
+
+
+def test_a_model_in_a_hub_cache_needs_no_profile(tmp_path):
+    cached(tmp_path / "cache")
+    given = {"gb10_plan_model": "org/name", "gb10_plan_hf_home": str(tmp_path / "cache")}
+    arguments = {"gpu_memory_utilization": 0.7, "max_num_seqs": 8}
+    code, text = run(cwd=tmp_path, **given, gb10_plan_ranks=2, gb10_serve_arguments=arguments)
+    assert code == 0 and "org/name (org/name): fits" in text and "(65.524 GB of files) / 2 rank(s)" in text, text
+    assert "2 x 64 layers x 4 head(s) x 128 x 2 B x 40960 tokens" in text and "a dense model: a token reads about 65.5 GB" in text
+    code, text = run(cwd=tmp_path, **{**given, "gb10_plan_model": "org/other"})
+    assert code != 0 and "no config.json of org/other" in text and "hf download org/other config.json" in text, text

@@ -151,6 +151,16 @@ def parameters_of(facts: t.Mapping[str, t.Any]) -> int | None:
     return int(layers * (attention + mlp + 2 * width) + 2 * facts["vocab_size"] * width)
 
 
+def read_share(facts: t.Mapping[str, t.Any]) -> float | None:
+    """Return the part of its weights that a model reads for a token: all of a dense one, of experts those that are active; None when that is not known."""
+    if not facts.get("num_experts"):
+        return 1.0
+    total, active = facts.get("parameters") or parameters_of(facts), facts.get("parameters_active")
+    if not active and facts.get("num_experts_per_tok"):
+        active = parameters_of({**facts, "num_experts": facts["num_experts_per_tok"]})
+    return min(1.0, active / total) if active and total else None
+
+
 # -- config.json -----------------------------------------------------------------------------------------------------
 
 _LINEAR = ("linear_attention", "mamba", "recurrent", "kda", "gated_deltanet")

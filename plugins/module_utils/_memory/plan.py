@@ -705,10 +705,9 @@ BANDWIDTH = (180e9, 192e9)
 def advice(facts: t.Mapping[str, t.Any], use: Settings, single: str | None) -> list[str]:
     """Return sentences on dense or experts, and on one model over the nodes or a replica on each. ``single`` is the verdict on one node alone, None for one."""
     found = []
-    active, total = facts.get("parameters_active"), facts.get("parameters") or model_facts.parameters_of(facts)
-    known = model_facts.weights_bytes(facts)
-    if active and total and known:
-        bytes_a_token = known[0] * min(1.0, active / total)
+    read, known = model_facts.read_share(facts), model_facts.weights_bytes(facts)
+    if read and known:
+        bytes_a_token = known[0] * read
         low, high = (rate * use.tensor / bytes_a_token for rate in BANDWIDTH)
         kind = "experts" if facts.get("num_experts") else "a dense model"
         found.append(

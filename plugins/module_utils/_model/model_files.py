@@ -226,7 +226,8 @@ def file_problem(root: str, relative: str) -> Problem | None:
     return None
 
 
-def _json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | None]:
+def read_json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | None]:
+    """Return (the JSON object in a file of a model, None), or (nothing, what is wrong with the file)."""
     problem = file_problem(root, relative)
     if problem:
         return {}, problem
@@ -247,7 +248,7 @@ def weight_files(root: str) -> tuple[list[str], list[Problem]]:
     """Return the files that hold the weights, by the index when there is one, and what is wrong with finding them."""
     if not os.path.lexists(os.path.join(root, INDEX)):
         return [SINGLE], []
-    index, problem = _json(root, INDEX)
+    index, problem = read_json(root, INDEX)
     if problem:
         return [], [problem]
     weights = index.get("weight_map")
@@ -341,14 +342,14 @@ def examine(root: str, side_files: t.Sequence[str], purpose: str = "model") -> t
     shards: list[str] = []
     config: dict[str, t.Any] = {}
     if purpose in _NEED_WEIGHTS:
-        config, problem = _json(root, CONFIG)
+        config, problem = read_json(root, CONFIG)
         shards, problems = weight_files(root)
         found += [problem, *problems, *weight_problems(root, shards)]
     if purpose in _NEED_TOKENIZER:
         found.append(tokenizer_problem(root))
     if purpose == "adapter":
         shards = list(_ADAPTER[1:])
-        found += [_json(root, _ADAPTER[0])[1], *weight_problems(root, shards)]
+        found += [read_json(root, _ADAPTER[0])[1], *weight_problems(root, shards)]
     found += [file_problem(root, _safe(name)) for name in side_files]
     return [entry for entry in found if entry], shards, facts(config)
 

@@ -305,6 +305,17 @@ def test_advice_has_published_figures():
     assert all(one["source"] for one in plan.PUBLISHED)
 
 
+def test_a_token_reads_all_of_a_dense_model_and_the_active_experts_of_others():
+    assert model_facts.read_share(DENSE) == 1.0
+    assert model_facts.read_share({**QWEN_235B, "parameters": 235093634560, "parameters_active": 22000000000}) == pytest.approx(0.0936, abs=0.001)
+    # 22 B of 235 B by the shape alone.
+    assert model_facts.read_share(QWEN_235B) == pytest.approx(22.2 / 235.1, rel=0.02)
+    assert model_facts.read_share({"num_experts": 8}) is None
+    text = " ".join(plan.advice(DENSE, use(DENSE), plan.TIGHT))
+    assert "a dense model: a token reads about" in text and "two replicas outlive the death of one node" in text
+    assert "no choice between" in " ".join(plan.advice(NEMOTRON, use(NEMOTRON), plan.NO))
+
+
 # -- config.json -------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: cached_model
+short_description: Read what a memory plan takes to know of a model in a hub cache
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Reads the config.json of a model in a Hugging Face hub cache of the controller, and how large its weights are, by their index or by the files that are
+    there. Returns what P(gb10.cluster.memory_plan#filter) takes of a profile.
+  - Nothing is downloaded, and nothing on any node is contacted. A model that does not lie in the cache fails.
+options:
+  _terms:
+    description:
+      - Repositories, as C(org/name).
+    required: true
+    type: list
+    elements: str
+  hf_home:
+    description:
+      - The directory that holds C(hub/).
+    type: str
+    default: ~/.cache/huggingface
+  revision:
+    description:
+      - A commit or a ref. C(main) without it.
+    type: str
+  ranks:
+    description:
+      - Over how many ranks the model would be spread, one on a node, from 1 to 16.
+    type: int
+    default: 1
+"""
+
+EXAMPLES = r"""
+- name: Say what a model takes of two Sparks
+  ansible.builtin.debug:
+    msg: "{{ lookup('gb10.cluster.cached_model', 'Qwen/Qwen3-32B', ranks=2) | gb10.cluster.memory_plan | gb10.cluster.memory_plan_lines }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: For each repository what a plan takes of a profile. Its arguments are empty, and C(memory.config) holds what config.json says.
+  type: list
+  elements: dict
+"""
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached
+
+
+class LookupModule(LookupBase):
+    """Thin skin over :func:`_plan.cached.profile_of`."""
+
+    def run(self, terms, variables=None, **kwargs):
+        self.set_options(var_options=variables, direct=kwargs)
+        given = [self.get_option(name) for name in ("hf_home", "revision", "ranks")]
+        try:
+            return [cached.profile_of(str(term), *given) for term in terms]
+        except ClusterError as error:
+            raise AnsibleLookupError(error.with_remedy()) from error

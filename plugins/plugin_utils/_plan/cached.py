@@ -1,0 +1,81 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A model in a hub cache of the controller, as far as a memory plan takes to know of it. This plugin util is PRIVATE to the collection.
+
+Nothing but config.json, the index of the weights and the sizes of files is read, and nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+
+#: What the hub takes for a repository.
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_WEIGHTS = (".safetensors", ".gguf")
+_GB = 1e9
+MOST_RANKS = 16
+
+
+def read_json(root: str, name: str) -> dict[str, t.Any]:
+    """Return a JSON object of a snapshot, empty when it has no such file. Raises :class:`UnknownState` for anything else."""
+    if not os.path.lexists(os.path.join(root, name)):
+        return {}
+    content, problem = model_files.read_json(root, name)
+    if problem:
+        raise UnknownState(f"{root}: {problem.message}", remedy="Download the file again.", reason="cache")
+    return content
+
+
+def weights_gb(root: str) -> float | None:
+    """Return the GB of a snapshot's weights: as its index says, else of the files that are there; None where neither tells."""
+    told = (read_json(root, model_files.INDEX).get("metadata") or {}).get("total_size")
+    if isinstance(told, (int, float)) and not isinstance(told, bool) and told > 0:
+        return round(told / _GB, 3)
+    if os.path.lexists(os.path.join(root, model_files.INDEX)):
+        return None
+    sizes = []
+    for name in sorted(os.listdir(root)):
+        path = os.path.join(root, name)
+        if name.endswith(_WEIGHTS) and os.path.isfile(path):
+            sizes.append(os.path.getsize(path))
+    return round(sum(sizes) / _GB, 3) if sizes else None
+
+
+def profile_of(repo: str, hf_home: str, revision: str | None = None, ranks: int = 1) -> dict[str, t.Any]:
+    """Return what a memory plan takes to know of a profile, for a model whose config.json lies in a hub cache: no arguments, ``ranks`` tensor ranks.
+
+    Raises :class:`ClusterError` when it does not lie there.
+    """
+    if not _REPO.fullmatch(repo):
+        raise ClusterError(f"the model is {repo!r}, expected org/name", remedy="Correct gb10_plan_model.", reason="input")
+    if not 1 <= ranks <= MOST_RANKS:
+        raise ClusterError(f"the ranks are {ranks}, expected 1 to {MOST_RANKS}", remedy="Correct gb10_plan_ranks.", reason="input")
+    home = os.path.expanduser(hf_home)
+    place = model_files.locate(home, repo, revision)
+    config = read_json(place.path, "config.json") if place.path else {}
+    if not place.path or not config:
+        where = place.path or os.path.join(home, "hub", model_files.repo_directory(repo))
+        what = f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}"
+        raise ClusterError(what, remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache: gb10_plan_hf_home.", reason="cache")
+    size = weights_gb(place.path)
+    facts = {**model_facts.from_config(config), **({"checkpoint_gb": size} if size else {}), "source": f"config.json of {repo} at {place.revision}"}
+    return {
+        "id": repo,
+        "model": {"repo": repo, "revision": place.revision},
+        "memory": {"class_gb": 128, "weights_gb": None, "config": facts},
+        "parallel": {"tensor": ranks, "pipeline": 1, "data": 1, "expert": False},
+        "executor": "native",
+        "image": {"layers": []},
+        "env": {"shared": {}},
+        "serve": {},
+        "repositories": {},
+        "ladder": [],
+    }
