@@ -14,7 +14,7 @@ description:
   - Records, once an engine has answered, how much memory the node had available before the start (the note of M(gb10.cluster.memory_watch)), how much
     at the least while it started, and how much now, together with the image of the cluster's container, the digest of the profile, driver and kernel.
   - The preflight's rule C(plan.fits) takes the larger of the memory plan and such a record of the same image, profile and driver.
-  - Without a note of this boot from before the start nothing is recorded, and RV(reason) says so.
+  - Without a note of this boot from before the start nothing is recorded, RV(record) is null and the message says so.
   - Of the same image, profile, driver and context the last record counts. A node keeps 32 of a cluster.
 notes:
   - A record is not state of the node, so RV(ignore:changed) stays false.

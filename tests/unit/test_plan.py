@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 import through_ansible
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +32,7 @@ def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_not
     content = json.loads(plan.read_text())
     assert (content["schema"], content["kind"], content["verdict"]) == (1, "gb10.cluster.plan", "fits")
     assert [node["total_gib"] for node in content["nodes"]] == [121.7, 119.6] and picture.read_text().startswith("<svg")
+    assert "a figure, not proposed until a start of this image, profile and driver is on record" in text
     code, text = run(cwd=tmp_path, **given)
     assert code == 0 and "changed=0" in text, text
     code, text = run(cwd=tmp_path, **{**given, "gb10_plan_context": 262144})
@@ -91,3 +93,24 @@ def test_a_model_in_a_hub_cache_needs_no_profile(tmp_path):
     assert "2 x 64 layers x 4 head(s) x 128 x 2 B x 40960 tokens" in text and "a dense model: a token reads about 65.5 GB" in text
     code, text = run(cwd=tmp_path, **{**given, "gb10_plan_model": "org/other"})
     assert code != 0 and "no config.json of org/other" in text and "hf download org/other config.json" in text, text
+
+
+def test_only_what_this_run_started_is_recorded(tmp_path):
+    """The task of the bring-up, without a node: it is skipped where nothing was started, and says why there is nothing to record."""
+    block = yaml.safe_load((ROOT / "playbooks/tasks/bring_up.yml").read_text())[0]["block"]
+    (task,) = [one for one in block if one["name"] == "Record what the start took"]
+    settings = {
+        "gb10_cluster_name": "gb10", "gb10_state_dir": str(tmp_path / "state"), "gb10_head_host": "localhost", "gb10_serve_arguments": {}, "gb10_node_roots": {},
+        "__gb10_context": "262144", "__gb10_profile": "{{ lookup('gb10.cluster.profile', 'nemotron_3_super_tp2') }}", "ansible_become": False,
+    }  # fmt: skip
+    result = {"started_run": "{{ started }}", "lowest_available_mb": 20110}
+    show = {"ansible.builtin.debug": {"msg": "{{ (__memory_recorded | default({'msg': 'skipped'}))['msg'] }}"}}
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": settings}
+    tasks = [{"ansible.builtin.set_fact": {"__vllm_server_result": result}}, task, show]
+    (tmp_path / "play.yml").write_text(json.dumps([{**play, "tasks": tasks}]))
+    said = {}
+    for started in ("", "20261123T140000Z-1"):
+        done = through_ansible.run("playbook", str(tmp_path / "play.yml"), "--extra-vars", json.dumps({"started": started}), cwd=tmp_path)
+        assert done.rc == 0, done.out
+        said[started] = " ".join(done.out.split())
+    assert "msg: skipped" in said[""] and "nothing is recorded: what was available before the start was not noted in this boot" in said["20261123T140000Z-1"]

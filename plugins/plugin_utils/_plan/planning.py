@@ -325,6 +325,7 @@ def lines(found: t.Mapping[str, t.Any]) -> list[str]:
         rows.append(f"length {one['context']}: {one['verdict']}, {one['kv_gib']:g} GiB a sequence{more}{reported}")
     if found["propose_kv_cache_memory_bytes"]:
         size = found["propose_kv_cache_memory_bytes"]
-        after = "once a start of this image, profile and driver is on record"
-        rows.append(f"proposed, never applied: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB), {after}")
+        asked = f"--kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
+        after = "not proposed until a start of this image, profile and driver is on record (gb10_plan_recorded)"
+        rows.append(f"proposed, never applied: {asked}" if use["recorded"] else f"a figure, {after}: {asked}")
     return [*rows, *(f"advice: {one}" for one in found["advice"])]

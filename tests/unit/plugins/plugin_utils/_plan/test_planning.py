@@ -206,6 +206,26 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
     assert {row["verdict"] for row in rows} == {"block"} and all("gpu_memory_utilization 0.8" in row["remedy"] for row in rows)
 
 
+@pytest.mark.parametrize("recorded, words", [(True, "proposed, never applied: --kv-cache-memory-bytes"), (False, "a figure, not proposed until a start")])
+def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded, words):
+    found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
+    size = found["propose_kv_cache_memory_bytes"]
+    (row,) = [one for one in planning.lines(found) if "--kv-cache-memory-bytes" in one]
+    assert row.startswith(words) and str(size) in row
+    pinned = planning.memory_plan(profiles.load(NEMOTRON), serve={"kv_cache_memory_bytes": size}, recorded=recorded)
+    assert pinned["verdict"] == (plan.FITS if recorded else plan.TIGHT)
+
+
+def test_a_digest_is_of_what_memory_follows_from():
+    profile = profiles.load(NEMOTRON)
+    plain = planning.digest(profile)
+    assert plain == planning.digest({**profile, "id": "other", "checks": []}, {"max-model-len": 8192, "kv_cache_memory_bytes": "8G"})
+    for other in ({"max_num_seqs": 4}, {"gpu_memory_utilization": 0.8}):
+        assert planning.digest(profile, other) != plain
+    assert planning.digest({**profile, "model": {**profile["model"], "revision": "b" * 40}}) != plain
+    assert planning.digest({**profile, "executor": "native"}) != plain
+
+
 # -- picture -----------------------------------------------------------------------------------------------------------
 
 
