@@ -473,8 +473,10 @@ def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared:
     result["components"] = [_shown(part) for part in parts if part.gib > 0]
     room = node.total - CONSTANTS["reserve"].value - _root(out_within, inner_within) - out - inner
     room -= 0 if use.kv_bytes is not None else CONSTANTS["unprofiled"].value
-    wanted = min(room, max(easy, concurrency * one + seqs * state))
-    result["propose_kv_cache_memory_bytes"] = int(wanted * 4) * GIB // 4 if room >= least and wanted >= 0.25 else None
+    # Up to the next quarter of a GiB, and what a cache in bytes may be short of by: a smaller one would be tight by this very plan.
+    wanted = max(easy, concurrency * one + seqs * state) + 0.1 * least
+    quarters = min(math.floor(room * 4), max(1, math.ceil(wanted * 4)))
+    result["propose_kv_cache_memory_bytes"] = quarters * GIB // 4 if room >= least and quarters > 0 else None
     return {**result, "verdict": verdict, "reasons": reasons}
 
 
