@@ -40,8 +40,9 @@ PROBE_AGE = 3600
 
 SECONDS_PER_DAY = 86400
 
-#: The image role's recipe ends with its label. An image whose newest layer is something else was built by a user on one of ours.
-_LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.recipe=")
+#: The image role's build ends with labels: of the recipe, of its mods, or given to the build. An image whose newest layer is something else was built by a
+#: user on one of ours.
+_LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.(?:recipe|mods|base_digest|versions)=")
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
 _ENGINE_LOG = re.compile(rf"^{ENGINE_LOGS}/(?P<run>{RUN_ID.pattern})\.log(?:\.1)?$")

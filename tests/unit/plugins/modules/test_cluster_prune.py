@@ -425,3 +425,22 @@ def test_a_note_that_is_a_link_is_named(node):
     with pytest.raises(ClusterError, match="run.json was tampered with: a link") as caught:
         call(node)
     assert caught.value.reason == "tampered"
+
+
+@pytest.mark.parametrize("name", ["recipe", "mods", "base_digest", "versions"])
+def test_a_build_of_ours_ends_with_any_of_its_labels(node, name):
+    """The classic builder makes a layer of each label that a build was given (recorded, engine 20.10.24)."""
+    node.engine.add_image("sha256:" + "d" * 64, days=40, step=f"/bin/sh -c #(nop)  LABEL io.gb10.{name}=x")
+    node.engine.add_image("sha256:" + "e" * 64, days=40, step="/bin/sh -c #(nop)  LABEL users.note=1")
+    names = [one["name"] for one in call(node)["candidates"]]
+    assert any("dddd" in one for one in names) and not any("eeee" in one for one in names)
+
+
+def test_what_gives_an_image_out_is_ended(node, monkeypatch):
+    monkeypatch.setattr(cluster_prune.transient, "RUN_ROOT", str(node.root / "run"))
+    monkeypatch.setattr(cluster_prune.transient, "is_active", lambda _unit: False)
+    monkeypatch.setattr(cluster_prune.transient, "run_tool", lambda *_given: None)
+    place = node.root / "run/gb10-image-copy/gb10"
+    place.mkdir(parents=True)
+    assert "gb10-image-copy-gb10.service" in [one["name"] for one in call(node)["candidates"]] and place.is_dir()
+    assert "gb10-image-copy-gb10.service" in short(call(node, remove=True)["removed"]) and not place.exists()
