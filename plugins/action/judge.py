@@ -136,8 +136,8 @@ def write(path, content, mode):
 
 
 def as_text(content):
-    """Return JSON for people."""
-    return f"{json.dumps(content, indent=2, ensure_ascii=False)}\n"
+    """Return JSON for people; a text is a file as it stands."""
+    return content if isinstance(content, str) else f"{json.dumps(content, indent=2, ensure_ascii=False)}\n"
 
 
 def write_new(path, content):

@@ -47,6 +47,8 @@ options:
       - memory
       - model
       - models
+      - postmortem
+      - postmortem_when
       - preflight
       - proof
       - protect

@@ -70,7 +70,7 @@ options:
     type: int
     default: 30
 seealso:
-  - module: gb10.cluster.memory_watch
+  - module: gb10.cluster.guard_info
   - module: gb10.cluster.node_protection
 """
 
@@ -254,7 +254,11 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     params = module.params
     if not os.path.exists(os.path.join(folder, look.CONFIG)):
         return {"msg": "there is no guard on this node", "serving": []}
-    found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
+    try:
+        found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
+    except (OSError, ClusterError) as error:
+        # An engine that serves is not taken down for that: the guard only waits longer until it takes the ranks as serving.
+        return {"msg": f"the guard was not told: {error}", "verdict": "warn", "remedy": BECOME, "serving": []}
     ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
     if not module.check_mode:
         write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})

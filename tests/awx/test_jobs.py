@@ -53,6 +53,7 @@ LAUNCHES = {
     "GB10 fabric probe": ({"gb10_confirmed": "true"}, "unreachable"),
     "GB10 prune": ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
     "GB10 guard": ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
+    "GB10 postmortem": ({}, "unreachable"),
     "GB10 protect": ({"gb10_protect": "revert"}, "unreachable"),
     "GB10 models": ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
     "GB10 explain": ({"gb10_explain": "galaxy.yml"}, "successful"),

@@ -270,6 +270,7 @@ CALLED = {
     "gb10_prune_days": "from what age",
     "gb10_guard": "set up or take away",
     "gb10_guard_act": "when it may act",
+    "gb10_postmortem_at": "which moment",
     "gb10_protect": "set up or take back",
     "gb10_protect_measures": "which measures",
     "gb10_models_remove": "what goes",

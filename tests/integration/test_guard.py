@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lab's nodes are guarded once, a collapse of memory is met, and nothing else is.
+"""The lab's nodes are guarded once, a collapse of memory is met, and nothing else is. A node that dies is named with its last minute.
 
 The memory of a lab node is that of the machine underneath, so curves are played into a file that the guard reads as meminfo. What holds the memory are
 processes with the title of a rank that hold none.
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import time
 import typing as t
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -176,6 +179,65 @@ def test_while_they_serve_it_is_only_told(lab: Lab, no_cluster: None, unguarded:
             would = await_record(lab, HEAD, lambda one: one.get("e") == "would", began)
             assert "gb10_guard_act is loading" in would["text"]
             assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "rm", "-f", MEMINFO)
+
+
+def lab_engine(*argv: str) -> None:
+    """Order the engine that holds the nodes."""
+    subprocess.run(["docker", *argv], check=True, timeout=120, stdout=subprocess.DEVNULL)
+
+
+def await_node(lab: Lab, host: str, seconds: float = 90) -> None:
+    """Wait until a node that was started again is up, with its guard."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if lab.run(host, "systemctl", "is-active", "ssh", "docker", "gb10-guard", check=False).split() == ["active"] * 3:
+            return
+        time.sleep(1)
+    raise AssertionError(f"{host} was not up within {seconds} s: {lab.run(host, 'systemctl', '--failed', check=False)}")
+
+
+def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluster: None, unguarded: None, tmp_path: Path) -> None:
+    """After a slow leak, a thermal throttle, a link flap and a line of the driver. All of its processes are killed at once, from outside."""
+    for host in (HEAD, WORKER):
+        play_memory(lab, host, [60])
+    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    none = lab.play("postmortem")
+    assert none.rc == 0 and "No node is known to have died" in none.said, none.failures
+    hot = {"clocks.sm": "1204", "temperature.gpu": "86", "power.draw": "61.5", "utilization.gpu": "96", "clocks_event_reasons.active": "0x0000000000000020"}
+    levels = [str(12 - second * 0.05) for second in range(120)]
+    try:
+        lab.run(WORKER, "sh", "-c", 'python3 -c "$@" > /dev/null 2>&1 &', "player", PLAYER, MEMINFO, *levels)
+        time.sleep(45)
+        with lab.driver((WORKER,), fields=hot):
+            time.sleep(6)
+            lab.run(WORKER, "sh", "-c", "ip link set eth1 down; sleep 3; ip link set eth1 up")
+            lab.run(WORKER, "sh", "-c", "echo '4,99,1,-;NVRM: Xid (PCI:000f:01:00): 43, pid=7, name=VLLM' >> /run/gb10-lab/kernel.log")
+            time.sleep(4)
+            killed = time.time()
+            lab_engine("kill", "--signal=KILL", f"gb10-lab-{WORKER}")
+            gone = lab.play("postmortem")
+            lab_engine("start", f"gb10-lab-{WORKER}")
+            await_node(lab, WORKER)
+        assert f"{WORKER} went first" in gone.said and "not sure" in gone.said and "does not answer" in gone.said, gone.failures
+        assert gone.stat("gb10_postmortem")["sure"] is False
+
+        found = lab.play("postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
+        assert found.rc == 0, found.failures
+        record = found.stat("gb10_postmortem")
+        assert (record["first"], record["sure"]) == (WORKER, True), record
+        assert -5 <= record["at"] - killed <= 1, "a kill loses seconds"
+        signs = "\n".join(record["nodes"][WORKER]["signs"])
+        for sign in ("memory went down slowly", "software thermal", "down to 1204 MHz", "link eth1 went down", "Xid (PCI:000f:01:00): 43"):
+            assert sign in signs, signs
+        assert not any("memory went down" in sign for sign in record["nodes"][HEAD]["signs"])
+        assert found.said.count("eth1=") >= 55, "the table has its last minute"
+        ElementTree.parse(tmp_path / "why.svg")
+        assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["windows"][WORKER]
+        again = lab.play("postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
+        assert again.rc != 0 and "is not replaced" in again.said
     finally:
         for host in (HEAD, WORKER):
             lab.run(host, "rm", "-f", MEMINFO)

@@ -10,6 +10,7 @@ import typing as t
 from xml.sax.saxutils import escape
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import CONSTANTS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.drawing import frame, mark, text
 
 #: Widths and heights in pixels of the picture's own system.
 _WIDTH, _LEFT, _RIGHT = 1100, 300, 40
@@ -35,24 +36,22 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
     axis = _TOP + bars
     height = axis + 45 + (-(-len(legend) // columns)) * _LINE + 20
     rows = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13" role="img">',
-        f"<title>{escape('Memory plan of ' + found['profile'])}</title>",
-        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        _text(10, 24, f"{found['profile']}: {found['verdict']}", size=17),
-        _text(10, 46, _subtitle(found)),
+        *frame(_WIDTH, height, f"Memory plan of {found['profile']}"),
+        text(10, 24, f"{found['profile']}: {found['verdict']}", size=17),
+        text(10, 46, _subtitle(found)),
     ]
     for index, node in enumerate(nodes):
         top = _TOP + index * (2 * (_BAR + _GAP) + _GAP)
         for place, when in enumerate(("loading", "serving")):
             rows += _bar(node, when, top + place * (_BAR + _GAP), scale)
         bottom = top + 2 * _BAR + _GAP
-        rows.append(_mark(_LEFT + node["total_gib"] * scale, top - 4, bottom + 4, "#000000", ""))
-        rows.append(_mark(_LEFT + (node["total_gib"] - CONSTANTS["reserve"].value) * scale, top - 4, bottom + 4, "#000000", "4 3"))
+        rows.append(mark(_LEFT + node["total_gib"] * scale, top - 4, bottom + 4, "#000000", ""))
+        rows.append(mark(_LEFT + (node["total_gib"] - CONSTANTS["reserve"].value) * scale, top - 4, bottom + 4, "#000000", "4 3"))
     rows += _axis(most, scale, axis)
     for index, (name, title) in enumerate(legend):
         left, base = 10 + index % columns * step, axis + 55 + index // columns * _LINE
         rows.append(f'<rect x="{left}" y="{base - 11}" width="12" height="12" fill="{_COLORS.get(name, "#000000")}" stroke="#666666" stroke-width="0.5"/>')
-        rows.append(_text(left + 18, base, title))
+        rows.append(text(left + 18, base, title))
     return "\n".join([*rows, "</svg>", ""])
 
 
@@ -64,7 +63,7 @@ def _subtitle(found: t.Mapping[str, t.Any]) -> str:
 def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.Iterator[str]:
     """Yield one bar: its parts from left to right, its sum, and by how much that may be wrong."""
     figure, left = node[when], 0.0
-    yield _text(10, top + _BAR - 6, f"{node['node']} {when}: {figure['used_gib']:.1f}, {figure['available_gib']:.1f} left")
+    yield text(10, top + _BAR - 6, f"{node['node']} {when}: {figure['used_gib']:.1f}, {figure['available_gib']:.1f} left")
     for part in node["components"]:
         if when not in part["when"]:
             continue
@@ -83,15 +82,6 @@ def _axis(most: float, scale: float, top: float) -> t.Iterator[str]:
     step = 20 if most > 80 else 10
     for gib in range(0, int(most) + 1, step):
         left = _LEFT + gib * scale
-        yield _mark(left, top, top + 5, "#666666", "")
-        yield _text(left, top + 20, str(gib), anchor="middle")
-    yield _text(_WIDTH - _RIGHT, top + 36, "GiB", anchor="end")
-
-
-def _mark(left: float, top: float, bottom: float, color: str, dashes: str) -> str:
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" stroke="{color}" stroke-width="1.5"{dashed}/>'
-
-
-def _text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start") -> str:
-    return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+        yield mark(left, top, top + 5, "#666666", "")
+        yield text(left, top + 20, str(gib), anchor="middle")
+    yield text(_WIDTH - _RIGHT, top + 36, "GiB", anchor="end")

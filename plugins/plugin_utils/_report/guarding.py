@@ -30,6 +30,12 @@ def text(found: dict[str, t.Any]) -> str:
     return ""
 
 
+def stays(found: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
+    """Return in one line on which nodes the guard stays after their cluster is gone, and how it is taken away; no line where there is none."""
+    nodes = [node for node, one in found.items() if one.get("installed")]
+    return [f"The guard stays on {', '.join(nodes)}; ansible-playbook -i inventories/NAME gb10.cluster.guard {ABSENT} takes it away."] if nodes else []
+
+
 def judge(answers: Answers, run: Run) -> Outcome:
     """Show it, and pass it on; the answers are those of node_guard."""
     found = {node: answer["guard"] for node, answer in answers.items()}

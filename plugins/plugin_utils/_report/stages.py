@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, guarding, image_copies, leavings, model_copies, model_inventory
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import profile_catalogue, protection, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -305,7 +305,9 @@ def known_answers(answers: Answers, run: Run) -> Outcome:
 
 def teardown(answers: Answers, run: Run) -> Outcome:
     """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left."""
-    kept = protection.stays({node: answer["kept"]["protection"] for node, answer in answers.items() if answered(answer["kept"])})
+    told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
+    kept = protection.stays({node: one["protection"] for node, one in told.items()})
+    kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
     if run.check_mode:
         return Outcome("Left (would be checked)", [], lines=kept)
     found = [one for node, answer in answers.items() for one in stage_findings.teardown(answer["node"], node, answer["cluster"], answer["memory"])]
@@ -363,6 +365,8 @@ STAGES = {
     "memory": Stage(memory),
     "model": Stage(model, {"offline": "gb10_offline"}),
     "models": Stage(model_inventory.judge),
+    "postmortem": Stage(postmortem.judge),
+    "postmortem_when": Stage(postmortem.when),
     "preflight": Stage(preflight, SETTINGS),
     "proof": Stage(proof, PROOF_READS),
     "protect": Stage(protect),

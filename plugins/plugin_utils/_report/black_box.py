@@ -1,0 +1,218 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the records of a node's guard say: signs, a table and a picture. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
+from ansible_collections.gb10.cluster.plugins.module_utils._guard.sources import REASONS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import drawing
+
+Record = dict[str, t.Any]
+
+#: GiB a minute that count as a leak when they go on, and the share of the minute that has to fall.
+LEAK_GIB, LEAK_SHARE = 0.5, 0.7
+#: Seconds without a sample that count as a stall.
+STALL = 3.5
+#: Percent of ten seconds in which all work waited for memory, from which on it is told.
+PRESSED = 10.0
+#: Reported of a GPU that is stuck at low power: 96 % busy at about 800 MHz and 19.5 W, where 2280 to 2400 MHz and 92 W are healthy.
+STUCK_USE, STUCK_MHZ = 90, 1000
+#: Kinds of kernel lines and events that are shown at most.
+SHOWN = 12
+
+#: What is drawn, top down: title, unit, and where a sample has it.
+PANELS: tuple[tuple[str, t.Callable[[Record], float | None]], ...] = (
+    ("MemAvailable, GiB", lambda one: None if one.get("a") is None else one["a"] / trend.KIB_PER_GIB),
+    ("pressure of memory, some, % of 10 s", lambda one: one["pm"][0] if one.get("pm") else None),
+    ("pressure of the disk, some, % of 10 s", lambda one: one["pi"][0] if one.get("pi") else None),
+    ("GPU clock, MHz", lambda one: (one.get("g") or {}).get("sm")),
+    ("GPU power, W", lambda one: (one.get("g") or {}).get("w")),
+    ("GPU temperature, °C", lambda one: (one.get("g") or {}).get("c")),
+)
+_WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _STEP = 1000, 60, 20, 70, 100, 140
+
+
+def samples(records: t.Iterable[Record]) -> list[Record]:
+    """Return the samples among the records."""
+    return [one for one in records if "e" not in one]
+
+
+def signs(records: t.Sequence[Record]) -> list[str]:
+    """Return what speaks of trouble in a window, each in a sentence."""
+    taken = samples(records)
+    return [*_memory(taken), *_gpu(taken), *_links(taken), *_stalls(taken), *_events(records), *_kernel(taken)]
+
+
+def _gib(kib: float) -> str:
+    return f"{kib / trend.KIB_PER_GIB:.1f} GiB"
+
+
+def _memory(taken: t.Sequence[Record]) -> t.Iterator[str]:
+    known = [trend.Sample(one["t"], one["a"]) for one in taken if one.get("a") is not None]
+    if len(known) < 3:
+        return
+    met = next((at for at in range(3, len(known) + 1) if trend.reaches(known[:at], trend.Policy())), None)
+    if met:
+        at, last = _gib(known[met - 1].available), _gib(known[-1].available)
+        yield f"memory collapsed: its trend reached 2 GiB within 10 s at {at}, and {last} were available at last"
+        return
+    span = known[-1].at - known[0].at
+    marks = [known[len(known) * step // 10] for step in range(10)] + [known[-1]]
+    falls = sum(after.available < before.available for before, after in itertools.pairwise(marks))
+    # The middle one of ten: what was taken at once at some moment is no leak.
+    drops = sorted(before.available - after.available for before, after in itertools.pairwise(marks))
+    minute = drops[len(drops) // 2] * 600 / span if span else 0.0
+    if span >= 20 and minute >= LEAK_GIB * trend.KIB_PER_GIB and falls >= LEAK_SHARE * 10:
+        fell = f"from {_gib(known[0].available)} to {_gib(known[-1].available)} in {span:.0f} s"
+        yield f"memory went down slowly, {_gib(minute)} a minute, {fell}"
+    pressed = max((one["pm"][1] for one in taken if one.get("pm") and len(one["pm"]) > 1), default=0.0)
+    if pressed >= PRESSED:
+        yield f"all work waited for memory for up to {pressed:.0f} % of 10 s"
+
+
+def _gpu(taken: t.Sequence[Record]) -> t.Iterator[str]:
+    told = [one["g"] for one in taken if one.get("g")]
+    for bit, name in REASONS.items():
+        count = sum(bool((one.get("why") or 0) & bit) for one in told)
+        if count:
+            low = min((one["sm"] for one in told if (one.get("why") or 0) & bit and one.get("sm") is not None), default=None)
+            hot = max((one["c"] for one in told if one.get("c") is not None), default=None)
+            more = [f"down to {low} MHz"] if low is not None else []
+            more += [f"at up to {hot} °C"] if hot is not None else []
+            yield f"the driver held the GPU's clock down for {count} s: {name}{', ' if more else ''}{', '.join(more)}"
+    stuck = [one for one in told if (one.get("u") or 0) >= STUCK_USE and one.get("sm") is not None and one["sm"] < STUCK_MHZ and not (one.get("why") or 0) & ~1]
+    if len(stuck) >= 5:
+        yield f"the GPU was busy at {min(one['sm'] for one in stuck)} MHz for {len(stuck)} s and the driver gave no reason: stuck at low power"
+    if taken and not told:
+        yield "the driver's tool said nothing"
+    elif told and not any(one.get("g") for one in taken[-5:]) and len(taken) > 10:
+        yield "the driver's tool fell silent before the end"
+
+
+def _links(taken: t.Sequence[Record]) -> t.Iterator[str]:
+    names = sorted({name for one in taken for name in one.get("l") or {}})
+    for name in names:
+        states = [(one["t"], one["l"][name][0], one["l"][name][1]) for one in taken if name in (one.get("l") or {})]
+        downs = [at for (at, up, _changes), before in zip(states, [None, *states]) if up is False and (before is None or before[1] is not False)]
+        counts = [changes for _at, _up, changes in states if changes is not None]
+        flaps = counts[-1] - counts[0] if counts else 0
+        if downs or flaps:
+            lost = sum(up is False for _at, up, _changes in states)
+            often = f"{len(downs)} time(s), for {lost} s of the window" if downs else f"{flaps} change(s) of its carrier between samples"
+            yield f"link {name} went down: {often}{'; it was down at last' if states[-1][1] is False else ''}"
+
+
+def _stalls(taken: t.Sequence[Record]) -> t.Iterator[str]:
+    gaps = [after["t"] - before["t"] for before, after in itertools.pairwise(taken)]
+    long = [gap for gap in gaps if gap > STALL]
+    if long:
+        yield f"no sample for {max(long):.0f} s at the longest, {len(long)} time(s): the node was stuck, or its clock was set"
+
+
+def _events(records: t.Sequence[Record]) -> t.Iterator[str]:
+    told = [one for one in records if one.get("e") in ("act", "would", "ranks", "disk")]
+    for one in told[-SHOWN:]:
+        yield f"guard, {_clock(one['t'])}: {one['text']}"
+    ended = sorted({f"{kind} (pid {pid})" for one in samples(records) for pid, kind, letter, _ours in one.get("r") or [] if letter in ("", "Z", "X")})
+    if ended:
+        yield f"ended in the window: {', '.join(ended[:SHOWN])}"
+
+
+def _kernel(taken: t.Sequence[Record]) -> t.Iterator[str]:
+    lines = [(one["t"], kind, words) for one in taken for kind, words in one.get("k") or []]
+    counted = collections.Counter((kind, words) for _at, kind, words in lines)
+    shown: set[tuple[str, str]] = set()
+    for at, kind, words in lines:
+        if (kind, words) not in shown and len(shown) < SHOWN:
+            shown.add((kind, words))
+            often = f" ({counted[kind, words]} times)" if counted[kind, words] > 1 else ""
+            yield f"kernel, {_clock(at)}: {kind}: {words}{often}"
+
+
+def _clock(at: float) -> str:
+    seconds = int(at) % 86400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------------
+
+_HEAD = ("s", "avail", "free", "cached", "swap", "psi mem", "psi io", "MHz", "W", "°C", "%", "links", "ranks")
+
+
+def rows(records: t.Sequence[Record], at: float) -> list[str]:
+    """Return the samples as a table, each with its seconds before ``at``; GiB of memory, percent of pressure, and what is not known as ``-``."""
+    cells = [_HEAD, *(_row(one, at) for one in samples(records))]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells]
+
+
+def _row(one: Record, at: float) -> tuple[str, ...]:
+    gpu = one.get("g") or {}
+    links = one.get("l")
+    states = [f"{name}={'up' if up else 'DOWN'}" for name, (up, _changes, _sent) in (links or {}).items() if up is not None]
+    letters = collections.Counter(letter or "gone" for _pid, _kind, letter, _ours in one.get("r") or [])
+    ranks = "-" if one.get("r") is None else " ".join(f"{letter}{count}" for letter, count in sorted(letters.items())) or "none"
+    memory = [f"{one[key] / trend.KIB_PER_GIB:.2f}" if one.get(key) is not None else "-" for key in ("a", "f", "c", "s")]
+    pressed = [f"{one[key][0]:.0f}" if one.get(key) else "-" for key in ("pm", "pi")]
+    driver = ["-" if gpu.get(key) is None else f"{gpu[key]:g}" for key in ("sm", "w", "c", "u")]
+    return (str(round(one['t'] - at)), *memory, *pressed, *driver, " ".join(states) or "-", ranks)
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------------
+
+
+def svg(windows: t.Mapping[str, t.Sequence[Record]], at: float, first: str) -> str:
+    """Return the window of all nodes as SVG: one panel a figure, one line a node, seconds before and after ``at``."""
+    every = {node: samples(records) for node, records in windows.items()}
+    begin = min((records[0]["t"] for records in every.values() if records), default=at) - at
+    end = max(0.0, max((records[-1]["t"] for records in every.values() if records), default=at) - at)
+    span = max(end - begin, 1.0)
+    height = _TOP + len(PANELS) * _STEP + 30
+    wide = _WIDTH - _LEFT - _RIGHT
+
+    def place(moment: float) -> float:
+        return _LEFT + (moment - at - begin) / span * wide
+
+    title = f"The last minute of {first}" if first else "The last minute of all nodes"
+    out = [*drawing.frame(_WIDTH, height, title), drawing.text(10, 24, title, size=17)]
+    for index, node in enumerate(every):
+        color = drawing.SERIES[index % len(drawing.SERIES)]
+        out.append(f'<rect x="{10 + index * 180}" y="36" width="14" height="4" fill="{color}"/>')
+        out.append(drawing.text(30 + index * 180, 44, node + (" (went first)" if node == first else "")))
+    legend = "dashed: the last record of the node that went first; thin red: lines of kernel or driver; thin black: the guard acted"
+    out.append(drawing.text(10, 62, legend, size=11))
+    for number, (name, figure) in enumerate(PANELS):
+        top = _TOP + number * _STEP + 20
+        values = [value for records in every.values() for one in records if (value := figure(one)) is not None]
+        most = max([*values, 1.0]) * 1.05
+        out.append(drawing.text(_LEFT, top - 6, name if values else f"{name}: not known"))
+        out.append(f'<rect x="{_LEFT}" y="{top}" width="{wide}" height="{_PANEL}" fill="none" stroke="#cccccc"/>')
+        for share in (0.0, 0.5, 1.0):
+            out.append(drawing.text(_LEFT - 6, top + _PANEL * (1 - share) + 4, f"{most * share:.0f}" if most >= 100 else f"{most * share:.3g}", size=11, anchor="end"))
+        for index, records in enumerate(every.values()):
+            points: list[tuple[float, float] | None] = []
+            for before, one in zip([None, *records], records):
+                value = figure(one)
+                if before is not None and one["t"] - before["t"] > STALL:
+                    points.append(None)
+                points.append(None if value is None else (place(one["t"]), top + _PANEL * (1 - value / most)))
+            out += drawing.curve(points, drawing.SERIES[index % len(drawing.SERIES)])
+        out.append(drawing.mark(place(at), top, top + _PANEL, "#000000", "5 3"))
+        for records in windows.values():
+            for one in records:
+                if one.get("k") or one.get("e") == "act":
+                    color = "#cc0000" if one.get("k") else "#000000"
+                    left = place(one["t"])
+                    out.append(f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{top}" y2="{top + _PANEL}" stroke="{color}" stroke-width="0.7"/>')
+    base = _TOP + len(PANELS) * _STEP + 14
+    for tick in range(int(begin) // 10 * 10, int(end) + 1, 10):
+        if tick >= begin:
+            out.append(drawing.text(place(at + tick), base, f"{tick} s", size=11, anchor="middle"))
+    return "\n".join([*out, "</svg>", ""])
