@@ -35,6 +35,7 @@ options:
       - abort_plan
       - baseline
       - begin
+      - bench
       - catalogue
       - doctor
       - download

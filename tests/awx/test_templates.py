@@ -273,6 +273,8 @@ CALLED = {
     "gb10_postmortem_at": "which moment",
     "gb10_protect": "set up or take back",
     "gb10_protect_measures": "which measures",
+    "gb10_bench_suite": "what is measured",
+    "gb10_bench_minutes": "minutes",
     "gb10_models_remove": "what goes",
     "gb10_models_to": "where the list goes as JSON",
     "gb10_plan_context": "context length",

@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Proble
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
@@ -24,7 +25,7 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    cluster, digests, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, schema, settings, signature,
+    cluster, digests, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, rows, schema, settings, signature,
     stage_findings, values,
 )  # fmt: skip
 

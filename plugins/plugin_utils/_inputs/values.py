@@ -187,6 +187,11 @@ def _measures(text: str) -> bool:
     return bool(words) and set(words) <= set(measures.BY_ID)
 
 
+def _concurrencies(text: str) -> bool:
+    words = [word.strip() for word in text.split(",")]
+    return all(word.isdecimal() and 1 <= int(word) <= 1024 for word in words)
+
+
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
@@ -207,6 +212,10 @@ FORMS: dict[str, Form] = {
     "gb10_confirmed": Form(
         "input.confirm", bool, "true: without it nobody wants this run", "answer the survey's question with true, or run with -e gb10_confirmed=true"
     ),
+    "gb10_bench_concurrency": Form("input.format", _concurrencies, "whole numbers from 1 to 1024, with commas between them"),
+    "gb10_bench_input": _whole(1),
+    "gb10_bench_minutes": _whole(1, 480),
+    "gb10_bench_output": _whole(2),
     "gb10_container_devices": Form("input.format", _like(r"/dev/[^\s]+\Z"), "a path below /dev", each=True),
     "gb10_container_gpus": Form("input.format", _is_gpu_choice, "all, none, or a list of GPU ids"),
     "gb10_copy_streams": _whole(1, 32),

@@ -14,6 +14,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning as bench
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, guarding, image_copies, leavings, model_copies, model_inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
@@ -353,6 +354,7 @@ STAGES = {
     "abort_plan": Stage(abort.plan, abort.READS),
     "baseline": Stage(baseline),
     "begin": Stage(begin),
+    "bench": Stage(bench.judge, bench.READS),
     "catalogue": Stage(profile_catalogue.judge, profile_catalogue.READS),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
     "download": Stage(download, {word: SETTINGS[word] for word in ("offline", "model_root", "hub_token")}),

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the engine's client is told, and what its result says. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import math
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+
+#: The times that the client tells, and of each what is kept, in milliseconds.
+TIMES = ("ttft", "tpot", "itl")
+SHARES = ("mean", "p50", "p90", "p99")
+
+#: Figures of the result: our name, the client's.
+FIGURES = {
+    "duration_s": "duration",
+    "requests_s": "request_throughput",
+    "output_tok_s": "output_throughput",
+    "total_tok_s": "total_token_throughput",
+    "input_tokens": "total_input_tokens",
+    "output_tokens": "total_output_tokens",
+    **{f"{time}_{share}_ms": f"{share}_{time}_ms" for time in TIMES for share in SHARES},
+}
+
+#: Metrics of vLLM: drafts that were made, tokens of them that were accepted, and requests that were answered (v1/metrics and v1/spec_decode of 0.32.0).
+DRAFTS, ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
+ANSWERED = "vllm:request_success_total"
+
+
+class Counters(t.NamedTuple):
+    """What an engine has counted since its start; None for what it does not count."""
+
+    answered: float | None
+    drafts: float | None
+    accepted: float | None
+
+
+def arguments(case: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> list[str]:
+    """Return what the client is told of a case. ``engine`` has ``url``, ``model``, ``tokenizer``, ``trust_remote_code`` and ``seed``."""
+    words = [
+        # Completions and not chats: for a model that thinks, older clients take the first word after its thoughts for its first token.
+        *("--backend", "openai", "--endpoint", "/v1/completions", "--base-url", engine["url"]),
+        *("--model", engine["model"], "--served-model-name", engine["model"], "--tokenizer", engine["tokenizer"]),
+        *("--num-prompts", str(case["prompts"]), "--max-concurrency", str(case["concurrency"]), "--seed", str(engine["seed"])),
+        # The same length for every answer, and the same words where a model would roll dice.
+        *("--ignore-eos", "--temperature", "0", "--disable-tqdm"),
+        *("--percentile-metrics", ",".join(TIMES), "--metric-percentiles", "50,90,99"),
+    ]
+    if case["texts"]:
+        words += ["--dataset-name", "custom", "--custom-output-len", str(case["output_len"])]
+    else:
+        words += ["--dataset-name", "random", "--random-input-len", str(case["input_len"]), "--random-output-len", str(case["output_len"])]
+    return words + (["--trust-remote-code"] if engine["trust_remote_code"] else [])
+
+
+def optional(case: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return options that an older client may lack: requests before the measured ones, in which an engine compiles what this batch needs."""
+    return {"--num-warmups": case["concurrency"]}
+
+
+def texts(case: t.Mapping[str, t.Any], seed: int) -> list[str]:
+    """Return the prompts of a case with texts, as many as it has requests, each with a beginning that no prefix cache knows."""
+    return [f"({seed}-{number}) {case['texts'][number % len(case['texts'])]}" for number in range(case["prompts"])] if case["texts"] else []
+
+
+def figures(result: t.Any, case: t.Mapping[str, t.Any]) -> dict[str, float]:
+    """Return the figures of a client's result. Raises :class:`UnknownState` where it lacks one, :class:`ClusterError` where requests failed."""
+    if not isinstance(result, dict) or not isinstance(result.get("completed"), int):
+        raise UnknownState("the result of vllm bench serve has no number of answered requests", raw=str(result)[:2000])
+    if result["completed"] < case["prompts"]:
+        missing = case["prompts"] - result["completed"]
+        raise ClusterError(f"{missing} of {case['prompts']} requests were not answered", remedy="See the engine's log.", reason="requests failed")
+    found: dict[str, float] = {}
+    for name, theirs in FIGURES.items():
+        value = result.get(theirs)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise UnknownState(f"the result of vllm bench serve has no {theirs}", raw=str(value)[:200], remedy="Report this with the engine's version.")
+        found[name] = round(float(value), 3)
+    return found
+
+
+def metrics(url: str, key: str, timeout: float) -> _http.Answer:
+    """Ask an engine for its metrics; with its key only when it wants one."""
+    answer = _http.ask(f"{url}/metrics", timeout)
+    wants = answer.status in interruption.KEY_WANTED and key
+    return _http.ask(f"{url}/metrics", timeout, headers=engine_state.key_header(key)) if wants else answer
+
+
+def counters(url: str, key: str, timeout: float) -> Counters:
+    """Return what the engine has counted so far. Raises :class:`UnknownState` when its metrics cannot be read."""
+    answer = metrics(url, key, timeout)
+    if answer.status != 200 or answer.error:
+        raise UnknownState(f"the metrics at {url} cannot be read: {answer.error or f'HTTP {answer.status}'}", remedy="See whether the engine serves.")
+    text = answer.body.decode("utf-8", "replace")
+    return Counters(*(engine_state.metric(text, name) for name in (ANSWERED, DRAFTS, ACCEPTED)))
+
+
+def require_idle(url: str, key: str, timeout: float) -> None:
+    """Raise :class:`ClusterError` where the engine has requests, :class:`UnknownState` where it does not say whether it has any."""
+    requests = interruption.counted(metrics(url, key, timeout), f"{url}/metrics")
+    if requests.count == 0:
+        return
+    raise (UnknownState if requests.count is None else ClusterError)(
+        f"the engine at {url} is not known to be idle: {requests.text}; a bench would slow that down, and measure it, too",
+        remedy="Repeat when nobody uses the engine." if requests.count else "See whether the engine serves, then repeat.",
+        reason="requests running" if requests.count else "requests unknown",
+        requests_running=requests.count,
+    )
+
+
+def acceptance(before: Counters, after: Counters) -> float | None:
+    """Return how many tokens a step of a drafted engine gave on average, None without a drafter."""
+    if None in (before.drafts, before.accepted, after.drafts, after.accepted):
+        return None
+    drafts = after.drafts - before.drafts
+    return round(1 + (after.accepted - before.accepted) / drafts, 3) if drafts > 0 else None
+
+
+def foreign(before: Counters, after: Counters, own: int) -> int | None:
+    """Return how many requests of others were answered meanwhile, None where the engine does not count them."""
+    if before.answered is None or after.answered is None:
+        return None
+    return max(0, int(after.answered - before.answered) - own)

@@ -1,0 +1,122 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rows of all benches in a directory of the controller: as JSON, as CSV, and in pictures. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import io
+import json
+import os
+import re
+import tempfile
+import typing as t
+from pathlib import Path
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import pictures, rows
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
+
+Row = rows.Row
+
+#: The rows, what tables read of them, and what keeps two runs apart.
+JSON, CSV, LOCK = "bench.json", "bench.csv", ".bench.lock"
+MODE = 0o600
+
+
+class Kept(t.NamedTuple):
+    """What was made of a run's rows: the rows, what is found, and the files that were written."""
+
+    rows: list[Row]
+    findings: list[rows.Finding]
+    files: list[str]
+
+
+def as_csv(kept: t.Iterable[Row]) -> str:
+    """Return rows as CSV. What is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows.COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if one.get(name) is None else one[name] for name in rows.COLUMNS} for one in kept)
+    return text.getvalue()
+
+
+def load(directory: str) -> list[Row]:
+    """Return the rows of earlier runs. Raises :class:`ClusterError` for a file that is none of ours, or that was changed: nothing of it is overwritten."""
+    path = Path(directory) / JSON
+    remedy = f"Give gb10_bench_to another directory, or move {path} away."
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        numbers = (*(name for name, _words, _slower in rows.COMPARED), "concurrency")
+        whole = all(isinstance(one, dict) and all(isinstance(one[name], (int, float)) for name in numbers) for one in found)
+        if not whole or not all({"image", "run", "client", "workload", "profile"} <= one.keys() for one in found):
+            raise ValueError("a row is not one of a bench")
+        said = (Path(directory) / CSV).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if error.filename == str(path) and not (Path(directory) / CSV).exists():
+            return []
+        raise ClusterError(f"{directory} holds one of {JSON} and {CSV} alone", remedy=remedy, reason="history") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ClusterError(f"{path} cannot be read as the rows of earlier benches: {error}", remedy=remedy, reason="history") from None
+    if said != as_csv(found):
+        raise ClusterError(f"{Path(directory) / CSV} was changed, and is not what {JSON} beside it says", remedy=remedy, reason="history")
+    return found
+
+
+@contextlib.contextmanager
+def alone(directory: str) -> t.Iterator[None]:
+    """Keep other runs out of a directory, which is made where it is missing. Raises :class:`ClusterError` when one is at work there."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    with open(os.open(Path(directory) / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE), "rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError(f"another bench writes to {directory} now", remedy="Repeat when it is done.", reason="history") from None
+        yield
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a text into a file; readers see the old one or the new one. Raises OSError."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(number, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def write(directory: str, kept: list[Row], new: list[Row]) -> list[str]:
+    """Append rows to those that are kept, draw them, and return the files. Raises OSError."""
+    place, everything = Path(directory), [*kept, *new]
+    # The CSV comes last: what stopped in between is found by the next run, which loses nothing.
+    replace(place / JSON, json.dumps({"schema": rows.SCHEMA, "rows": everything}, indent=1) + "\n")
+    replace(place / CSV, as_csv(everything))
+    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{new[0]['profile']}-{new[0]['run']}")
+    drawn = {f"{stem}-concurrency.svg": pictures.concurrency(new), f"{stem}-history.svg": pictures.history(everything, new[0])}
+    for name, text in drawn.items():
+        new_file.create(str(place / name), text.encode())
+    return [str(place / name) for name in (JSON, CSV, *drawn)]
+
+
+def record(directory: str, new: list[Row], check_mode: bool = False) -> Kept:
+    """Compare a run's rows with earlier ones, and append them. Without a directory there is nothing to compare with. Raises :class:`ClusterError`."""
+    if not directory or not new:
+        return Kept(*rows.judged(new, []), [])
+    if check_mode:
+        return Kept(*rows.judged(new, load(directory)), [])
+    try:
+        with alone(directory):
+            kept = load(directory)
+            marked, found = rows.judged(new, kept)
+            return Kept(marked, found, write(directory, kept, marked))
+    except OSError as error:
+        raise ClusterError(f"{directory} cannot be written: {error.strerror}", remedy="Give gb10_bench_to another directory.", reason="history") from error

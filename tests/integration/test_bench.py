@@ -1,0 +1,114 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The live engine of the lab is measured by its own client; what that measures on two cores says nothing about a Spark."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab
+
+SMALL = {"gb10_bench_concurrency": "1,2", "gb10_bench_input": 128, "gb10_bench_output": 16, "gb10_bench_prompts": 4}
+KEY = "/etc/gb10/secrets/gb10/api_key"
+#: A client that streams one long answer, and ends when its input is closed. It has no secret in its arguments.
+SOMEBODY = r"""
+import json, sys, urllib.request
+url, key = sys.argv[1], open(sys.argv[2]).read().strip()
+body = {"model": "tiny", "prompt": "a", "max_tokens": 1900, "ignore_eos": True, "stream": True}
+asked = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json", "Authorization": "Bearer " + key})
+with urllib.request.urlopen(asked, timeout=300) as answer:
+    answer.readline()
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+
+
+def probes(lab: Lab) -> list[str]:
+    return lab.run(HEAD, "docker", "ps", "-aq", "--filter", "label=io.gb10.role=probe").split()
+
+
+def rows(directory: Path) -> list[dict[str, t.Any]]:
+    return json.loads((directory / "bench.json").read_text(encoding="utf-8"))["rows"]
+
+
+def test_rows_are_measured_kept_and_appended(lab: Lab, live_cluster: None, tmp_path: Path) -> None:
+    said = lab.play("bench", check=True, gb10_bench_to=str(tmp_path / "checked"), **SMALL)
+    assert said.rc == 0 and said.changed == {} and not (tmp_path / "checked").exists(), said.failures
+
+    place = tmp_path / "benches"
+    first = lab.play("bench", verbosity=3, gb10_bench_to=str(place), **SMALL)
+    assert first.rc == 0, first.failures
+    found = rows(place)
+    assert [(row["workload"], row["concurrency"], row["prompts"], row["output_tokens"]) for row in found] == [("random", 1, 4, 64), ("random", 2, 4, 64)]
+    for row in found:
+        assert row["output_tok_s"] > 0 and row["ttft_p50_ms"] > 0 and row["tpot_p99_ms"] > 0 and row["itl_p90_ms"] > 0
+        assert row["foreign_requests"] == 0 and row["acceptance_length"] is None and not row["regressed"]
+        assert row["place"] == "head" and row["client"] == HEAD and row["image"].startswith("sha256:") and row["engine_version"] == "0.32.0"
+        # The simulated driver says 3.74 W and 36 degrees on each of the two nodes.
+        assert row["power_w"] == pytest.approx(7.48) and row["temperature_c"] == 36
+    assert "takes part of what it measures" in first.said
+    assert first.stat("gb10_bench")["rows"] == found and first.stat("gb10_verdict") == "pass"
+
+    key = lab.run(HEAD, "cat", KEY).strip()
+    assert key not in first.stdout and key not in json.dumps(first.events)
+    assert probes(lab) == []
+
+    again = lab.play("bench", gb10_bench_to=str(place), gb10_silenced=["bench.regression"], **SMALL)
+    assert again.rc == 0, again.failures
+    kept = rows(place)
+    assert kept[:2] == found and len(kept) == 4
+    with (place / "bench.csv").open(encoding="utf-8", newline="") as stream:
+        assert [(line["run"], line["concurrency"]) for line in csv.DictReader(stream)] == [(row["run"], str(row["concurrency"])) for row in kept]
+    assert len(list(place.glob("*-concurrency.svg"))) == len(list(place.glob("*-history.svg"))) == 2
+
+    (place / "bench.csv").write_text("mine\n", encoding="utf-8")
+    refused = lab.play("bench", gb10_bench_to=str(place), **SMALL)
+    assert refused.rc != 0 and "was changed" in refused.failures and ("bench", "Measure case by case") not in refused.tasks()
+    assert (place / "bench.csv").read_text(encoding="utf-8") == "mine\n" and rows(place) == kept
+
+
+def test_an_engine_with_somebody_elses_request_is_left_alone(lab: Lab, live_cluster: None) -> None:
+    engine = json.loads(lab.run(HEAD, "cat", "/var/lib/gb10/gb10/run/run.json"))
+    url = f"http://{engine['api_address']}:{engine['api_port']}"
+    argv = ["docker", "exec", "-i", f"gb10-lab-{HEAD}", "python3", "-c", SOMEBODY, url, KEY]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as somebody:
+        try:
+            assert somebody.stdout is not None and somebody.stdout.readline().strip() == "begun"
+            refused = lab.play("bench", **SMALL)
+        finally:
+            somebody.communicate(timeout=60)
+    assert refused.rc != 0 and ("bench", "Measure case by case") not in refused.tasks()
+    assert re.search(r"it has 1 request\(s\), running or waiting", refused.said) and "repeat when nobody uses the engine" in refused.said
+
+
+def test_workloads_are_measured_by_a_client_on_another_host(lab: Lab, tmp_path: Path) -> None:
+    """The other node is no part of this cluster of one, and has no file with the key."""
+    lab.down()
+    alone = {"gb10_cluster_group": "gb10_head", "gb10_profile": "lab_tiny_one"}
+    assert lab.play("serve", **alone).rc == 0
+    try:
+        lab.run(WORKER, "rm", "-f", KEY)
+        ran = lab.play("bench", verbosity=3, gb10_bench_suite="workloads", gb10_bench_host=WORKER, gb10_bench_to=str(tmp_path / "w"), **alone)
+        assert ran.rc == 0, ran.failures
+        assert "outside of the cluster" in ran.said and lab.run(HEAD, "cat", KEY).strip() not in ran.stdout
+    finally:
+        assert lab.play("teardown", **alone).rc == 0
+    found = rows(tmp_path / "w")
+    wanted = [("medium", 1800), ("long", 3600), ("code", 1800), ("reasoning", 1800)]
+    assert [(row["workload"], row["output_tokens"]) for row in found] == wanted and {row["concurrency"] for row in found} == {3}
+    assert {(row["client"], row["place"]) for row in found} == {(WORKER, "outside")}
+    assert lab.run(WORKER, "sh", "-c", "ls /tmp | grep gb10-bench- || echo none").strip() == "none"
+
+
+def test_no_engine_is_nothing_to_measure(lab: Lab, no_cluster: None) -> None:
+    refused = lab.play("bench", **SMALL)
+    assert refused.rc != 0 and "there is nothing to measure" in refused.said

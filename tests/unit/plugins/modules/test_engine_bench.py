@@ -1,0 +1,98 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The client's container: what it is given, what comes of it, and where the key is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.modules import engine_bench, gpu_samples_info
+
+RECORDED = (Path(__file__).resolve().parents[2] / "fixtures" / "bench" / "random.txt").read_text(encoding="utf-8")
+SECRET = "k3y-of-the-api"
+
+
+class Docker:
+    """An engine that has the image, and runs the client with what was recorded."""
+
+    def __init__(self, rc: int = 0, stdout: str = RECORDED, image: bool = True) -> None:
+        self.answer, self.has = ExecResult(rc, stdout, ""), image
+        self.ran: list[tuple[t.Any, dict[str, t.Any]]] = []
+        self.keys: list[tuple[str, int]] = []
+
+    def image(self, _reference: str) -> dict[str, t.Any] | None:
+        return {"Id": "sha256:aa", "Config": {}} if self.has else None
+
+    def run_throwaway(self, image: str, argv: list[str], **options: t.Any) -> ExecResult:
+        self.ran.append((argv, options))
+        for mount in options["mounts"]:
+            if mount["Target"].endswith("api_key"):
+                self.keys.append((Path(mount["Source"]).read_text(encoding="utf-8"), os.stat(mount["Source"]).st_mode & 0o777))
+        return self.answer
+
+
+def measure(monkeypatch: pytest.MonkeyPatch, docker: Docker, check: bool = False, **params: t.Any) -> dict[str, t.Any]:
+    options = {
+        "image": "engine", "url": "http://192.0.2.1:8000", "model": "tiny", "tokenizer": "/t", "hf_home": "/cache", "mounts": [], "trust_remote_code": False,
+        "api_key_file": None, "api_key": SECRET, "workload": "random", "concurrency": 2, "prompts": 4, "input_len": 256, "output_len": 32, "texts": [],
+        "timeout": 60, "probe_timeout": 1, "memory_mb": 1024, "state_dir": "/var/lib/gb10", "docker_socket": "/s", "docker_timeout": 1,
+    }  # fmt: skip
+    monkeypatch.setattr(engine_bench, "EngineApi", lambda *_arguments: docker)
+    monkeypatch.setattr(bench, "require_idle", lambda *_arguments: None)
+    counted = iter([bench.Counters(10.0, None, None), bench.Counters(17.0, None, None)])
+    monkeypatch.setattr(bench, "counters", lambda *_arguments: next(counted))
+    return engine_bench.work(types.SimpleNamespace(params={**options, **params}, check_mode=check))
+
+
+def test_the_key_is_in_a_file_for_root_alone_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = Docker()
+    found = measure(monkeypatch, docker)
+    ((argv, options),) = docker.ran
+    assert docker.keys == [(SECRET, 0o600)] and SECRET not in json.dumps([argv, options, found])
+    source = next(mount["Source"] for mount in options["mounts"] if mount["Target"].endswith("api_key"))
+    assert not os.path.exists(os.path.dirname(source))
+    assert all(mount["ReadOnly"] for mount in options["mounts"]) and options["host"]["CapDrop"] == ["ALL"] and "DeviceRequests" not in options["host"]
+    assert found["figures"]["output_tok_s"] == 109.524 and found["foreign_requests"] == 1 and found["image_id"] == "sha256:aa"
+
+
+def test_check_mode_and_no_time_left_run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = Docker()
+    assert measure(monkeypatch, docker, check=True)["figures"] == {} and docker.ran == []
+    with pytest.raises(ClusterError, match="no time is left for random at 2"):
+        measure(monkeypatch, docker, timeout=0)
+    with pytest.raises(ClusterError, match="has no image engine"):
+        measure(monkeypatch, Docker(image=False))
+
+
+@pytest.mark.parametrize(
+    ("rc", "said", "message", "remedy"),
+    [
+        (142, "", "was not done within 60 s", "gb10_bench_minutes"),
+        (137, "", "was killed", "memory_mb"),
+        (1, "OSError: cannot load the tokenizer, offline", "ended with status 1: OSError", "tokenizer in its hub cache"),
+        (1, "Traceback\nValueError: no\n", "ended with status 1: ValueError: no", "raw"),
+        (1, "", "it said nothing", "raw"),
+    ],
+)
+def test_why_a_client_left_no_result_is_said(monkeypatch: pytest.MonkeyPatch, rc: int, said: str, message: str, remedy: str) -> None:
+    with pytest.raises(ClusterError, match=message) as raised:
+        measure(monkeypatch, Docker(rc, said))
+    assert remedy in raised.value.remedy
+
+
+def test_a_figure_that_one_gpu_does_not_say_is_unknown() -> None:
+    assert gpu_samples_info.sample([{"power_w": 3.5, "temperature_c": 36}, {"power_w": 4.0, "temperature_c": 40}], 1.04) == {
+        "t": 1.0, "power_w": 7.5, "temperature_c": 40,
+    }  # fmt: skip
+    assert gpu_samples_info.sample([{"power_w": None, "temperature_c": 36}], 1)["power_w"] is None and gpu_samples_info.sample([], 1)["temperature_c"] is None

@@ -1,0 +1,180 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Cases, rows, what counts as slower, and what is kept of them."""
+
+from __future__ import annotations
+
+import csv
+import random
+import typing as t
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history, pictures, rows
+
+WANTED = {"suite": "short", "concurrency": [1, 4, 8], "input": 1024, "output": 256, "prompts": 0, "context": 131072}
+
+
+def row(speed: float = 100.0, first: float = 500.0, **changes: t.Any) -> rows.Row:
+    figures = {**dict.fromkeys(bench.FIGURES, 1.0), "output_tok_s": speed, "ttft_p50_ms": first, "ttft_p99_ms": 2 * first}
+    about = {
+        "run": "20261123T150000Z", "time": "2026-11-23T15:00:00Z", "cluster": "gb10", "profile": "lab_tiny_tp2", "image": "sha256:aa",
+        "engine_version": "0.32.0", "engine_digest": "1:a", "place": "head", "client": "spark-1",
+        "workload": "random", "concurrency": 4, "prompts": 16, "input_len": 1024, "output_len": 256,
+    }  # fmt: skip
+    around = {"power_w": None, "temperature_c": None, "nodes": {}, "acceptance_length": None, "foreign_requests": 0, "regressed": False}
+    return {"schema": 1, **about, **figures, **around, **changes}
+
+
+# --- cases --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_short_suite_is_small_and_the_sweep_is_whole() -> None:
+    assert [(one["concurrency"], one["prompts"]) for one in rows.cases(WANTED)] == [(1, 8), (4, 16), (8, 32)]
+    sweep = rows.cases({**WANTED, "suite": "sweep"})
+    assert [one["concurrency"] for one in sweep] == [1, 2, 4, 8, 16, 32, 1, 4] and {one["input_len"] for one in sweep[6:]} == {32768}
+    assert rows.cases({**WANTED, "suite": "sweep", "context": 16384})[-1]["input_len"] == 16384 * 3 // 4 - 256
+    assert len(rows.cases({**WANTED, "suite": "sweep", "context": 1536})) == 6
+    assert rows.cases({**WANTED, "suite": "all"}) == sweep + rows.cases({**WANTED, "suite": "workloads"})
+
+
+def test_the_workloads_are_those_of_the_table() -> None:
+    found = rows.cases({**WANTED, "suite": "workloads"})
+    assert [(one["workload"], one["output_len"], one["concurrency"]) for one in found] == [
+        ("medium", 300, 3), ("long", 600, 3), ("code", 300, 3), ("reasoning", 300, 3),
+    ]  # fmt: skip
+    assert all(len(set(one["texts"])) == 3 for one in found)
+
+
+# --- power and temperature ----------------------------------------------------------------------------------------------------
+
+
+def samples(*figures: tuple[float, float | None, int | None]) -> dict[str, t.Any]:
+    return {"samples": [{"t": at, "power_w": power, "temperature_c": heat} for at, power, heat in figures]}
+
+
+def test_power_is_of_all_nodes_and_what_one_does_not_say_is_unknown() -> None:
+    one, other = samples((9, 99.0, 99), (10, 30.0, 50), (12, 50.0, 60), (21, 99.0, 99)), samples((11, 20.0, 70))
+    found = rows.around({"spark-1": one, "spark-2": other}, 10, 20)
+    assert (found["power_w"], found["temperature_c"]) == (60.0, 70) and found["nodes"]["spark-1"] == {"power_w": 40.0, "temperature_c": 60}
+    found = rows.around({"spark-1": one, "spark-2": samples((11, None, 70))}, 10, 20)
+    assert (found["power_w"], found["temperature_c"]) == (None, 70)
+    assert rows.around({"spark-1": one, "spark-2": None}, 10, 20)["temperature_c"] is None
+    assert rows.around({}, 10, 20)["power_w"] is None
+
+
+# --- slower -------------------------------------------------------------------------------------------------------------------
+
+
+def test_five_equal_runs_are_no_regression() -> None:
+    kept: list[rows.Row] = []
+    for _run in range(5):
+        new, found = rows.judged([row()], kept)
+        assert found == []
+        kept += new
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
+def test_noise_is_no_regression_and_twice_the_threshold_is(noise: float) -> None:
+    chance = random.Random(7)
+    kept = [row(100 * (1 + chance.uniform(-noise, noise)), 500 * (1 + chance.uniform(-noise, noise))) for _run in range(5)]
+    assert rows.compare(row(100 * (1 - noise), 500 * (1 + noise)), kept) == []
+    for name, slowed in (("output_tok_s", lambda by: row(speed=100 / (1 + by))), ("ttft_p50_ms", lambda by: row(first=500 * (1 + by)))):
+        limit = rows.limit_of([one[name] for one in kept])
+        assert limit == pytest.approx(0.1) if noise == 0 else limit >= 0.1
+        (found,) = rows.compare(slowed(2 * limit), kept)
+        assert found["id"] == "bench.regression" and found["verdict"] == "block" and found["node"] == "spark-1"
+        assert "random at 4" in found["message"] and "slower than" in found["message"] and found["needed"] and found["remedy"]
+
+
+def test_of_few_runs_the_noise_is_not_known_so_it_warns() -> None:
+    assert [one["verdict"] for one in rows.compare(row(50), [row(), row()])] == ["warn"]
+    assert [one["verdict"] for one in rows.compare(row(50), [row()])] == ["warn"]
+
+
+def test_rows_of_another_client_image_or_case_are_never_compared() -> None:
+    kept = [row() for _run in range(5)]
+    for change in ({"place": "outside", "client": "ada"}, {"profile": "x"}, {"concurrency": 8}, {"prompts": 8}, {"workload": "code"}, {"input_len": 8}):
+        assert rows.judged([row(10, **change)], kept)[1] == []
+
+
+def test_a_slower_row_and_a_disturbed_one_count_for_nothing_later() -> None:
+    kept = [row() for _run in range(3)]
+    marked, found = rows.judged([row(50)], kept)
+    assert marked[0]["regressed"] and found[0]["verdict"] == "block"
+    disturbed, said = rows.judged([row(50, foreign_requests=2)], kept)
+    assert [one["id"] for one in said] == ["bench.foreign"] and not disturbed[0]["regressed"]
+    assert rows.comparable([*kept, *marked, *disturbed], rows.key_of(row())) == kept
+
+
+def test_what_changed_since_is_named() -> None:
+    (found,) = rows.compare(row(50, engine_digest="1:b"), [row() for _run in range(3)])
+    assert "arguments or variables changed" in found["remedy"]
+
+
+def test_the_first_row_on_a_slower_image_warns() -> None:
+    kept = [row() for _run in range(3)]
+    _marked, found = rows.judged([row(70, image="sha256:bb")], kept)
+    assert [(one["id"], one["verdict"]) for one in found] == [("bench.image", "warn")]
+    assert rows.judged([row(95, image="sha256:bb")], kept)[1] == []
+    assert rows.compare_images(row(70, image="sha256:bb"), [*kept, row(70, image="sha256:bb")]) == []
+
+
+# --- what is kept -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_appended_and_nothing_is_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "place"
+    first = history.record(str(place), [row(), row(concurrency=8)])
+    assert sorted(Path(name).name for name in first.files) == [
+        "bench.csv", "bench.json", "lab_tiny_tp2-20261123T150000Z-concurrency.svg", "lab_tiny_tp2-20261123T150000Z-history.svg",
+    ]  # fmt: skip
+    history.record(str(place), [row(run="20261123T160000Z")])
+    kept = history.load(str(place))
+    assert kept[:2] == first.rows and len(kept) == 3
+    with (place / "bench.csv").open(encoding="utf-8", newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert [line["concurrency"] for line in lines] == ["4", "8", "4"] and lines[0]["power_w"] == "" and tuple(lines[0]) == rows.COLUMNS
+    assert not list(place.glob(".bench.json*")) and (place / "bench.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_check_mode_and_no_directory_write_nothing(tmp_path: Path) -> None:
+    assert history.record(str(tmp_path / "x"), [row()], check_mode=True).files == [] and history.record("", [row()]).files == []
+    assert list(tmp_path.iterdir()) == [] and history.record(str(tmp_path), []).files == []
+
+
+@pytest.mark.parametrize("spoil", ["csv", "json", "row", "alone"])
+def test_a_file_that_was_changed_is_left_as_it_is(tmp_path: Path, spoil: str) -> None:
+    history.record(str(tmp_path), [row()])
+    path = tmp_path / ("bench.csv" if spoil in ("csv", "alone") else "bench.json")
+    path.unlink() if spoil == "alone" else path.write_text({"csv": "mine", "json": "[", "row": '{"rows": [{}]}'}[spoil], encoding="utf-8")
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    with pytest.raises(ClusterError) as raised:
+        history.record(str(tmp_path), [row(run="20261123T160000Z")])
+    assert "gb10_bench_to" in raised.value.remedy and {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+
+
+def test_two_benches_do_not_write_at_once(tmp_path: Path) -> None:
+    with history.alone(str(tmp_path)), pytest.raises(ClusterError, match="another bench writes"):
+        history.record(str(tmp_path), [row()])
+
+
+def test_the_pictures_are_whole_and_name_their_lines() -> None:
+    several = [row(60 * one["concurrency"] ** 0.5, 300 + one["concurrency"], **one) for one in rows.cases({**WANTED, "suite": "sweep"})]
+    drawn = pictures.concurrency([{**one, "output_len": 1} for one in several])
+    past = [row(100 + number, run=f"r{number}", image=f"sha256:{number // 3}", concurrency=at) for number in range(6) for at in (1, 8)]
+    told = pictures.history(past, past[-1])
+    for picture in (drawn, told, pictures.history([row()], row()), pictures.concurrency([row()])):
+        ET.fromstring(picture)
+    assert "random-long" in drawn and "random at 8" in told and told.count("stroke-dasharray=\"4 3\"") == 1
+
+
+def test_the_table_says_what_is_unknown() -> None:
+    title, line = rows.table([row()])
+    assert title.split()[0] == "case" and line.startswith("random at 4") and line.split()[-1] == "-" and len(title) == len(line)
