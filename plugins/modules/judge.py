@@ -52,6 +52,7 @@ options:
       - protect
       - prune
       - ray
+      - reach
       - report
       - status
       - teardown
