@@ -212,7 +212,8 @@ CASE = ("workload", "concurrency", "prompts", "input_len", "output_len")
 #: Nothing is fetched, and no GPU is touched.
 ENV = {**image_contract.NO_GPU, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 #: Last lines of a client that failed, and characters of each.
-LINES, LINE = 15, 300
+LINES = 15
+LINE = 300
 
 
 @contextlib.contextmanager
@@ -328,7 +329,7 @@ def main() -> None:
             "image": {"type": "str", "required": True},
             "url": {"type": "str", "required": True},
             "model": {"type": "str", "required": True},
-            "tokenizer": {"type": "str", "required": True},
+            "tokenizer": {"type": "str", "required": True, "no_log": False},
             "hf_home": {"type": "path", "required": True},
             "mounts": {"type": "list", "elements": "dict", "default": []},
             "trust_remote_code": {"type": "bool", "default": False},

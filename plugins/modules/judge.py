@@ -55,6 +55,7 @@ options:
       - protect
       - prune
       - ray
+      - reach
       - report
       - status
       - teardown

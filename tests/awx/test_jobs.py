@@ -59,6 +59,7 @@ LAUNCHES = {
     "GB10 models": ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
     "GB10 explain": ({"gb10_explain": "galaxy.yml"}, "successful"),
     "GB10 profiles": ({}, "successful"),
+    "GB10 plan": ({"gb10_plan_context": 131072}, "successful"),
     "GB10 import": ({"gb10_import": "tests/unit/fixtures/recipes/eugr/dspark-pinned.yaml"}, "successful"),
 }
 

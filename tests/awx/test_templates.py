@@ -257,6 +257,7 @@ CALLED = {
     "gb10_become": "with sudo",
     "gb10_allow_restart": "restart a live engine",
     "gb10_interrupt_requests": "end requests",
+    "gb10_ignore_unreachable": "go on without a node that is lost",
     "gb10_replace_stale": "remove another run's Ray head",
     "gb10_offline": "never download",
     "gb10_serve_timeout": "seconds until the first token",

@@ -156,11 +156,15 @@ REFUSALS: dict[str, tuple[dict[str, t.Any], dict[str, t.Any], tuple[str, ...]]] 
     "private": ({}, {"repo": "gb10-hub-test/private"}, ("the hub answers 401", "or it is private", "gb10_hf_token_file")),
     "gated": ({}, {"repo": "gb10-hub-test/gated"}, ("the hub answers 401", "is gated, and no token was given", "Accept the terms at")),
     "gated, without access": (
-        {"tokens": {TOKEN: []}}, {"repo": "gb10-hub-test/gated", "gb10_hf_token": TOKEN}, ("the hub answers 403", "was not given access", "Accept the terms at"),
+        {"tokens": {TOKEN: []}},
+        {"repo": "gb10-hub-test/gated", "gb10_hf_token": TOKEN},
+        ("the hub answers 403", "was not given access", "Accept the terms at"),
     ),
     "no such revision": ({}, {"revision": "b" * 40}, ("the hub answers 404", f"no revision {'b' * 40}", "Correct revision in the profile")),
     "too many requests": (
-        {"faults": [{"match": "^GET /api/models", "status": 429, "headers": {"Retry-After": "3600"}}]}, {}, ("the hub answers 429", "too many requests", "in 3600 s"),
+        {"faults": [{"match": "^GET /api/models", "status": 429, "headers": {"Retry-After": "3600"}}]},
+        {},
+        ("the hub answers 429", "too many requests", "in 3600 s"),
     ),
     "too many requests, amid the files": (
         {"faults": [{"match": "^GET .*/resolve/", "status": 429, "headers": {"Retry-After": "1"}}]}, {}, ("the hub answers 429", "too many requests"),

@@ -57,6 +57,10 @@ def stage(task: str) -> str:
     return task.split()[0]
 
 
+#: What clears a cluster whose other node is lost.
+IGNORE = "-e gb10_ignore_unreachable=true"
+
+
 def lose_ssh(lab: Lab, host: str) -> None:
     """No new connection to a node, and the end of those that are there."""
     lab.run(host, "systemctl", "stop", "ssh")
@@ -229,6 +233,23 @@ def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
         lab.run(WORKER, "systemctl", "start", "ssh")
     fault.answered(played, "port 22: Connection refused", where=WORKER)
     fault.left(live=True)
+    fault.completes()
+
+
+@pytest.mark.parametrize("host", [WORKER, HEAD])
+def test_teardown_without_a_node_that_is_lost(lab: Lab, live_cluster: None, fault: Fault, host: str) -> None:
+    lose_ssh(lab, host)
+    try:
+        refused = lab.play("teardown")
+        fault.answered(refused, "it cannot be reached, so what runs there is unknown", "port 22: Connection refused", IGNORE, where=host)
+        fault.left(live=True)
+        cleared = lab.play("teardown", gb10_ignore_unreachable=True)
+    finally:
+        lab.run(host, "systemctl", "start", "ssh")
+    assert cleared.rc != 0 and "it could not be reached, so its containers were left as they are" in cleared.failures and host in cleared.failures
+    assert lab.containers({HEAD: WORKER, WORKER: HEAD}[host]) == {} and lab.containers(host) != {}
+    whole = lab.play("teardown")
+    assert whole.rc == 0 and lab.containers(host) == {}, whole.failures
     fault.completes()
 
 

@@ -24,6 +24,7 @@ COMMIT = "0123456789abcdef" * 2 + "01234567"
 REPO = "org/tiny"
 SECRET = "0123abcd"
 
+
 def blob(data: bytes, large: bool) -> str:
     return hashlib.sha256(data).hexdigest() if large else hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 

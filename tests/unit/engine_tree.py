@@ -185,7 +185,8 @@ class Engine:
                 if "sha256:" + hashlib.sha256(members[name]).hexdigest() != diff_id:
                     return f"invalid diffID for layer {number}"
                 with tarfile.open(fileobj=io.BytesIO(members[name])) as tar:
-                    files = {entry.name.encode(errors="surrogateescape"): tar.extractfile(entry).read() for entry in tar if entry.isfile()}  # type: ignore[union-attr]
+                    found = ((entry.name, tar.extractfile(entry)) for entry in tar if entry.isfile())
+                    files = {name.encode(errors="surrogateescape"): stream.read() for name, stream in found if stream}
                 self.add_layer(layers[:number], diff_id, split_of(members[name]), files)
             for tag in one["RepoTags"]:
                 self.put_config(tag, config)

@@ -249,7 +249,8 @@ def main(argv: t.Sequence[str] | None = None) -> int:
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
     failed = keep_in_memory()
     if failed:

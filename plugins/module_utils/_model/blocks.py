@@ -348,7 +348,7 @@ def listen(address: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=64)
 
 
-def main() -> int:
+def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as handle:
         order = json.load(handle)
     with open(order["secret"], encoding="ascii") as handle:
@@ -360,8 +360,7 @@ def main() -> int:
     os.setgid(order["gid"])
     os.setuid(order["uid"])
     Server(listener, Tree("/", order["files"]), secret, order["clients"], order["connections"]).run()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

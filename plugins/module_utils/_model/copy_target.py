@@ -286,8 +286,7 @@ class Fetch:
                 if self._stop.is_set():
                     raise Stopped
             connection.introduce()
-            while (part := self._next()) is not None:
-                one, entry, offset = part
+            for one, entry, offset in iter(self._next, None):
                 self._one(connection, one, entry, offset)
         except Stopped:
             pass

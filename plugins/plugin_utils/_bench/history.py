@@ -22,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import picture
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
 
 Row = rows.Row
+Finding = rows.Finding
 
 #: The rows, what tables read of them, and what keeps two runs apart.
 JSON, CSV, LOCK = "bench.json", "bench.csv", ".bench.lock"
@@ -32,7 +33,7 @@ class Kept(t.NamedTuple):
     """What was made of a run's rows: the rows, what is found, and the files that were written."""
 
     rows: list[Row]
-    findings: list[rows.Finding]
+    findings: list[Finding]
     files: list[str]
 
 

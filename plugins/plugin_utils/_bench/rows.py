@@ -197,7 +197,7 @@ def compare_images(one: Row, earlier: t.Sequence[Row]) -> list[Finding]:
     same = [past for past in earlier if all(past.get(name) == one.get(name) for name in others)]
     if not same or any(past["image"] == one["image"] for past in same):
         return []
-    known = [past for past in comparable(same, key_of(same[-1]))]
+    known = list(comparable(same, key_of(same[-1])))
     if not known:
         return []
     expected = statistics.median(past["output_tok_s"] for past in known)

@@ -195,7 +195,8 @@ def svg(windows: t.Mapping[str, t.Sequence[Record]], at: float, first: str) -> s
         out.append(drawing.text(_LEFT, top - 6, name if values else f"{name}: not known"))
         out.append(f'<rect x="{_LEFT}" y="{top}" width="{wide}" height="{_PANEL}" fill="none" stroke="#cccccc"/>')
         for share in (0.0, 0.5, 1.0):
-            out.append(drawing.text(_LEFT - 6, top + _PANEL * (1 - share) + 4, f"{most * share:.0f}" if most >= 100 else f"{most * share:.3g}", size=11, anchor="end"))
+            mark = f"{most * share:.0f}" if most >= 100 else f"{most * share:.3g}"
+            out.append(drawing.text(_LEFT - 6, top + _PANEL * (1 - share) + 4, mark, size=11, anchor="end"))
         for index, records in enumerate(every.values()):
             points: list[tuple[float, float] | None] = []
             for before, one in zip([None, *records], records):

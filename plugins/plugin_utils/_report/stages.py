@@ -304,14 +304,25 @@ def known_answers(answers: Answers, run: Run) -> Outcome:
     return Outcome("Known answers", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
 
 
+def reach(answers: Answers, run: Run) -> Outcome:
+    """Say which nodes are lost. ``settings`` has ``ignore``, whether the others are cleared without them."""
+    found = stage_findings.lost({node: answer["reached"] for node, answer in answers.items()}, boolean(run.settings["ignore"]))
+    return Outcome("Lost nodes", found, returns={"lost": [one["node"] for one in found]})
+
+
 def teardown(answers: Answers, run: Run) -> Outcome:
-    """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left."""
+    """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left.
+
+    ``settings`` has ``lost``, the nodes that could not be reached.
+    """
     told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
     kept = protection.stays({node: one["protection"] for node, one in told.items()})
     kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
+    away = stage_findings.left_alone(run.settings["lost"])
     if run.check_mode:
-        return Outcome("Left (would be checked)", [], lines=kept)
+        return Outcome("Left (would be checked)", away, lines=kept)
     found = [one for node, answer in answers.items() for one in stage_findings.teardown(answer["node"], node, answer["cluster"], answer["memory"])]
+    found += away
     return Outcome("Left", found, lines=kept, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})
 
 
@@ -374,6 +385,7 @@ STAGES = {
     "protect": Stage(protect),
     "prune": Stage(prune),
     "ray": Stage(ray, {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}),
+    "reach": Stage(reach),
     "report": Stage(report.judge, report.READS),
     "status": Stage(status.judge, status.READS),
     "teardown": Stage(teardown, {"cluster": "gb10_cluster_name"}),

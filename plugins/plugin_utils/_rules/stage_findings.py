@@ -64,6 +64,7 @@ IDS = (
     "ray.stranger",
     "ray.token",
     "teardown.containers",
+    "teardown.lost",
     "teardown.ports",
     "teardown.seen",
 )
@@ -677,6 +678,30 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
 
 
 # --- teardown ------------------------------------------------------------------------------------------------------
+
+#: How to clear the nodes that answer when others do not.
+WITHOUT_LOST = "-e gb10_ignore_unreachable=true"
+
+
+def lost(reached: dict[str, dict[str, t.Any]], ignore: bool) -> list[Finding]:
+    """Judge which nodes cannot be reached, from what Ansible said of a first task on each; with ``ignore`` they stop nothing yet."""
+    return [
+        finding(
+            "teardown.lost",
+            node,
+            "warn" if ignore else "block",
+            f"it cannot be reached, so what runs there is unknown: {' '.join(str(answer.get('msg', '')).split())}",
+            remedy="bring it back and run teardown again" if ignore else f"see that ssh answers there; to clear the other nodes without it: {WITHOUT_LOST}",
+        )
+        for node, answer in reached.items()
+        if answer.get("unreachable")
+    ]
+
+
+def left_alone(nodes: t.Iterable[str]) -> list[Finding]:
+    """Say at the end which nodes were never looked at: a teardown without them is no whole one."""
+    said = "it could not be reached, so its containers were left as they are"
+    return [finding("teardown.lost", node, "block", f"{said}.", remedy="bring it back and run teardown again") for node in nodes]
 
 
 def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any]) -> list[Finding]:

@@ -221,6 +221,7 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
         about = {**({"X-Error-Code": code} if code else {}), **({"X-Error-Message": error} if error else {}), **(headers or {})}
         self.send_json(status, {"error": error}, about)
 
+
 class Handler(Misbehaving):
     """Answers as the hub and its content server do."""
 
@@ -251,7 +252,8 @@ class Handler(Misbehaving):
         elif revision not in (None, "main", self.hub.commit(repo)):
             self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         elif file and about.get("gated") and repo not in self.hub.tokens.get(token, []):
-            words = "Visit https://huggingface.co/{0} to ask for access." if token else "You must have access to it and be authenticated to access it. Please log in."
+            anonymous = "You must have access to it and be authenticated to access it. Please log in."
+            words = "Visit https://huggingface.co/{0} to ask for access." if token else anonymous
             self.refuse(403 if token else 401, "GatedRepo", f"Access to model {repo} is restricted. {words.format(repo)}")
         else:
             return True

@@ -93,7 +93,7 @@ def test_an_engine_that_is_not_known_to_be_idle_is_left_alone(monkeypatch: pytes
     else:
         with pytest.raises(error) as raised:
             bench.require_idle("http://192.0.2.1:8000", "secret", 1)
-        assert type(raised.value) is error and "secret" not in str(raised.value)
+        assert raised.type is error and "secret" not in str(raised.value)
 
 
 # --- the program in the container -------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ def judged(path: str = "", live: bool = True, healthy: bool = True, requests: in
     engine = {"live": live, "argv": ARGV, "digest": "1:a", "api_address": "192.0.2.1", "api_port": 8000}
     info = {"engine": engine, "healthy": healthy, "requests_running": requests, "engine_version": "0.32.0"}
     common = {
-        "head": "spark-1", "reached": "192.0.2.1", "cluster": "gb10", "profile": PROFILE, "client": "", "suite": "short", "concurrency": "1, 4,8", "input": 1024,
-        "output": 256, "prompts": 0, **settings,
+        "head": "spark-1", "reached": "192.0.2.1", "cluster": "gb10", "profile": PROFILE, "client": "", "suite": "short", "concurrency": "1, 4,8",
+        "input": 1024, "output": 256, "prompts": 0, **settings,
     }  # fmt: skip
     image = {"container": {"image": "engine:1", "image_id": "sha256:aa"}}
     answers = {"spark-1": {**common, "engine": info, "container": image}, "spark-2": {**common, "engine": {"skipped": True}, "container": {"skipped": True}}}

@@ -46,7 +46,7 @@ def test_a_node_that_rebooted_beside_one_that_ran_on_is_named_for_sure() -> None
 
 
 def test_of_two_that_died_the_earlier_is_named_and_sure_beyond_what_clocks_may_be_wrong() -> None:
-    def two(seconds: float, clock: dict[str, t.Any] = SYNCED) -> postmortem.First:
+    def two(seconds: float, clock: dict[str, t.Any] | None = None) -> postmortem.First:
         return went(a=answer(boot(NOW - 100, stopped=False), clock=clock), b=answer(boot(NOW - 100 + seconds), clock=clock))
 
     assert two(20).node == "a" and two(20).sure

@@ -240,25 +240,44 @@ def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
     [(("pass", "pass"), "pass"), (("pass", "warn"), "warn"), (("unknown", "pass"), "warn"), (("unknown", "block"), "block")],
 )
 def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], verdict: str) -> None:
-    outcome = stages.teardown(left(*verdicts), run())
+    outcome = stages.teardown(left(*verdicts), run(lost=[]))
     assert outcome.stats["gb10_verdict"] == table.worst(outcome.findings or []) == verdict and outcome.stats["gb10_endpoint"] == ""
     assert outcome.stats["gb10_teardown"] == outcome.findings
-    assert stages.teardown(left(*verdicts), run(silenced=["memory.back"])).stats["gb10_verdict"] in ("pass", "silenced")
+    assert stages.teardown(left(*verdicts), run(silenced=["memory.back"], lost=[])).stats["gb10_verdict"] in ("pass", "silenced")
+
+
+def test_a_teardown_without_a_lost_node_is_no_whole_one() -> None:
+    outcome = stages.teardown(left("pass"), run(lost=["spark-2"]))
+    (found,) = [one for one in outcome.findings or [] if one["id"] == "teardown.lost"]
+    assert (found["node"], found["verdict"]) == ("spark-2", "block")
+    assert outcome.stats["gb10_verdict"] == "block"
+    assert [one["id"] for one in stages.teardown(left("pass"), run(check_mode=True, lost=["spark-2"])).findings or []] == ["teardown.lost"]
+
+
+@pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
+def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object, verdict: str) -> None:
+    gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
+    reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
+    outcome = stages.reach(reached, run(ignore=ignore))
+    (found,) = outcome.findings or []
+    assert (found["node"], found["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
+    assert found["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
+    assert ("gb10_ignore_unreachable=true" in found["remedy"]) == (verdict == "block")
 
 
 def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
-    outcome = stages.teardown(left("pass"), run(check_mode=True))
+    outcome = stages.teardown(left("pass"), run(check_mode=True, lost=[]))
     assert (outcome.title, outcome.findings, outcome.stats) == ("Left (would be checked)", [], {})
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_teardown_says_in_one_line_which_nodes_stay_protected(check_mode: bool) -> None:
     answers = left("pass", "pass", "pass", "pass")
-    assert stages.teardown(answers, run(check_mode)).lines == []
+    assert stages.teardown(answers, run(check_mode, lost=[])).lines == []
     answers["spark-2"]["kept"] = {"protection": {"measures": ["holds", "swap"], "changes": 3, "error": ""}}
     answers["spark-3"]["kept"] = {"protection": {"measures": [], "changes": None, "error": "it cannot be read"}}
     answers["spark-4"]["kept"] = {"failed": True}
-    (line,) = stages.teardown(answers, run(check_mode)).lines
+    (line,) = stages.teardown(answers, run(check_mode, lost=[])).lines
     assert line.startswith("The nodes stay protected (spark-2: holds, swap; spark-3: it cannot be read); ") and "-e gb10_protect=revert" in line
 
 
