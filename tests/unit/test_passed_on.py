@@ -61,6 +61,7 @@ def test_a_stage_passes_on_what_its_nodes_answered_also_when_it_stops(book: Book
         "stage": "teardown",
         "nodes": ["spark-1", "spark-2"],
         "answers": {"node": "__teardown_node", "memory": "__teardown_memory"},
+        "settings": {"lost": []},
         "fail": False,
     }
     tasks = [
