@@ -44,6 +44,7 @@ TAKEN_IN = {
     "CODE_OF_CONDUCT.md": "code_of_conduct.md",
     "CHANGELOG.md": "changelog.md",
     "tests/lab/README.md": "lab_machines.md",
+    "tests/lab/hub/README.md": "lab_hub.md",
 }
 #: Files whose page is made from them, as (path in the repository, page of the documentation).
 MADE = (
@@ -63,14 +64,19 @@ class NoPage(Exception):
     """A page links to a file of the repository that has no page."""
 
 
+def pictures() -> list[Path]:
+    """Return the pictures of the pages."""
+    return sorted(DOCS.glob("*.svg"))
+
+
 def page_for(path: str) -> str:
-    """Return the page of the documentation for a path of the repository, empty for a file or directory that is there and is no page.
+    """Return the page or picture of the documentation for a path of the repository, empty for a file or directory that is there and is neither.
 
     Raises :class:`NoPage` for a page that the documentation should have, and for a file that does not exist.
     """
     if path in TAKEN_IN:
         return TAKEN_IN[path]
-    if path.startswith("docs/") and path.endswith(".md"):
+    if path.startswith("docs/") and (path.endswith(".md") or ROOT / path in pictures()):
         return path.removeprefix("docs/")
     for pattern, page in MADE:
         if pattern.fullmatch(path):
@@ -205,7 +211,7 @@ MADE_SECTION = """
 
 
 def write_sources(directory: Path) -> None:
-    """Write all pages of ours into an empty directory; exits when one links to a file without a page."""
+    """Write all pages of ours, with their pictures, into an empty directory; exits when one links to a file without a page."""
     pages = {path: path.name for path in sorted(DOCS.glob("*.md"))} | {ROOT / name: page for name, page in TAKEN_IN.items()}
     bad = []
     for path, name in pages.items():
@@ -221,6 +227,8 @@ def write_sources(directory: Path) -> None:
         (directory / name).write_text(text, encoding="utf-8")
     if bad:
         sys.exit("\n".join(bad))
+    for picture in pictures():
+        shutil.copy(picture, directory)
     (directory / "playbooks.md").write_text(playbooks_page(), encoding="utf-8")
     (directory / "shipped_profiles.md").write_text(profiles_page(), encoding="utf-8")
 

@@ -19,6 +19,8 @@ spec.loader.exec_module(docs_build)
 
 @pytest.mark.parametrize(("path", "page"), [
     ("docs/rules.md", "rules.md"),
+    ("docs/bench_lab.svg", "bench_lab.svg"),
+    ("tests/lab/hub/README.md", "lab_hub.md"),
     ("README.md", "readme.md"),
     ("plugins/modules/node_info.py", "reference/node_info_module.rst"),
     ("roles/preflight/README.md", "reference/preflight_role.rst"),
@@ -57,4 +59,4 @@ def test_the_front_pages_groups_are_those_of_the_table_of_contents() -> None:
 def test_all_pages_can_be_written(tmp_path: Path) -> None:
     docs_build.write_sources(tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= written and {"playbooks.md", "shipped_profiles.md"} <= written
+    assert {path.name for kind in ("*.md", "*.svg") for path in (ROOT / "docs").glob(kind)} <= written and {"playbooks.md", "shipped_profiles.md"} <= written
