@@ -46,7 +46,7 @@ def sources(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[tu
         lab.run(HEAD, "docker", "push", "--quiet", f"{images.direct}/{NAME}", timeout=600)
         try:
             for host in (HEAD, WORKER):
-                lab.run(host, "sh", "-c", "docker images --quiet --no-trunc | sort -u | xargs docker rmi --force", timeout=300)
+                lab.run(host, "docker", "image", "prune", "--all", "--force", timeout=300)
                 lab.run(host, "mv", MODEL, AWAY)
             images.gate.control(reset=True)
             made.control(reset=True)

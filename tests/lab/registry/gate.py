@@ -35,7 +35,9 @@ class Gate(Misbehaving):
     def answer_it(self, path: str) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.registry, timeout=60)
         try:
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in OF_CONNECTION}
+            # An engine sends a line of Accept for each kind of manifest, in no order.
+            names = {name.lower() for name in self.headers} - set(OF_CONNECTION)
+            headers = {name: ", ".join(self.headers.get_all(name, [])) for name in names}
             connection.request(self.command, self.path, headers=headers)
             answer = connection.getresponse()
             body = answer.read()
