@@ -134,10 +134,11 @@ def load(repo: str, commit: str, name: str, size: int, sha256: str) -> None:
                     try:
                         http_get(url, t.cast("t.BinaryIO", partial), resume_size=had, headers=build_hf_headers(), expected_size=size)
                     except Exception as error:
-                        # Clients before 2.0 give up at the first cut.
+                        # Clients before 2.0 give up at the first cut, each with an exception of its own HTTP library: what is no cut is raised again.
                         lost = 0 if partial.size > had else lost + 1
                         if lost == CUTS or not any(map(is_cut, chain(error))):
                             raise
+                        # There is nothing to wait for: a hub that cuts at once is not asked again in the same moment.
                         time.sleep(1)
                 stream.flush()
                 os.fsync(stream.fileno())
