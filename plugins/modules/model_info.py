@@ -22,8 +22,9 @@ description:
     is the verdict V(block); what has no such id, as in a model that was copied by hand, is a warning.
   - With O(state_dir), what that code is gets noted on the node when a revision is first seen complete, and is compared from then on. A file that leads to
     another blob of the cache, one that came and one that went are the verdict V(block), too. Such a note is no change.
-  - With O(verify=full) every file that has an id of the hub is read, and the id computed again, so that a flipped byte is found. What such a file
-    should not have been is the verdict V(block).
+  - With O(verify=full) every file is read. One that has an id of the hub is compared with it, so that a flipped byte is found; one that has none is compared
+    with what was noted of it in O(state_dir), where its size, time, inode and sha256 are noted when it is first read. What differs is the verdict V(block).
+    A file without an id of the hub that was written since, which is seen without reading it, too, is a warning.
   - An absent or incomplete model is a result and not a failure. An existing file that may not be read is the verdict V(unknown).
   - RV(facts), RV(shards) and the paths of the result are those of the first of O(repositories).
 extends_documentation_fragment:
@@ -57,13 +58,14 @@ options:
     default: []
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. Notes of code lie in C(model-code) below it. In check mode none is written.
+      - Directory on the node that holds the state of the collection's clusters. Notes of code lie in C(model-code) below it, and in C(model-manifest) what
+        O(verify=full) read. In check mode none is written.
     type: path
     version_added: 0.2.0
   verify:
     description:
-      - V(full) reads all files and recomputes the ids that the hub gave them, which are the sha256 of large ones and git's id of small ones. It takes as
-        long as reading does, and takes what it read out of the page cache. V(quick) reads names, sizes, headers and code.
+      - V(full) reads all files and computes their digests, of the kind that the hub names them by: the sha256 of large ones and git's id of small ones. It
+        takes as long as reading does, and takes what it read out of the page cache. V(quick) reads names, sizes, headers and code.
     type: str
     choices: [quick, full]
     default: quick
@@ -165,7 +167,7 @@ repositories:
       type: int
       sample: 0
     listing:
-      description: Of a plain directory, a digest of the names and sizes of its files. Null for a repository of the hub.
+      description: Of a plain directory, a digest of the names and sizes of its files, and of their content with O(verify=full). Null for a repository of the hub.
       type: str
       sample: null
     snapshot_path:
@@ -267,7 +269,7 @@ facts:
       type: str
       sample: bfloat16
 verified:
-  description: With O(verify=full), how many files were read, their bytes, the seconds that took, and how many files have no id to compare with.
+  description: With O(verify=full), how many files were read, their bytes, the seconds that took, and how many of them had nothing to be compared with.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -295,7 +297,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, model_code, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, manifest, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
 Repository = dict[str, t.Any]
@@ -423,8 +425,8 @@ def look(module: AnsibleModule, repository: Repository) -> Seen:
     return seen
 
 
-def row(seen: Seen) -> dict[str, t.Any]:
-    """Return what the result says of one repository."""
+def row(seen: Seen, contents: manifest.Manifest) -> dict[str, t.Any]:
+    """Return what the result says of one repository, of whose files ``contents`` was read."""
     return {
         **{name: seen.repository[name] for name in ("name", "repo", "purpose", "files")},
         "revision": seen.place.revision,
@@ -434,7 +436,7 @@ def row(seen: Seen) -> dict[str, t.Any]:
         "size_bytes": seen.size_bytes,
         "unfinished_bytes": model_files.unfinished_bytes(seen.place.repo_path, seen.incomplete),
         "snapshot_path": seen.place.path,
-        "listing": model_files.listing(seen.place.path) if seen.place.path and model_files.is_directory(seen.repository["repo"] or "") else None,
+        "listing": model_files.listing(seen.place.path, contents) if seen.place.path and model_files.is_directory(seen.repository["repo"] or "") else None,
     }
 
 
@@ -447,15 +449,39 @@ def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer
     return next((one for one in writers if one.because), writers[0] if writers else model_files.Writer(0, 0))
 
 
+def compare(module: AnsibleModule, all_seen: list[Seen]) -> tuple[digests.Read, list[dict[str, t.Any]]]:
+    """Compare the files with their digests, or with what is known of them without reading; return what was read, and what is wrong."""
+    params = module.params
+    roots = {path: directory_of(params, seen.repository) or seen.repository["repo"] for seen in all_seen if (path := seen.place.path)}
+    notes = {root: manifest.path_of(params["state_dir"], root) for root in roots} if params["state_dir"] else {}
+    noted = {root: manifest.read(note) for root, note in notes.items()}
+    if params["verify"] == "full":
+        read = digests.verify(roots, noted)
+        found = [(problem, read.names[problem]) for problem in read.problems]
+    else:
+        read = digests.Read()
+        found = [(problem, roots[root]) for root, files in noted.items() for problem in digests.rewritten(root, files)]
+    for root, files in read.noted.items():
+        if root in notes and files != noted[root] and not module.check_mode:
+            try:
+                manifest.write(notes[root], root, files)
+            except OSError as error:
+                module.warn(f"{notes[root]} cannot be written ({error.strerror}), so a flipped byte in a file that the hub did not name is not found later")
+    note_of = {problem: next((note for root, note in notes.items() if problem.file.startswith(root + os.sep)), "") for problem, _repo in found}
+    return read, [
+        finding(
+            problem.id, platform.node(), "block" if problem.id == "model.digest" else "warn", f"{problem.message} ({repo})",
+            remedy=digests.remedy(problem, note_of[problem]), source=problem.file,
+        )
+        for problem, repo in found
+    ]  # fmt: skip
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     all_seen = [look(module, repository) for repository in asked(params)]
     model = all_seen[0]
-    read = digests.verify({path: seen.repository["repo"] for seen in all_seen if (path := seen.place.path)} if params["verify"] == "full" else {})
-    damaged = [
-        finding(problem.id, platform.node(), "block", f"{problem.message} ({read.names[problem]})", remedy=digests.remedy(problem), source=problem.file)
-        for problem in read.problems
-    ]
+    read, damaged = compare(module, all_seen)
     findings = [*damaged, *(entry for seen in all_seen for entry in seen.findings if not damaged or entry["verdict"] != "pass")]
     complete = all(seen.complete for seen in all_seen)
     worrying = [entry for entry in findings if entry["verdict"] != "pass"] or findings
@@ -465,7 +491,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "remedy": worrying[0]["remedy"],
         "present": all(seen.place.path is not None for seen in all_seen),
         "complete": complete,
-        "repositories": [row(seen) for seen in all_seen if seen.repository["repo"]],
+        "repositories": [row(seen, read.noted.get(seen.place.path or "", {})) for seen in all_seen if seen.repository["repo"]],
         "cache_exists": not params["hf_home"] or os.path.isdir(params["hf_home"]),
         "free_bytes": disk.disk(params["hf_home"])["free_bytes"] if params["hf_home"] else None,
         "download_as": writer(params, all_seen)._asdict(),

@@ -84,11 +84,11 @@ def results(played: Play, task: str) -> list[dict[str, t.Any]]:
 def test_a_worker_without_anything_gets_all_and_the_base_by_its_name(lab: Lab, made: str) -> None:
     base = image_id(lab, HEAD, BASE)
     forget(lab, WORKER, IMAGE, BASE)
-    played = image(lab, gb10_image_copy="required")
+    played = image(lab)
     assert played.rc == 0, played.failures
     assert ids(lab) == {made} and ids(lab, BASE) == {base}
     assert {host: leavings(lab, host) for host in (HEAD, WORKER)} == {HEAD: "", WORKER: ""}
-    assert image(lab, gb10_image_copy="required").changed == {}
+    assert image(lab).changed == {}
 
 
 def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: str) -> None:
@@ -99,10 +99,10 @@ def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: s
         for _elapsed in clock(10, 0.2):
             if fabric in lab.run(HEAD, "ss", "-Hltn", f"sport = :{PORT}"):
                 break
-        stopped = image(lab, gb10_image_copy="required")
+        stopped = image(lab)
         assert stopped.rc != 0 and f"port {PORT} of " in stopped.said and "gb10_image_port" in stopped.said
         assert image_id(lab, WORKER) == ""
-        played = image(lab)
+        played = image(lab, gb10_image_copy="preferred")
         assert played.rc == 0, played.failures
         assert "pulls and builds by itself" in played.said and image_id(lab, WORKER) not in ("", made)
         assert f"warn image.id {WORKER}" in played.said

@@ -383,8 +383,8 @@ def private_path(hf_home: str, root: str) -> str | None:
     return None
 
 
-def listing(root: str) -> str:
-    """Return what tells two copies of a plain directory apart without reading them: a digest of the names and sizes of its files.
+def listing(root: str, contents: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> str:
+    """Return what tells two copies of a plain directory apart: a digest of the names and sizes of its files, and of the digests in ``contents``, if any.
 
     What Python compiled from a model's own code, and what a download notes about itself (``.cache``), lies only where it happened.
     """
@@ -394,7 +394,8 @@ def listing(root: str) -> str:
         for name in names:
             path = os.path.join(directory, name)
             size = os.stat(path).st_size if os.path.exists(path) else -1
-            found.append([os.path.relpath(path, root), size])
+            relative = os.path.relpath(path, root)
+            found.append([relative, size, *([contents[relative]["digest"]] if contents and relative in contents else [])])
     return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
 
 

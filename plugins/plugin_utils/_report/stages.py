@@ -147,7 +147,7 @@ def image(answers: Answers, run: Run) -> Outcome:
     if run.check_mode and not all(contract["exists"] for contract in contracts.values()):
         built = not any(contract["exists"] for contract in contracts.values()) or not copies
         return Outcome(f"Image (as it is; would be {'built' if built else 'copied'})", [], lines=image_copies.lines(copies))
-    found = stage_findings.images(contracts, run.settings["profile"], run.settings.get("copy") or "never")
+    found = stage_findings.images(contracts, run.settings["profile"], run.settings.get("copy") or "never", bool(run.settings.get("live")))
     return Outcome("Image", found, lines=image_copies.lines(copies))
 
 

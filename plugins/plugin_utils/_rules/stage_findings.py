@@ -94,10 +94,10 @@ def on_node(findings: list[Finding], node: str) -> list[Finding]:
 # --- image ------------------------------------------------------------------------------------------------------------------
 
 
-def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], copy: str = "never") -> list[Finding]:
+def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], copy: str = "never", live: bool = False) -> list[Finding]:
     """Judge the node images: each has what the profile needs, and all have the same contents; where they are copied (``copy``), the same id.
 
-    ``contracts`` maps a node to what ``image_contract_info`` answered there.
+    ``contracts`` maps a node to what ``image_contract_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
     """
     tag = profile["image"]["tag"]
     seen = {
@@ -115,10 +115,10 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], co
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
         found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
     ids = {node: answer["image_id"] for node, answer in contracts.items() if answer["exists"]}
-    return [*found, *_other_ids(ids, tag, copy), *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
+    return [*found, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
 
 
-def _other_ids(ids: dict[str, str], tag: str, copy: str) -> list[Finding]:
+def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Finding]:
     """Each node's image against the first node's by its id. Images that every node built by itself have ids of their own."""
     if copy == "never" or len(ids) < 2:
         return []
@@ -130,8 +130,9 @@ def _other_ids(ids: dict[str, str], tag: str, copy: str) -> list[Finding]:
         finding(
             "image.id",
             node,
-            "block" if copy == "required" else "warn",
-            f"{tag} is {ids[node][:19]} here and {wanted[:19]} on {first}: it was made on each, and what it contains is compared instead.",
+            "block" if copy == "required" and not live else "warn",
+            f"{tag} is {ids[node][:19]} here and {wanted[:19]} on {first}: it was made on each"
+            + (", and stays while its engine serves; what it contains is compared instead." if live else "."),
             measured=ids[node],
             needed=wanted,
             remedy="run with --tags image -e gb10_allow_restart=true: one image is copied to the others, over the fabric",

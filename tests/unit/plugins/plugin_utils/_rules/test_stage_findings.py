@@ -66,6 +66,8 @@ def test_images_of_other_ids(copy, verdict):
     found = stage_findings.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE, copy)
     ids = {one["node"]: one["verdict"] for one in found if one["id"] == "image.id"}
     assert ids == ({"spark-2": verdict} if verdict else {})
+    live = stage_findings.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE, copy, live=True)
+    assert [one["verdict"] for one in live if one["id"] == "image.id"] == (["warn"] if verdict else [])
     same = stage_findings.images({"spark-1": contract(), "spark-2": contract()}, PROFILE, copy)
     assert [one["verdict"] for one in same if one["id"] == "image.id"] == (["pass"] if verdict else [])
 
