@@ -64,7 +64,7 @@ options:
     version_added: 0.2.0
   verify:
     description:
-      - V(full) reads all files and computes their digests, of the kind that the hub names them by: the sha256 of large ones and git's id of small ones. It
+      - V(full) reads all files and computes their digests, of the kind that the hub names them by (the sha256 of large ones, git's id of small ones). It
         takes as long as reading does, and takes what it read out of the page cache. V(quick) reads names, sizes, headers and code.
     type: str
     choices: [quick, full]
