@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The whole play from empty nodes to a token: one pull, one build and one download, and a second run that asks nobody."""
+"""The whole play from empty nodes to a token: one pull, one build and one download, which begins while the image is copied; a second run asks nobody."""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 import typing as t
@@ -16,13 +17,20 @@ from pathlib import Path
 import pytest
 
 from .hub import Hub, Registry, hub, registry
-from .lab import HEAD, WORKER, Lab
+from .lab import HEAD, WORKER, Lab, utc
 from .making import lab_profile
 
 BARE_IMAGE, NODE_IMAGE, BUILT = "gb10-lab/engine:0.32.0", "gb10-lab/engine-ray:0.32.0", "gb10-lab/engine-ray:whole"
 REPO, COMMIT = "gb10-lab/tiny-llama", "0123456789abcdef0123456789abcdef01234567"
+WORDS, WORDS_COMMIT = "gb10-lab/tiny-words", "e" * 40
 CACHE = "/home/spark/.cache/huggingface/hub"
 MODEL, AWAY = f"{CACHE}/models--gb10-lab--tiny-llama", "/home/spark/.cache/huggingface/away"
+#: The lab's profile with a tokenizer of another repository.
+SEVERAL = (
+    ("executor: ray\n", f"repositories:\n  words: {{repo: {WORDS}, revision: {WORDS_COMMIT}, purpose: tokenizer, size_gb: 0.01}}\n\nexecutor: ray\n"),
+    ("serve:\n", "serve:\n  tokenizer: repository:words\n"),
+)
+OTHER, NOTES = f"{CACHE}/models--gb10-lab--tiny-words", "/var/lib/gb10/model-code /var/lib/gb10/model-manifest"
 NAME = "users/engine:1"
 
 
@@ -39,7 +47,11 @@ def sources(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[tu
     directory = tmp_path_factory.mktemp("hub")
     (directory / REPO).mkdir(parents=True)
     copy_out(HEAD, f"{MODEL}/snapshots/{COMMIT}", directory / REPO)
-    (directory / "repos.json").write_text(json.dumps({REPO: {"commit": COMMIT}}), encoding="utf-8")
+    (directory / WORDS).mkdir()
+    for path in (directory / REPO).iterdir():
+        if path.name == "config.json" or "token" in path.name:
+            shutil.copy(path, directory / WORDS)
+    (directory / "repos.json").write_text(json.dumps({REPO: {"commit": COMMIT}, WORDS: {"commit": WORDS_COMMIT}}), encoding="utf-8")
     lab.down()
     with hub(directory) as made, registry(lab) as images:
         lab.run(HEAD, "docker", "tag", BARE_IMAGE, f"{images.direct}/{NAME}")
@@ -54,7 +66,7 @@ def sources(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[tu
         finally:
             lab.down()
             for host in (HEAD, WORKER):
-                lab.run(host, "sh", "-c", f"if [ -d {AWAY} ]; then rm -rf {MODEL} {CACHE}/.locks; mv {AWAY} {MODEL}; fi; rm -rf /var/lib/gb10/model-code")
+                lab.run(host, "sh", "-c", f"if [ -d {AWAY} ]; then rm -rf {MODEL} {CACHE}/.locks; mv {AWAY} {MODEL}; fi; rm -rf {OTHER} {NOTES}")
                 lab.run(host, "docker", "pull", "--quiet", f"{images.place}/{NAME}", timeout=600)
                 lab.run(host, "docker", "tag", f"{images.place}/{NAME}", BARE_IMAGE)
                 names = f"docker images --format '{{{{.Repository}}}}:{{{{.Tag}}}}' | grep -x -e {BUILT} -e '{images.place}/.*' -e '{images.direct}/.*'"
@@ -64,7 +76,7 @@ def sources(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[tu
 def test_empty_nodes_make_one_pull_one_build_and_one_download(lab: Lab, sources: tuple[Registry, Hub]) -> None:
     images, made = sources
     changes = ((f"base: {BARE_IMAGE}", f"base: {images.place}/{NAME}"), (f"tag: {NODE_IMAGE}", f"tag: {BUILT}"))
-    wanted = {"gb10_profile": lab_profile(lab, "lab_whole", *changes), "gb10_hf_endpoint": made.url}
+    wanted = {"gb10_profile": lab_profile(lab, "lab_whole", *changes, *SEVERAL), "gb10_hf_endpoint": made.url}
     played = lab.play(**wanted)
     assert played.rc == 0, played.failures
     read = [one for one in images.gate.seen() if "/blobs/" in one["path"] and one["method"] == "GET"]
@@ -76,7 +88,10 @@ def test_empty_nodes_make_one_pull_one_build_and_one_download(lab: Lab, sources:
     built = {data["host"] for data in ended if data["task"] == "Build the node image"}
     assert len(built) == 1, built
     loaded = made.sent()
-    assert loaded and len({client for client, _path in loaded}) == 1, loaded
+    assert len({client for client, _path in loaded}) == 1, loaded
+    assert all(any(repo in path for _client, path in loaded) for repo in (REPO, WORDS)), loaded
+    began = {event["event_data"]["task"]: utc(event["created"]) for event in reversed(played.events) if event["event"] == "playbook_on_task_start"}
+    assert began["Download what is missing from the hub"] < began["Copy the image"] < began["Wait until the download has ended"]
     ids = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", BUILT) for host in (HEAD, WORKER)}
     assert ids[HEAD] == ids[WORKER]
     report = played.stat("gb10_report")

@@ -57,9 +57,7 @@ def stage_seconds(ends: t.Mapping[str, t.Any]) -> dict[str, float]:
 
 def downloaded(result: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
     """Return what the program that downloads said of a node's download (``seconds``, ``bytes``), None where there was none."""
-    said = [line for line in ((result or {}).get("container") or {}).get("Output", "").splitlines() if line.startswith('{"failed": ')]
-    answer = json.loads(said[-1]) if said else {}
-    return {word: answer[word] for word in ("seconds", "bytes")} if answer else None
+    return {word: result[word] for word in ("seconds", "bytes")} if result and answered(result) and "bytes" in result else None
 
 
 def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
@@ -76,7 +74,8 @@ def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
 def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict[str, t.Any]]:
     """Return what the run waited for, stage by stage, and within a stage each step with the node that was last.
 
-    Stages follow each other, and so do the steps of one; what happens on several nodes at once takes as long as the slowest of them.
+    Stages follow each other, and so do the steps of one; what happens on several nodes at once takes as long as the slowest of them. A download begins
+    while the image is copied: the run waited for it in its own stage alone, whatever its own ``seconds`` are, and ``overlapped`` is then true.
     """
     path = []
     for stage, whole in seconds.items():
@@ -85,7 +84,7 @@ def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict
             took = {node: found for node, answer in answers.items() if (found := _step_seconds(word, answer.get(word))) is not None}
             if took:
                 node = max(took, key=lambda name: took[name])
-                steps.append({"step": step, "node": node, "seconds": round(took[node], 1)})
+                steps.append({"step": step, "node": node, "seconds": round(took[node], 1), "overlapped": took[node] > whole})
         path.append({"stage": stage, "seconds": whole, "steps": steps})
     return path
 
@@ -95,7 +94,9 @@ def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
     rows = sorted(path, key=lambda row: -row["seconds"])
     texts = []
     for row in rows:
-        steps = ", ".join(f"{one['step']} on {one['node']} {one['seconds']} s" for one in row["steps"])
+        steps = ", ".join(
+            f"{one['step']} on {one['node']} {one['seconds']} s{', begun in an earlier stage' if one['overlapped'] else ''}" for one in row["steps"]
+        )
         texts.append(f"{row['stage']} {row['seconds']} s" + (f" ({steps})" if steps else ""))
     return ", ".join(texts[:3])
 

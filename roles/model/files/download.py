@@ -8,7 +8,8 @@ The client (``huggingface_hub``) does all but this: newer ones (2.4 does) throw 
 files are loaded here first, by the client's own transfer, under the name that it gave them before (``blobs/DIGEST.incomplete``). What an earlier run
 left of one goes on, and a file gets its name when its sha256 is the hub's. The client then finds them, and adds the small ones, links and refs.
 
-Its argument is a JSON list of what ``snapshot_download`` is given. The last line that it writes is a JSON object: ``failed`` is empty or says
+Its argument is a JSON list of what ``snapshot_download`` is given. Now and then it writes a line with ``progress`` and ``of``, bytes of large files that are there
+and of all. The last line that it writes is a JSON object, too: ``failed`` is empty or says
 ``what``, ``where``, ``expected`` and ``remedy``; beside it stand ``seconds`` and ``bytes``, those of large files.
 """
 
@@ -41,12 +42,45 @@ BLOCK, PART = 1 << 22, 1 << 20
 PUBLIC = "https://huggingface.co"
 
 
+#: Seconds between two lines that say how far it is.
+SAID_EVERY = 5
 #: Bytes of large files that came, from all threads.
 received, COUNTING = 0, threading.Lock()
 
 
 class Damaged(Exception):
     """A file is not what the hub's digest says."""
+
+
+class Tally:
+    """How many bytes of the large files are there, of how many."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        self._there: dict[str, t.Callable[[], int]] = {}
+
+    def expect(self, sizes: dict[str, int]) -> None:
+        """Have files (sha256 and bytes) be among those that are wanted."""
+        with COUNTING:
+            self._sizes.update(sizes)
+
+    def count(self, sha256: str, bytes_of: t.Callable[[], int]) -> None:
+        """Have a file counted, by what says how many bytes of it are there."""
+        with COUNTING:
+            self._there[sha256] = bytes_of
+
+    def line(self) -> str:
+        with COUNTING:
+            return json.dumps({"progress": sum(bytes_of() for bytes_of in self._there.values()), "of": sum(self._sizes.values())})
+
+    def say(self, ended: threading.Event) -> None:
+        """Write a line now and then until it has ended."""
+        while not ended.wait(SAID_EVERY):
+            if self._sizes:
+                print(self.line(), flush=True)
+
+
+TALLY = Tally()
 
 
 class Partial:
@@ -113,6 +147,7 @@ def load(repo: str, commit: str, name: str, size: int, sha256: str) -> None:
 
     base, locks = cache_of(repo)
     blob = base / "blobs" / sha256
+    TALLY.count(sha256, lambda: size if blob.exists() else 0)
     if blob.exists():
         return
     with locked(locks / f"{sha256}.lock"):
@@ -128,6 +163,7 @@ def load(repo: str, commit: str, name: str, size: int, sha256: str) -> None:
                 if os.fstat(stream.fileno()).st_size > size:
                     stream.truncate(0)
                 partial = Partial(stream)
+                TALLY.count(sha256, lambda: partial.size)
                 url, lost = hf_hub_url(repo, name, revision=commit), 0
                 while partial.size < size:
                     had = partial.size
@@ -161,6 +197,7 @@ def fetch(wanted: dict[str, t.Any]) -> None:
     info = HfApi().model_info(wanted["repo_id"], revision=wanted["revision"], files_metadata=True)
     files = {one.rfilename: one.lfs for one in info.siblings or [] if one.lfs and one.lfs.size and one.lfs.size <= LARGEST}
     names = list(filter_repo_objects(files, **patterns))
+    TALLY.expect({files[name].sha256: files[name].size for name in names})
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         jobs = [pool.submit(load, wanted["repo_id"], info.sha, name, files[name].size, files[name].sha256) for name in names]
         try:
@@ -295,7 +332,9 @@ def main(wanted: list[dict[str, t.Any]]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
+    began, ended = time.monotonic(), threading.Event()
+    threading.Thread(target=TALLY.say, args=(ended,), daemon=True).start()
     failed = main(json.loads(sys.argv[1]))
+    ended.set()
     # Its first key is how this line is known.
     print(json.dumps({"failed": failed, "seconds": round(time.monotonic() - began, 1), "bytes": received}))

@@ -437,21 +437,21 @@ def test_stage_seconds_skip_what_did_not_run() -> None:
 
 def test_the_critical_path_names_the_node_that_was_last() -> None:
     done = {"changed": True, "duration": 12.34, "seconds": 12.3}
-    loaded = {"changed": True, "container": {"Output": 'a warning of the client\n{"failed": {}, "seconds": 61.5, "bytes": 9000}\nException ignored\n'}}
+    loaded = {"changed": False, "seconds": 61.5, "bytes": 9000, "exit_code": 0}
     answers = {
         "spark-1": {"pulled": {"changed": True, "duration": 40.0}, "downloaded": loaded, "copied": {"skipped": True}, "verified": None},
         "spark-2": {"pulled": {"changed": True, "duration": 50.04}, "downloaded": {"skipped": True}, "copied": done, "verified": {"verified": {"seconds": 3}}},
     }
     path = report.critical_path(answers, {"image": 70.0, "model": 90.0, "ray": 5.0, "serve": 80.0})
     assert path == [
-        {"stage": "image", "seconds": 70.0, "steps": [{"step": "pull", "node": "spark-2", "seconds": 50.0}]},
+        {"stage": "image", "seconds": 70.0, "steps": [{"step": "pull", "node": "spark-2", "seconds": 50.0, "overlapped": False}]},
         {
             "stage": "model",
             "seconds": 90.0,
             "steps": [
-                {"step": "download", "node": "spark-1", "seconds": 61.5},
-                {"step": "copy", "node": "spark-2", "seconds": 12.3},
-                {"step": "verify", "node": "spark-2", "seconds": 3},
+                {"step": "download", "node": "spark-1", "seconds": 61.5, "overlapped": False},
+                {"step": "copy", "node": "spark-2", "seconds": 12.3, "overlapped": False},
+                {"step": "verify", "node": "spark-2", "seconds": 3, "overlapped": False},
             ],
         },
         {"stage": "ray", "seconds": 5.0, "steps": []},
@@ -460,7 +460,9 @@ def test_the_critical_path_names_the_node_that_was_last() -> None:
     text = "model 90.0 s (download on spark-1 61.5 s, copy on spark-2 12.3 s, verify on spark-2 3 s), serve 80.0 s, image 70.0 s (pull on spark-2 50.0 s)"
     assert report.path_text(path) == text
     assert report.downloaded(loaded) == {"seconds": 61.5, "bytes": 9000}
-    assert report.downloaded({"container": {"Output": "no JSON"}}) is None is report.downloaded(None)
+    assert report.downloaded({"skipped": True}) is None is report.downloaded(None)
+    early = report.critical_path(answers, {"image": 70.0, "model": 20.0})
+    assert early[1]["steps"][0]["overlapped"] and "download on spark-1 61.5 s, begun in an earlier stage" in report.path_text(early)
 
 
 def test_failure_lines_tell_causes_and_remedies() -> None:

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How fast an image gets from one node to another, beside docker save, ssh and docker load.
+
+    .venv/bin/python bench/images.py -i inventories/lab --image TAG --base TAG [--source HOST] [--target HOST] [--rounds 5] [--only thin full]
+
+Both nodes have the image. The target loses it, and with "full" its base, too; then it is copied, in turns by either way, and by ours last, which leaves
+both names on both nodes. What counts are the tasks of Ansible that copy (bench/tasks/copy_image.yml), from the start of the first to the end of the last:
+for ours that is giving out, reading the secret, fetching and ending; for the others one task with the pipe. Beside the seconds stand the bytes that the
+source put on its fabric link. A key of the bench is let in on the target while it runs, for a user (ansible_user) who may use sudo.
+
+Nothing is asserted, since times depend on the machine: what is wanted stands beside each ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import typing as t
+from pathlib import Path
+
+from plays import ENDS, ROOT, Event, play, shown, utc
+
+#: What is wanted: times as fast with the base on the target, and at most times as long without it.
+THIN_FASTER, FULL_LONGER = 10.0, 1.05
+#: The key's place on the source.
+KEY = "/root/.gb10-bench/key"
+
+
+def copy_seconds(events: t.Sequence[Event]) -> float:
+    """Seconds of the tasks that copy. Raises :class:`ValueError` when there was none."""
+    began = [utc(one["created"]) for one in events if one["event"] == "playbook_on_task_start" and one["event_data"]["task"].startswith("Copy")]
+    ended = [utc(one["created"]) for one in events if one["event"] in ENDS and one["event_data"]["task"].startswith("Copy")]
+    if not began or not ended:
+        raise ValueError("nothing was copied")
+    return max(ended) - min(began)
+
+
+def came(events: t.Sequence[Event]) -> dict[str, t.Any]:
+    """What the play says about the copy. Raises :class:`SystemExit` when the target has another image."""
+    said = next(one["event_data"]["res"]["msg"] for one in events if one["event"] == "runner_on_ok" and one["event_data"]["task"] == "Say what came")
+    if len(set(said["ids"])) != 1:
+        raise SystemExit(f"the target has another image: {said['ids']}")
+    return said
+
+
+def run(name: str, inventory: str, variables: dict[str, t.Any]) -> t.Sequence[Event]:
+    """Run a play of the bench to its good end, and return its events."""
+    played = play(ROOT / "bench" / "tasks" / name, inventory, variables)
+    if played.rc:
+        raise SystemExit(f"{name} failed:\n{played.stdout}")
+    return played.events
+
+
+def measure(inventory: str, variables: dict[str, t.Any], kind: str, rounds: int) -> None:
+    """Print the seconds and bytes of both ways of one kind of copy, and their ratio."""
+    forgotten = [variables["bench_image"], *([variables["bench_base"]] if kind == "full" else [])]
+    seconds: dict[str, list[float]] = {"others": [], "ours": []}
+    sent: dict[str, list[int]] = {"others": [], "ours": []}
+    size = 0
+    for _round in range(rounds):
+        for way in seconds:
+            events = run("copy_image.yml", inventory, {**variables, "bench_forgotten": forgotten, "bench_way": way})
+            said = came(events)
+            seconds[way].append(copy_seconds(events))
+            sent[way].append(int(said["sent"]))
+            size = int(said["size"])
+    has = "its base" if kind == "thin" else "nothing of it"
+    print(f"an image of {size / 1e9:.2f} GB, of which the target has {has}:")
+    for way, name in (("others", "docker save | ssh docker load"), ("ours", "this collection")):
+        print(f"{name:<32} {shown(seconds[way])}  {statistics.median(sent[way]) / 1e6:.0f} MB on the link")
+    theirs, ours = (statistics.median(seconds[way]) for way in ("others", "ours"))
+    if kind == "thin":
+        print(f"ours is faster by                {theirs / ours:7.2f}     (wanted: {THIN_FASTER:g} or more)\n", flush=True)
+    else:
+        print(f"ours takes of theirs             {ours / theirs:7.2f}     (wanted: {FULL_LONGER:g} or less)\n", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-i", "--inventory", required=True, type=Path, help="file or directory")
+    parser.add_argument("--image", required=True, help="the node image by its tag; both nodes have it")
+    parser.add_argument("--base", required=True, help="the image that it was built on, by its tag")
+    parser.add_argument("--source", default="spark-1", help="host that has the image (default spark-1)")
+    parser.add_argument("--target", default="spark-2", help="host that it is copied to (default spark-2)")
+    parser.add_argument("--rounds", type=int, default=5, help="copies of each way (default 5)")
+    parser.add_argument("--only", nargs="+", default=["thin", "full"], choices=["thin", "full"])
+    options = parser.parse_args()
+    inventory = str(options.inventory.resolve())
+    variables = {"bench_source": options.source, "bench_target": options.target, "bench_image": options.image, "bench_base": options.base, "bench_key": KEY}
+    run("image_key.yml", inventory, {**variables, "bench_key_state": "present"})
+    try:
+        for kind in options.only:
+            measure(inventory, variables, kind, options.rounds)
+    finally:
+        run("image_key.yml", inventory, {**variables, "bench_key_state": "absent"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

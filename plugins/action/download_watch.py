@@ -1,0 +1,24 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of download_watch: has the module wait on the node by itself, and says how far the download is until it is done."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._model import downloading
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
+
+
+class ActionModule(NodeJob):
+    """Waits, and prints how much has come, how fast, and how long it takes still."""
+
+    MODULE = "gb10.cluster.download_watch"
+    DOING = "downloading"
+    LOST = "See on the node: docker ps --filter label=io.gb10.role=download"
+
+    def limit(self) -> int:
+        return int(self._task.args.get("timeout") or downloading.TIMEOUT)
+
+    def note(self) -> str:
+        return downloading.note_path(self._task.args.get("state_dir") or downloading.STATE_DIR, self._task.args.get("cluster_name") or "gb10")

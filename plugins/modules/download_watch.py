@@ -1,0 +1,172 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: download_watch
+short_description: Wait for a model's download that runs in a container
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - Waits until the container C(gb10-CLUSTER-download) of the role C(model) has ended, and returns what its program said. A line now and then says how
+    much has come, how fast, and how long it takes still.
+  - It changes nothing. The container is left as it is, running or not.
+  - What the hub refused, and a program that ended without a word, are a failure with what to do.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._attributes.info_module
+  - gb10.cluster._docker
+options:
+  cluster_name:
+    description:
+      - Name of the cluster whose download it is.
+    type: str
+    default: gb10
+  repositories:
+    description:
+      - What is downloaded, for messages.
+    type: list
+    elements: str
+    required: true
+  timeout:
+    description:
+      - Seconds after which it is a failure that the download still runs, from 1.
+    type: int
+    default: 14400
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection's clusters. How far the download is stands there while it is watched.
+    type: path
+    default: /var/lib/gb10
+seealso:
+  - module: gb10.cluster.model_info
+  - module: gb10.cluster.model_copy
+"""
+
+EXAMPLES = r"""
+- name: Wait for the download
+  gb10.cluster.download_watch:
+    repositories: [nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4]
+  become: true
+"""
+
+RETURN = r"""
+seconds:
+  description: Seconds that the program worked, as it says.
+  returned: success
+  type: float
+  sample: 1312.4
+bytes:
+  description: Bytes of large files that came; what an earlier run had left is not among them.
+  returned: success
+  type: int
+  sample: 80371298048
+exit_code:
+  description: How the program ended.
+  returned: success
+  type: int
+  sample: 0
+"""
+
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._model import downloading
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: Seconds between two looks at the container.
+LOOK_SECONDS = 1.0
+
+AGAIN = "Run again, it goes on with what came"
+
+
+def state_of(api: EngineApi, name: str) -> dict[str, t.Any]:
+    """Return how the engine says that the container is. Raises :class:`ClusterError` when there is none, or it says nothing of use."""
+    try:
+        state = api.inspect(name).get("State")
+    except NotFound as error:
+        raise ClusterError(f"there is no container {name}: it was removed from outside", remedy=f"{AGAIN}.", reason="absent") from error
+    if not isinstance(state, dict) or not isinstance(state.get("Running"), bool):
+        raise UnknownState(f"the Docker engine does not say whether {name} runs", remedy="See: docker inspect.", raw=str(state)[:2000])
+    return state
+
+
+def wait(api: EngineApi, name: str, timeout: int, note: t.Callable[[str], None]) -> dict[str, t.Any]:
+    """Wait until the container has ended, and return its last state. Raises :class:`WaitTimeout`."""
+    rate, last = Rate(), ""
+    for _elapsed in clock(timeout, LOOK_SECONDS):
+        state = state_of(api, name)
+        if not state["Running"]:
+            return state
+        seen = downloading.progress(api.logs(name, tail=5))
+        if seen:
+            last = rate.text(time.monotonic(), *seen)
+            note(last)
+    raise WaitTimeout(
+        f"the download did not end within {timeout} s; last seen: {last or 'nothing'}",
+        remedy=f"{AGAIN}; raise gb10_download_timeout for a slow line.",
+        reason="timeout",
+    )
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    require_least(params, {"timeout": 1})
+    api, name = EngineApi(params["docker_socket"], params["docker_timeout"]), downloading.container_name(params["cluster_name"])
+    what = " and ".join(params["repositories"])
+    note = Note(downloading.note_path(params["state_dir"], params["cluster_name"]))
+    try:
+        state = wait(api, name, params["timeout"], note)
+        said = api.logs(name, tail=50)
+    except ClusterError as error:
+        raise type(error)(f"{what} could not be downloaded: {error}", remedy=error.remedy, reason=error.reason, **error.details) from error
+    finally:
+        note.remove()
+    answer = downloading.answer(said)
+    if answer is None:
+        last = (said.strip().splitlines() or ["it was ended from outside"])[-1][:500]
+        raise ClusterError(
+            f"{what} could not be downloaded: its program ended with exit code {state.get('ExitCode')}: {last}",
+            remedy=f"{AGAIN}; check the node's way to the hub.",
+            reason="ended",
+            raw=said[-2000:],
+        )
+    refused = answer["failed"]
+    if refused:
+        raise ClusterError(
+            f"{what} could not be downloaded: {refused['what']} ({refused['where']})", expected=refused["expected"], remedy=refused["remedy"], reason="refused"
+        )
+    return {
+        "seconds": answer["seconds"],
+        "bytes": answer["bytes"],
+        "exit_code": state.get("ExitCode"),
+        "msg": f"{what} downloaded, {answer['bytes'] / 1e6:.1f} MB in {answer['seconds']} s",
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster_name": {"type": "str", "default": "gb10"},
+            "repositories": {"type": "list", "elements": "str", "required": True},
+            "timeout": {"type": "int", "default": downloading.TIMEOUT},
+            "state_dir": {"type": "path", "default": downloading.STATE_DIR},
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()
