@@ -171,7 +171,7 @@ plan:
       elements: dict
       sample: [{change: max_model_len, to: 131072, verdict: fits}]
     propose_kv_cache_memory_bytes:
-      description: A size for the KV cache that nothing applies. Null where there is none.
+      description: A size for the KV cache, which C(gb10_kv_cache=recorded) applies once a start is on record. Null where there is none.
       type: int
       sample: 8589934592
 """

@@ -130,8 +130,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}
 
 
-def available_mb(proc_root: str) -> int:
-    return accounting.available_mb(node_memory.read_meminfo(proc_root))
+def available_mb(roots: dict[str, t.Any]) -> int:
+    return accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots["meminfo"]))
 
 
 def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
@@ -182,7 +182,7 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
     samples: list[int] = []
     seconds = 0.0
     for seconds in clock(0 if once else params["wait_timeout"], params["wait_sleep"]):
-        samples.append(available_mb(params["roots"]["proc_root"]))
+        samples.append(available_mb(params["roots"]))
         if is_back(samples, noted, params["tolerance_mb"]) or rise_is_over(samples, noted, params["settle_mb"]):
             break
     return samples, round(seconds, 1)
@@ -202,7 +202,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
     boot = boot_id(params["roots"]["proc_root"])
     if params["state"] == "noted":
-        now = available_mb(params["roots"]["proc_root"])
+        now = available_mb(params["roots"])
         if not module.check_mode:
             write_note(path, now, boot)
         return {"msg": f"{now} MiB available", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0}

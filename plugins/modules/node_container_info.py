@@ -254,6 +254,39 @@ guard:
     active: true
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+last_start:
+  description:
+    - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.memory_record) keeps, in short. Empty without one, and unless
+      O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    profile:
+      description: Id of the profile.
+      type: str
+    context:
+      description: The context length in tokens.
+      type: int
+    took_mb:
+      description: MiB that it took, once the engine had answered.
+      type: int
+    left_mb:
+      description: MiB that were available then.
+      type: int
+    recorded_at:
+      description: When that was, in UTC.
+      type: str
+    error:
+      description: Why the records cannot be read; the other keys are missing then.
+      type: str
+  sample:
+    profile: nemotron_3_super_tp2
+    context: 262144
+    took_mb: 98000
+    left_mb: 20800
+    recorded_at: "2026-11-23T18:20:41Z"
+    error: ""
 ray_error:
   description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
   returned: success
@@ -269,6 +302,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
@@ -294,7 +328,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
     guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
-    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), "protection": protection, "guard": guard}
+    kept = {"protection": protection, "guard": guard, "last_start": starts.last(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}}
+    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), **kept}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:

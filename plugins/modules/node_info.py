@@ -53,6 +53,7 @@ options:
       - models
       - zombies
       - starts
+      - held
     default: []
     version_added: 0.2.0
   devices:
@@ -1058,6 +1059,14 @@ starts:
       description: MiB that were available once the engine had answered.
       type: int
       sample: 20800
+held:
+  description:
+    - What the processes in this collection's containers hold of the node's memory now, by the name of their cluster. It comes back when they end. Shared
+      memory and pages of files are left out. Null when it is unknown.
+  returned: when asked for
+  type: dict
+  version_added: 0.2.0
+  sample: {gb10: {gpu_mib: 88211, anon_mb: 6120}}
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1128,9 +1137,10 @@ SECTIONS = (
     "models",
     "zombies",
     "starts",
+    "held",
 )
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
-OF_DRIVER = frozenset(("gpus", "tenants", "zombies"))
+OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
 
 
 def sdk_version() -> str | None:
@@ -1286,6 +1296,18 @@ class Look:
 
     def starts(self) -> list[dict[str, t.Any]] | None:
         return self.sections.read("starts", lambda: starts.on_node(self.params["state_dir"]))
+
+    def held(self) -> dict[str, dict[str, int | None]] | None:
+        section = self.sections.section("held")
+
+        def found() -> dict[str, dict[str, int | None]]:
+            clusters = {one["id"]: one["cluster"] for one in survey.ours(self.entries()) if one["cluster"]}
+            cards = section(self.cards, None) if clusters else []
+            unlisted = cards is None or any(card["processes"] is None for card in cards)
+            listed = None if unlisted else [{**process, "gpu": card["index"]} for card in cards for process in card["processes"]]
+            return tenants.held(self.processes(), listed, clusters, self.proc)
+
+        return section(found)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

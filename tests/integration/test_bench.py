@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import statistics
 import subprocess
 import typing as t
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from .lab import HEAD, WORKER, Lab
+from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
 SMALL = {"gb10_bench_concurrency": "1,2", "gb10_bench_input": 128, "gb10_bench_output": 16, "gb10_bench_prompts": 4}
 KEY = "/etc/gb10/secrets/gb10/api_key"
@@ -74,6 +76,38 @@ def test_rows_are_measured_kept_and_appended(lab: Lab, live_cluster: None, tmp_p
     refused = lab.play("bench", gb10_bench_to=str(place), **SMALL)
     assert refused.rc != 0 and "was changed" in refused.failures and ("bench", "Measure case by case") not in refused.tasks()
     assert (place / "bench.csv").read_text(encoding="utf-8") == "mine\n" and rows(place) == kept
+
+
+def limit(lab: Lab, quota: int) -> None:
+    """Let the engine's containers have that many microseconds of processor time in each 100000; -1 is as many as they want."""
+    for host, container in ((HEAD, HEAD_CONTAINER), (WORKER, WORKER_CONTAINER)):
+        lab.run(host, "docker", "update", "--cpu-period=100000", f"--cpu-quota={quota}", container)
+
+
+def test_five_equal_runs_pass_and_an_engine_that_is_slowed_down_fails(lab: Lab, live_cluster: None, tmp_path: Path) -> None:
+    """The client keeps its processor time. By how much the noise of these runs lets one be slower is reckoned from their rows, and is met twice over."""
+    place = tmp_path / "benches"
+    asked = {"gb10_bench_concurrency": "1", "gb10_bench_input": 512, "gb10_bench_output": 64, "gb10_bench_prompts": 8, "gb10_bench_to": str(place)}
+    for number in range(5):
+        equal = lab.play("bench", **asked)
+        assert equal.rc == 0, f"run {number + 1}: {equal.failures}\n{(place / 'bench.csv').read_text(encoding='utf-8')}"
+    before = rows(place)
+    assert len(before) == 5 and not any(row["regressed"] for row in before)
+
+    limit(lab, 40000)
+    try:
+        slowed = lab.play("bench", **asked)
+    finally:
+        limit(lab, -1)
+    *same, slow = rows(place)
+    speeds = [row["output_tok_s"] for row in before]
+    threshold = max(0.1, 3 * statistics.stdev(speeds) / statistics.fmean(speeds))
+    assert same == before and statistics.median(speeds) / slow["output_tok_s"] - 1 >= 2 * threshold, (speeds, slow)
+    assert slowed.rc != 0 and slow["regressed"] and "bench.regression" in slowed.said and "tokens/s" in slowed.said
+    assert slowed.stat("gb10_verdict") == "block"
+
+    after = lab.play("bench", **asked)
+    assert after.rc == 0 and not rows(place)[-1]["regressed"], after.failures
 
 
 def test_an_engine_with_somebody_elses_request_is_left_alone(lab: Lab, live_cluster: None) -> None:

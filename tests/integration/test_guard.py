@@ -11,6 +11,7 @@ processes with the title of a rank that hold none.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 import time
@@ -19,8 +20,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
-from .lab import HEAD, WORKER, Lab
+from .lab import HEAD, ROOT, WORKER, Lab
 
 UNIT = "/etc/systemd/system/gb10-guard.service"
 RING = "/var/lib/gb10/guard/ring"
@@ -38,6 +40,10 @@ for level in levels:
     os.replace(path + ".new", path)
     time.sleep(1)
 """
+#: The curves that the unit tests replay.
+CURVES = yaml.safe_load((ROOT / "tests" / "unit" / "fixtures" / "guard" / "curves.yml").read_text(encoding="utf-8"))
+#: Seconds of a healthy curve that are played, the steepest ones; and for how long its first level is held, so that no curve goes on from the one before.
+STEEP, LEVEL = 16, 7
 #: Reported: 29 to 6.3 GiB in 9 s.
 COLLAPSE = [29, 29, 29, 26.5, 24, 21.5, 18.9, 16.4, 13.9, 11.4, 8.8, 6.3, 3.8, 2.5, 1.9, 1.5, 1.2, 1.0, 0.9, 0.8]
 
@@ -157,6 +163,37 @@ def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster:
             assert running(lab, HEAD, names) == {"foreign"}
             journal = lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
             assert "SIGTERM to pids" in journal and "SIGKILL to pids" in journal
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "rm", "-f", MEMINFO)
+
+
+def steepest(points: t.Sequence[tuple[float, float]]) -> list[float]:
+    """The levels of the seconds in which a curve falls most, one a second, on the lines between its points."""
+    levels: list[float] = []
+    for (begin, level), (end, after) in itertools.pairwise(points):
+        levels += [level + (after - level) * step / (end - begin) for step in range(int(end - begin))]
+    levels.append(points[-1][1])
+    first = max(range(max(1, len(levels) - STEEP)), key=lambda at: levels[at] - min(levels[at : at + STEEP]))
+    return [round(level, 3) for level in levels[first : first + STEEP]]
+
+
+def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None) -> None:
+    """With consent to act in any phase, and ranks that load."""
+    for host in (HEAD, WORKER):
+        play_memory(lab, host, [60])
+    assert lab.play("guard", gb10_guard_act="always", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    try:
+        with ranks(lab, HEAD) as names:
+            await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
+            began = time.time()
+            for curve in CURVES["healthy"]:
+                levels = steepest(curve["points"])
+                play_memory(lab, HEAD, [levels[0]] * LEVEL + levels)
+                assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}, curve["name"]
+            seen = [record for record in records(lab, HEAD) if record["t"] >= began]
+            assert len(CURVES["healthy"]) >= 10 and not [record for record in seen if "signal" in record or record.get("e") == "would"]
+            assert min(record["a"] for record in seen if record.get("a")) < 4 * 1024 * 1024, "the lowest levels were seen"
     finally:
         for host in (HEAD, WORKER):
             lab.run(host, "rm", "-f", MEMINFO)

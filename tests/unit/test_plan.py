@@ -39,6 +39,18 @@ def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_not
     assert code != 0 and "plan.json: exists already, with another content; expected a new file" in text and json.loads(plan.read_text()) == content, text
 
 
+def test_what_others_claim_counts_and_is_named(tmp_path):
+    claims = [{"name": "speech", "node": "spark-1", "gib": 12}, {"name": "ollama", "gib": 2}]
+    nodes = [{"node": "spark-1"}, {"node": "spark-2"}]
+    code, text = run(cwd=tmp_path, gb10_plan_nodes=nodes, gb10_tenants=claims)
+    assert code == 0 and "warn plan.profile spark-1 tight:" in text and "pass plan.profile spark-2 fits:" in text, text
+    assert "speech 12 GiB declared, ollama 2 GiB declared" in text
+    code, text = run(cwd=tmp_path, gb10_tenants=claims)
+    assert code != 0 and "speech is on spark-1, expected one of the plan's nodes (node-1, node-2)" in text and "gb10_plan_nodes names the nodes" in text, text
+    code, text = run(cwd=tmp_path, gb10_tenants=[{"name": "speech", "gib": -1}])
+    assert code != 0 and "gb10_tenants[0].gib: is -1, expected GiB above 0" in text, text
+
+
 def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
     given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_plan_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, **given)

@@ -124,7 +124,8 @@ BOTH, SERVING, LOADING = ("loading", "serving"), ("serving",), ("loading",)
 
 class Node(t.NamedTuple):
     """A node: its MemTotal; what others hold there by their own word; what was available before the start, or what the engine itself found free at its start,
-    where either was measured; and what starts of the same image, profile and driver took there, once they had answered and at their peak."""
+    where either was measured; what starts of the same image, profile and driver took there, once they had answered and at their peak; and who the others
+    are. Where something was measured, ``tenants`` is what they have yet to take."""
 
     name: str
     total: float
@@ -133,6 +134,7 @@ class Node(t.NamedTuple):
     free_at_start: float | None = None
     took: float | None = None
     peak: float | None = None
+    who: str = ""
 
 
 class Settings(t.NamedTuple):
@@ -313,7 +315,7 @@ def outside(use: Settings, node: Node) -> list[Component]:
             parts.append(_constant("os", "system", BOTH, False))
         parts.append(_constant("engine_host", "engine's processes and driver", BOTH, False))
     if node.tenants:
-        parts.append(Component("tenants", "others, as declared", node.tenants, 0.0, BOTH, False, f"{node.tenants:g}", "declared for this node"))
+        parts.append(Component("tenants", "others, as declared", node.tenants, 0.0, BOTH, False, node.who or f"{node.tenants:g}", "declared for this node"))
     if use.ray:
         parts.append(_constant("ray", "Ray", BOTH, False))
     if use.pinned_gib:
@@ -484,8 +486,8 @@ def _recorded(node: Node, took: float | None, planned: float, within: float) -> 
     """Return (GiB more than planned, GiB in use, by how much that may be wrong): the larger of plan and record, with the worse of their worst cases."""
     if took is None:
         return 0.0, planned, within
-    before = node.total - node.available if node.available is not None else CONSTANTS["os"].value + node.tenants
-    used = before + took
+    before = node.total - node.available if node.available is not None else CONSTANTS["os"].value
+    used = before + node.tenants + took
     if used <= planned:
         return 0.0, planned, within
     return used - planned, used, max(CONSTANTS["recorded"].within, planned + within - used)

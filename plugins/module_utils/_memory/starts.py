@@ -76,6 +76,19 @@ def on_node(state_dir: str) -> list[Start]:
     return [{**one, "cluster": cluster} for cluster in clusters for one in read(path_of(state_dir, cluster))]
 
 
+def last(state_dir: str, cluster: str) -> dict[str, t.Any]:
+    """Return the newest record of a cluster in short, empty without one. What is wrong with the file is its ``error``."""
+    try:
+        known = read(path_of(state_dir, cluster))
+    except UnknownState as error:
+        return {"error": f"{error}. Remedy: {error.remedy}"}
+    if not known:
+        return {}
+    one = known[-1]
+    short = {"took_mb": max(0, one["before_mb"] - one["steady_mb"]), "left_mb": one["steady_mb"]}
+    return {**{name: one[name] for name in ("profile", "context", "recorded_at")}, **short, "error": ""}
+
+
 def same(one: Start, image_id: str, profile_digest: str, driver: str) -> bool:
     """Return whether a record is of this image, profile and driver."""
     return (one["image_id"], one["profile_digest"], one["driver"]) == (image_id, profile_digest, driver)

@@ -12,6 +12,7 @@ lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context
 from __future__ import annotations
 
 import os
+import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -19,6 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Se
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import (
     GONE,
+    READ_LIMIT,
     Process,
     Scan,
     open_files,
@@ -131,6 +133,44 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
         "gpu_mib": gpu_mib,
         "rss_mb": process.rss_kib // 1024,
     }
+
+
+def anonymous_kib(pid: int, root: str) -> int:
+    """Return what a process has in memory that no file holds, in KiB; 0 when it is gone. Raises :class:`UnknownState` when the kernel does not say it."""
+    try:
+        text = read_whole(f"{root}/{pid}/status", READ_LIMIT).decode("utf-8", "replace")
+    except GONE:
+        return 0
+    except OSError as error:
+        raise UnknownState(f"{root}/{pid}/status cannot be read: {error.strerror}", remedy=BECOME) from error
+    found = re.search(r"^RssAnon:\s+(\d{1,15}) kB$", text, re.MULTILINE)
+    # A process that has ended and waits for its parent has none of these lines any more.
+    if found is None and re.search(r"^VmRSS:", text, re.MULTILINE):
+        raise UnknownState(f"the kernel does not say how much anonymous memory process {pid} has", raw=text[:2000])
+    return int(found[1]) if found else 0
+
+
+def held(
+    seen: Scan, gpu_processes: t.Sequence[t.Mapping[str, t.Any]] | None, clusters: t.Mapping[str, str], root: str
+) -> dict[str, dict[str, int | None]]:
+    """Return the section ``held`` of ``node_info``: by cluster what the processes in its containers hold, ``gpu_mib`` and ``anon_mb``.
+
+    ``clusters`` maps the ids of our containers to their clusters. ``gpu_mib`` is None where the driver does not list its processes (``gpu_processes`` is
+    None), or not what one of them holds. All of it comes back when they end. Shared memory and pages of files are left out: the former may be counted twice,
+    the latter are available as it is.
+    """
+    listed = gpu_memory(gpu_processes or [])
+    found: dict[str, dict[str, int | None]] = {}
+    for process in seen.processes.values():
+        cluster = clusters.get(process.container)
+        if cluster is None or process.ended:
+            continue
+        one = found.setdefault(cluster, {"gpu_mib": None if gpu_processes is None else 0, "anon_kib": 0})
+        one["anon_kib"] = (one["anon_kib"] or 0) + anonymous_kib(process.pid, root)
+        if process.pid in listed and one["gpu_mib"] is not None:
+            figure = listed[process.pid]
+            one["gpu_mib"] = None if figure is None else one["gpu_mib"] + figure
+    return {cluster: {"gpu_mib": one["gpu_mib"], "anon_mb": (one["anon_kib"] or 0) // 1024} for cluster, one in found.items()}
 
 
 def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
@@ -51,6 +52,7 @@ IDS = (
     "input.secret_file",
     "input.serve_arguments",
     "input.stop_grace",
+    "input.tenants",
 )
 
 #: Settings that must have one value for the whole cluster: nodes that disagree would build half of two clusters.
@@ -65,6 +67,7 @@ CLUSTER_WIDE = (
     "gb10_head_host",
     "gb10_image_copy",
     "gb10_image_port",
+    "gb10_kv_cache",
     "gb10_master_port",
     "gb10_model_copy",
     "gb10_profile",
@@ -76,6 +79,7 @@ CLUSTER_WIDE = (
     "gb10_ray_version",
     "gb10_serve_arguments",
     "gb10_signature_dirs",
+    "gb10_tenants",
     "gb10_worker_hosts",
 )
 
@@ -408,6 +412,25 @@ def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
         yield Problem("input.fabric_fallback", f"{where}.{around[0]}", "takes NCCL off InfiniBand, and gb10_fabric_fallback is none", remedy=remedy)
 
 
+def _one_cache(kv_cache: str, arguments: dict[str, t.Any]) -> Problems:
+    """A size of the cache that is written down leaves nothing to take from a record."""
+    stated = next((name for name in arguments if name.replace("-", "_") == "kv_cache_memory_bytes" and arguments[name] is not None), "")
+    if kv_cache == "recorded" and stated:
+        what = "states the size of the KV cache, and gb10_kv_cache is recorded, which takes it from the memory plan"
+        yield Problem("input.serve_arguments", f"gb10_serve_arguments.{stated}", what, remedy="remove it, or set gb10_kv_cache to profile")
+
+
+def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
+    """Each declared tenant has a name and a size, and is on a node of this cluster."""
+    faults = planning.tenant_faults(tenants)
+    for where, what, expected in faults:
+        yield Problem("input.tenants", where, what, expected, "correct gb10_tenants")
+    strange = [] if faults else [(index, one) for index, one in enumerate(tenants) if one.get("node") not in (None, head, *workers)]
+    for index, one in strange:
+        what = f"{short(one['node'])} is no node of this cluster, so {short(one['name'])} counts nowhere"
+        yield Problem("input.tenants", f"gb10_tenants[{index}].node", what, f"one of {', '.join([head, *workers])}", "correct it", verdict="warn")
+
+
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] = (
     (("gb10_api_key", "gb10_api_key_file"), _unused_key),
@@ -417,6 +440,8 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_build_pip_env",), _build_env),
     (("gb10_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_env")),
     (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_host_env")),
+    (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
+    (("gb10_tenants", "gb10_head_host", "gb10_worker_hosts"), _tenants),
     (("gb10_rules",), functools.partial(judging.tuning_problems, where="gb10_rules", id="input.rules")),
 )
 

@@ -32,6 +32,8 @@ _VERDICTS = {plan.FITS: "pass", plan.TIGHT: "warn", plan.NO: "block", plan.UNKNO
 #: Variables that leave a model's table in a file, with the values that do.
 _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
+#: What is said of a tenant.
+_TENANT = ("name", "node", "gib")
 #: What a node may say of itself, with the least and the most of each, in GiB.
 _NODE = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}
 
@@ -118,6 +120,63 @@ def claim(
     return Claim(facts, use, declared * _GB / plan.GIB if declared else None, plan.lacking(facts, declared))
 
 
+def tenant_faults(tenants: t.Any) -> list[tuple[str, str, str]]:
+    """Return what is wrong with declared tenants (``gb10_tenants``), as where, what, and what is expected."""
+    if not isinstance(tenants, list):
+        return [("gb10_tenants", f"is {tenants!r}", "a list of {name, node, gib}")]
+    found = []
+    for index, one in enumerate(tenants):
+        where = f"gb10_tenants[{index}]"
+        if not isinstance(one, dict):
+            found.append((where, f"is {one!r}", "{name, node, gib}"))
+            continue
+        name, on, size = one.get("name"), one.get("node"), one.get("gib")
+        found += [(f"{where}.{word}", "is not a known field", "name, node and gib") for word in one if word not in _TENANT]
+        if not isinstance(name, str) or not name.strip():
+            found.append((f"{where}.name", f"is {name!r}", "who it is, by the name of its container or program"))
+        if on is not None and (not isinstance(on, str) or not on):
+            found.append((f"{where}.node", f"is {on!r}", "the inventory's name of a node, or no node for one on each"))
+        if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size <= _NODE["tenants_gib"][1]:
+            found.append((f"{where}.gib", f"is {size!r}", f"GiB above 0, up to {_NODE['tenants_gib'][1]}"))
+    return found
+
+
+def claimed(tenants: t.Iterable[t.Mapping[str, t.Any]], node: str) -> dict[str, float]:
+    """Return what declared tenants claim of a node in GiB, by their names. One without a node claims it of every node."""
+    found: dict[str, float] = {}
+    for one in tenants:
+        if one.get("node") in (None, node):
+            found[one["name"]] = found.get(one["name"], 0.0) + one["gib"]
+    return found
+
+
+def who(claims: t.Mapping[str, float], now: t.Mapping[str, float] | None = None) -> str:
+    """Return who holds what in words: what each claims, and what of that it holds ``now`` where that was measured."""
+    texts = []
+    for name, size in claims.items():
+        seen = (now or {}).get(name)
+        texts.append(f"{name} {size:g} GiB declared" + (f" ({seen:.1f} held now)" if seen else ""))
+    return ", ".join(texts)
+
+
+def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
+    """Return nodes with what declared tenants claim of them. Raises :class:`ClusterError` for a claim that cannot be, or of a node that is not planned for."""
+    wrong = [f"{where}: {what}, expected {expected}" for where, what, expected in tenant_faults(tenants)]
+    names = [node.name for node in nodes]
+    if not wrong:
+        strangers = [one for one in tenants if one.get("node") not in (None, *names)]
+        wrong = [f"gb10_tenants: {one['name']} is on {one['node']}, expected one of the plan's nodes ({', '.join(names)})" for one in strangers]
+    if wrong:
+        remedy = 'Correct them; gb10_plan_nodes names the nodes: [{"node": "spark-1"}, {"node": "spark-2"}].'
+        raise ClusterError("; ".join(wrong), where="tenants of the plan", remedy=remedy, reason="input")
+    found = []
+    for node in nodes:
+        claims = claimed(tenants, node.name)
+        mine = {"others": node.tenants, **claims} if node.tenants and claims else claims
+        found.append(node._replace(tenants=node.tenants + sum(claims.values()), who=who(mine)))
+    return found
+
+
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
@@ -177,11 +236,13 @@ def memory_plan(
     lengths: t.Any = None,
     config: t.Mapping[str, t.Any] | None = None,
     recorded: bool = False,
+    tenants: t.Any = (),
 ) -> dict[str, t.Any]:
     """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for arguments that cannot be.
 
     ``serve`` wins over the profile's arguments, null removing one. ``context`` is the length in tokens, ``concurrency`` how many sequences of that length the
-    cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any).
+    cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
+    others claim of the nodes, as ``gb10_tenants``.
     """
     wrong: list[str] = []
     tokens, wanted = _whole("context", context, wrong), _whole("concurrency", concurrency, wrong)
@@ -190,7 +251,7 @@ def memory_plan(
     if wrong:
         raise ClusterError("; ".join(wrong), where="the plan", remedy="Correct them.", reason="input")
     facts, use, declared_gib, _missing = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
-    on = nodes_of(nodes, use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"])
+    on = _with_claims(nodes_of(nodes, use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"]), list(tenants or []))
     result = plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1)
     single = None
     if use.tensor > 1 and not result["missing"]:
@@ -241,6 +302,45 @@ def admission(asked: Claim, node: plan.Node, records: t.Sequence[starts.Start] =
         node = node._replace(took=known[0], peak=known[1])
     found = plan.plan(asked.facts, use._replace(recorded=starts.bears(records, use.context)), [node], declared_gib=asked.declared_gib)
     return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": would_go(found)}
+
+
+class Pin(t.NamedTuple):
+    """The size of the KV cache in bytes that starts on record bear out (``size``, None without), those starts by node, and by node what it lacks."""
+
+    size: int | None
+    starts: dict[str, starts.Start]
+    lacks: dict[str, str]
+
+
+def pin(asked: Claim, nodes: t.Sequence[plan.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
+    """Return the size that the plan proposes for the KV cache, where a start of the same image, profile and driver is on record on every node.
+
+    ``nodes`` have their MemTotal and what others claim there, and nothing that was measured: the same nodes get the same size, whatever runs on them.
+    ``records`` are those of the same image, profile and driver, by node.
+    """
+    borne, lacks = {}, {}
+    for node in nodes:
+        known = [one for one in records[node.name] if starts.bears([one], asked.use.context)]
+        if known:
+            borne[node.name] = known[-1]
+            continue
+        most = max((one["context"] for one in records[node.name]), default=0)
+        longest = f"; the longest had {most}" if most else ""
+        lacks[node.name] = f"no start of this image, profile and driver with {asked.use.context} tokens is on record{longest}"
+    if asked.missing:
+        lacks.update({node.name: f"nothing is proposed without {', '.join(asked.missing)}" for node in nodes})
+    size = None
+    if not lacks:
+        found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
+        size = found["propose_kv_cache_memory_bytes"]
+        short = [one["node"] for one in found["nodes"] if not one["propose_kv_cache_memory_bytes"]]
+        lacks.update({name: "the plan leaves no room for a cache of a size of its own, with the reserve" for name in short})
+    return Pin(size, borne, lacks)
+
+
+def pinned(asked: Claim, size: int | None) -> Claim:
+    """Return what a profile asks with a cache of this size in place of its own; the same without one."""
+    return asked if size is None else asked._replace(use=asked.use._replace(kv_bytes=size))
 
 
 def digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None = None) -> str:
@@ -327,5 +427,5 @@ def lines(found: t.Mapping[str, t.Any]) -> list[str]:
         size = found["propose_kv_cache_memory_bytes"]
         asked = f"--kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
         after = "not proposed until a start of this image, profile and driver is on record (gb10_plan_recorded)"
-        rows.append(f"proposed, never applied: {asked}" if use["recorded"] else f"a figure, {after}: {asked}")
+        rows.append(f"proposed, applied with gb10_kv_cache=recorded: {asked}" if use["recorded"] else f"a figure, {after}: {asked}")
     return [*rows, *(f"advice: {one}" for one in found["advice"])]

@@ -30,6 +30,7 @@ READS = {
     "profile": "__gb10_profile",
     "executor": "__gb10_executor_choice",
     "given": "__gb10_engine",
+    "cache": "__gb10_cache",
     "pulled": "__image_pulled",
     "downloaded": "__model_download",
     "copied": "__model_copied",
@@ -108,6 +109,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
     engine = head["engine"]["engine"]
     nodes = {node: {name: answer["container"][name] for name in OF_CONTAINER} for node, answer in answers.items()}
     seconds = stage_seconds(head["ends"])
+    applied = (head["cache"] or {}).get("arguments", {})
     return {
         "schema": SCHEMA,
         "cluster": head["cluster"],
@@ -121,6 +123,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "executor_reason": head["executor"]["reason"],
         "engine": engine,
         "arguments_changed": (head["given"] or {}).get("steps", []),
+        "kv_cache": {"bytes": applied.get("kv_cache_memory_bytes"), "told": (head["cache"] or {}).get("told", "")},
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
@@ -192,6 +195,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"image: {image_names(report['images'])}",
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
         *(f"for this engine: {step}" for step in report["arguments_changed"]),
+        *([f"KV cache: {report['kv_cache']['told']}"] if report["kv_cache"]["told"] else []),
         f"stages: {seconds or 'none of this run'}",
         *([f"longest: {path_text(report['critical_path'])}"] if report["critical_path"] else []),
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",

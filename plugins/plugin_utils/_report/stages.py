@@ -12,6 +12,7 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning as bench
@@ -42,6 +43,9 @@ SETTINGS = {
     "disk_gib": "gb10_disk_floor_gib",
     "serve_arguments": "gb10_serve_arguments",
     "replace_stale": "gb10_replace_stale",
+    "allow_restart": "gb10_allow_restart",
+    "kv_cache": "gb10_kv_cache",
+    "tenants": "gb10_tenants",
     "rules": "gb10_rules",
     "silenced": "gb10_silenced",
 }
@@ -56,7 +60,7 @@ def node_settings(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
         found[node] = {
             **{word: answer[word] for word in SETTINGS},
             **{word: int(answer[word]) for word in ("memlock", "disk_gib")},
-            **{word: boolean(answer[word]) for word in ("offline", "replace_stale", "hub_token")},
+            **{word: boolean(answer[word]) for word in ("allow_restart", "offline", "replace_stale", "hub_token")},
             "head": head,
             "peers": [other["address"] for name, other in answers.items() if name != node],
             "api_address": answer["api_address"] if head else "",
@@ -171,6 +175,18 @@ def engine(answers: Answers, run: Run) -> Outcome:
     after = {**changes.get("arguments", {}), **changes.get("env", {})}
     returns = {"steps": [one["message"] for one in found], "diff": {"before": before, "after": after}}
     return Outcome("Engine's arguments", found or None, returns={**returns, **({"changes": changes} if changes else {})})
+
+
+def cache(answers: Answers, run: Run) -> Outcome:
+    """Take the size of the KV cache from the plan, where starts on record bear it out. ``settings`` has ``profile``."""
+    settings = node_settings(answers)
+    asked = {node: {"info": answer["info"], "zombies": {}, "settings": settings[node]} for node, answer in answers.items()}
+    pin, found = judging.judge_cache(asked, run.settings["profile"])
+    if pin is None or pin.size is None:
+        return Outcome("KV cache", found, returns={"arguments": {}, "told": ""})
+    when = ", ".join(f"{node} {start['recorded_at'][:10]} with {start['context']} tokens" for node, start in pin.starts.items())
+    told = f"{pin.size} bytes ({pin.size / plan.GIB:.2f} GiB), proposed by the memory plan, borne out by starts on record ({when})"
+    return Outcome("KV cache", lines=[f"KV cache: {told}"], returns={"arguments": {"kv_cache_memory_bytes": pin.size}, "told": told})
 
 
 def _would_download(found: dict[str, t.Any]) -> bool:
@@ -366,6 +382,7 @@ STAGES = {
     "baseline": Stage(baseline),
     "begin": Stage(begin),
     "bench": Stage(bench.judge, bench.READS),
+    "cache": Stage(cache, SETTINGS),
     "catalogue": Stage(profile_catalogue.judge, profile_catalogue.READS),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
     "download": Stage(download, {word: SETTINGS[word] for word in ("offline", "model_root", "hub_token")}),

@@ -108,6 +108,16 @@ def _cache_text(one: dict[str, t.Any]) -> str:
     return f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}"
 
 
+def _start_text(found: dict[str, t.Any]) -> str:
+    """Return the newest start on record in a line, empty without one."""
+    if not found:
+        return ""
+    if found["error"]:
+        return f"starts on record: {found['error']}"
+    took, left = (found[word] / 1024 for word in ("took_mb", "left_mb"))
+    return f"last proven start: {found['profile']} with {found['context']} tokens took {took:.1f} GiB and left {left:.1f}, {found['recorded_at'][:10]}"
+
+
 def _copy_lines(copy: dict[str, t.Any]) -> list[str]:
     """Return what there is of a model's copy to another node, or from one."""
     running = [f"gives a model out to other nodes: {', '.join(copy['running'])}; it ends by itself, or with the playbook teardown"] if copy["running"] else []
@@ -143,6 +153,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(kept)
     if guarded := guarding.text(info.get("guard") or {}):
         lines.append(guarded)
+    if started := _start_text(info.get("last_start") or {}):
+        lines.append(started)
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:

@@ -41,6 +41,9 @@ CLUSTER = "cluster"
 #: Characters of a container's full id, and how many of them are shown.
 ID_LENGTH, ID_SHOWN = 64, 12
 
+#: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
+RECORDED = "recorded"
+
 #: The kind of a tenant that draws on the screen.
 DESKTOP = "desktop"
 
@@ -663,11 +666,11 @@ def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """What the engine will take is available: its fraction of the whole, or weights, KV cache in bytes and a reserve.
 
-    Memory that an engine of this very cluster holds counts as available.
+    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
     """
-    if node.engine_live:
+    if node.engine_live and not node.needs["allow_restart"]:
         return
-    memory, total, available = node.needs["memory"], node.get("memory.total_mb"), node.get("memory.available_mb")
+    memory, total, available = node.needs["memory"], node.get("memory.total_mb"), available_mb(node)
     kv_bytes, fraction = memory["kv_cache_bytes"], memory["utilization"]
     if kv_bytes is not None:
         kv, weights = size_bytes(kv_bytes), memory["weights_gb"]
@@ -681,7 +684,34 @@ def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Fa
         yield Fault(gib(available), round(needed, 1), {"available": gib(available), "missing": round(needed - available / MIB_IN_GIB, 1), "why": why})
 
 
-def _records(node: Node) -> list[Entry]:
+def available_mb(node: Node) -> int:
+    """What is available for a start, in MiB: what is now, and what the live engine of this cluster holds, which ends first."""
+    available = int(node.get("memory.available_mb"))
+    if not node.engine_live:
+        return available
+    held = node.get("held").get(node.needs["cluster"], {"gpu_mib": 0, "anon_mb": 0})
+    if held["gpu_mib"] is None:
+        what = f"held.{node.needs['cluster']}.gpu_mib"
+        raise Unseen(what, "the driver does not say what the live engine holds", "take the cluster down first (the playbook teardown), then bring it up")
+    return available + int(held["gpu_mib"]) + int(held["anon_mb"])
+
+
+def claims(node: Node) -> tuple[float, str]:
+    """What declared tenants have yet to take of a node, in GiB, and who holds what. What one holds of GPU memory now is not available already."""
+    claimed = planning.claimed(node.needs["tenants"], node.name)
+    now = dict.fromkeys(claimed, 0.0)
+    beside = []
+    for tenant in node.get("tenants") if claimed else ():
+        names = {str(tenant[word]).lower() for word in ("container", "name", "kind")}
+        known = next((name for name in claimed if name.lower() in names), None)
+        if known is not None:
+            now[known] += (tenant["gpu_mib"] or 0) / MIB_IN_GIB
+        elif tenant["gpu_mib"]:
+            beside.append(f"{tenant['name']} {gib(tenant['gpu_mib'])} GiB undeclared")
+    return sum(max(0.0, size - now[name]) for name, size in claimed.items()), ", ".join(filter(None, (planning.who(claimed, now), *beside)))
+
+
+def records(node: Node) -> list[Entry]:
     """The starts on record of this very image, profile and driver. A node without that image has none, and older answers tell of none."""
     images, gpus = node.optional("images") or {}, node.optional("gpus") or []
     image, driver = images.get(node.needs["image"]["tag"]) or {}, next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), "")
@@ -691,18 +721,47 @@ def _records(node: Node) -> list[Entry]:
 
 @check
 def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the profile takes by the memory plan goes on this node, beside what is in use there.
+    """What the profile takes by the memory plan goes on this node, beside what is in use there and what others claim.
 
-    Memory that an engine of this very cluster holds counts as available.
+    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
     """
-    if node.engine_live:
+    if node.engine_live and not node.needs["allow_restart"]:
         return
-    total, available = (node.get(f"memory.{name}_mb") / MIB_IN_GIB for name in ("total", "available"))
-    found = planning.admission(node.needs["plan"], plan.Node(node.name, round(total, 2), available=round(available, 2)), _records(node))
+    total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
+    more, who = claims(node)
+    pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
+    on = plan.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
+    found = planning.admission(pinned, on, records(node))
     if found["verdict"] != plan.FITS:
-        words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": "; ".join(found["reasons"]), "would_go": found["would_go"]}
+        why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
+        words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": why, "would_go": found["would_go"]}
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
         yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["reserve"].value, words, verdict=verdict)
+
+
+@check
+def start_recorded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A start of this very image, profile and driver is on record here, and the plan proposes a size of the KV cache."""
+    lacks = node.needs["pin"].lacks.get(node.name)
+    if lacks:
+        yield Fault(None, "a start on record", {"lacks": lacks})
+
+
+def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
+    """The size of the KV cache that starts on record bear out on all nodes; None where nobody asked for it."""
+    if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
+        return None
+    on, found, unseen = [], {}, {}
+    for node in nodes:
+        try:
+            total = round(node.get("memory.total_mb") / MIB_IN_GIB, 2)
+            found[node.name] = records(node)
+        except Unseen as missing:
+            unseen[node.name] = f"what is on record is unknown: {missing}"
+            continue
+        on.append(plan.Node(node.name, total, sum(planning.claimed(node.needs["tenants"], node.name).values())))
+    pin = planning.pin(nodes[0].needs["plan"], on, found)
+    return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
 
 
 @check

@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS, is_given
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS, is_given, pin_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
 
 Finding = dict[str, t.Any]
@@ -432,8 +432,11 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "remote_code": bool(serve.get("trust_remote_code")),
         "repositories": repositories,
         "model_size_known": any(one["gib"] is not None for one in repositories),
-        # Records from before there was this setting lack it.
+        # Records from before there were these settings lack them.
         "hub_token": settings.get("hub_token", False),
+        "allow_restart": settings.get("allow_restart", False),
+        "kv_cache": settings.get("kv_cache", "profile"),
+        "tenants": settings.get("tenants", []),
         "gpus_asked": settings["container_gpus"] not in ("none", []),
         "profile_rules": profile["rules"],
     }
@@ -448,6 +451,18 @@ def strays(name: str, zombies: dict[str, t.Any]) -> list[Finding]:
     ]
 
 
+def nodes_of(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stages: t.Sequence[str]) -> list[Node]:
+    """Return the nodes of a profile, with what is asked of each, and of all of them together."""
+    nodes = [
+        Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages, "alone": len(asked) == 1})
+        for name, one in asked.items()
+    ]
+    pin = pin_of(nodes)
+    for node in nodes:
+        node.needs.update(given=is_given(node, nodes), pin=pin)
+    return nodes
+
+
 def judge(
     asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None, kind: str = "preflight"
 ) -> dict[str, t.Any]:
@@ -457,13 +472,7 @@ def judge(
     (words of ``_report.stages.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
     ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
     """
-    stages = stages_of_run(run["tags"], run["skip_tags"])
-    nodes = [
-        Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages, "alone": len(asked) == 1})
-        for name, one in asked.items()
-    ]
-    for node in nodes:
-        node.needs["given"] = is_given(node, nodes)
+    nodes = nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"]))
     judgement = Judge(nodes, shipped() if rules is None else rules)
     judgement.run()
     beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]
@@ -527,6 +536,16 @@ def judge_after_stage(
         if verdict == "pass" and CLUSTER not in judgement.matrix[rule.id]
     ]
     return [*judgement.findings, *passed]
+
+
+def judge_cache(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> tuple[planning.Pin | None, list[Finding]]:
+    """Return the size of the KV cache that starts on record bear out, None where nobody asked for it, and what is found of them.
+
+    ``asked`` is that of :func:`judge`.
+    """
+    judgement = Judge(nodes_of(asked, profile, []), [rule for rule in shipped() if rule.id == "plan.recorded"])
+    judgement.run()
+    return judgement.nodes[0].needs["pin"], judgement.findings
 
 
 # --- the doctor -------------------------------------------------------------------------------------------------------------

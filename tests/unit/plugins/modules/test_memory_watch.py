@@ -25,7 +25,7 @@ def node(tmp_path, monkeypatch):
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text(BOOT + "\n")
     samples = [100000]
 
-    def available(proc_root):
+    def available(roots):
         return samples.pop(0) if len(samples) > 1 else samples[0]
 
     monkeypatch.setattr(memory_watch, "available_mb", available)
@@ -39,6 +39,12 @@ def call(node, state, *, check_mode=False, **params):
         "wait_timeout": 180, "wait_sleep": 5, "proc_root": str(node.root / "proc"),
     }  # fmt: skip
     return memory_watch.work(types.SimpleNamespace(params=rooted({**defaults, **params}), check_mode=check_mode))
+
+
+def test_the_memory_of_a_node_may_stand_in_another_file(tmp_path):
+    """As for everything else that is read of a node: the record of a start compares with this note."""
+    (tmp_path / "meminfo").write_text("MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\nBuffers: 0 kB\nCached: 0 kB\n")
+    assert memory_watch.available_mb({"proc_root": "/nonexistent", "meminfo": str(tmp_path / "meminfo")}) == 2048
 
 
 def test_noted_then_back(node):

@@ -263,19 +263,20 @@ def test_the_engine_is_asked_once_for_all_sections(call, node, gb10):
 def test_an_engine_that_hangs_is_waited_for_once(call, node, gb10):
     engine = Engine(UnknownState("the Docker engine did not answer"))
     result = call(engine, nvidia_smi=gb10, **node)
-    assert engine.asked == ["/version"] and set(sections(result)) == {"docker", "containers", "foreign_containers"}
+    assert engine.asked == ["/version"] and set(sections(result)) == {"docker", "containers", "foreign_containers", "held"}
 
 
 def test_our_engine_is_no_tenant_and_a_foreign_one_has_the_name_of_its_container(call, node, gb10):
     proc = pathlib.Path(node["proc_root"])
     ours, theirs = "ab" * 32, "cd" * 32
-    add_process(proc, 1000, "VLLM::EngineCore", cgroup=f"0::/system.slice/docker-{ours}.scope\n")
+    add_process(proc, 1000, "VLLM::EngineCore", cgroup=f"0::/system.slice/docker-{ours}.scope\n", status="VmRSS:\t 9 kB\nRssAnon:\t 7168000 kB\n")
     add_process(proc, 1001, "VLLM::EngineCore", cgroup=f"0::/system.slice/docker-{theirs}.scope\n")
     engine = Engine()
     engine.containers = lambda labels: [{**OURS, "Id": ours}, {**entry("eugr"), "Id": theirs}]
     result = call(engine, nvidia_smi=gb10, **node)
     assert [(tenant["pid"], tenant["container"]) for tenant in result["tenants"]] == [(800, ""), (1001, "eugr")]
     assert result["foreign_containers"][0]["pids"] == [1001]
+    assert result["held"] == {"gb10": {"gpu_mib": 0, "anon_mb": 7000}}
 
     result = call(Engine(ClusterError("no Docker engine answers")), nvidia_smi=gb10, **node)
     assert {tenant["pid"] for tenant in result["tenants"]} == {800, 1000, 1001} and "tenants" in sections(result)
@@ -305,7 +306,7 @@ def test_a_driver_that_cannot_be_understood_leaves_the_rest(call, node, tmp_path
     tool.write_text(f"#!/bin/sh\necho '{answer}'\nexit 9\n")
     tool.chmod(0o755)
     result = call(nvidia_smi=str(tool), **node)
-    assert result["gpus"] == [] and {"gpus", "tenants"} == set(sections(result))
+    assert result["gpus"] == [] and {"gpus", "tenants", "held"} == set(sections(result))
     assert [tenant["pid"] for tenant in result["tenants"]] == [800], "its open files tell all the same"
 
 

@@ -4,15 +4,17 @@
 
 """Curves of available memory, replayed: no healthy one makes the guard act, each collapse does.
 
-Levels and durations of the healthy ones are those of public records; each says which. What lies between two recorded points is drawn as a line.
+They are data, which says whose record each is; the lab's guard is shown the steepest seconds of the healthy ones, too.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.trend import (
     KIB_PER_GIB,
     LOADING,
@@ -25,38 +27,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._guard.trend import (
     reaches,
 )
 
+CURVES = yaml.safe_load((Path(__file__).parents[3] / "fixtures" / "guard" / "curves.yml").read_text(encoding="utf-8"))
 #: (seconds, GiB available) of points on a curve, by what was recorded.
-HEALTHY = {
-    # luisefigueroa/pulsar-gb10-vllm-stack, 2026-08-01: a pair that served for eight hours.
-    "serving at 3.5 to 4.4 GiB": [(0, 4.4), (60, 3.9), (120, 4.2), (200, 3.5), (201, 4.0), (300, 3.5)],
-    # The same stack, 2026-07-31: 17062880 kB, then 15889620 a minute later.
-    "serving under load": [(0, 16.27), (60, 15.15), (120, 15.22), (180, 15.19), (240, 15.17)],
-    # DeepSeek-V4-Flash on two nodes: 75.86 GiB a node in 146.9 s, the drafter in 19.9, graphs in 5.
-    "a load of 75.86 GiB in 147 s": [(0, 117), (147, 41.1), (167, 38), (185, 38), (190, 36), (222, 12), (300, 12)],
-    # Nemotron-3-Super-120B: 75.03 GiB in 529.8 s.
-    "a load of 75 GiB in 530 s": [(0, 116), (530, 41), (607, 39), (680, 25), (760, 25)],
-    # Qwen3.6-35B-A3B: 21.82 GiB in 167 s, then 73.13 GiB for the KV cache. How fast that is taken was not recorded: three seconds.
-    "73 GiB for KV in three seconds": [(0, 117), (167, 95.2), (281, 93), (320, 93), (323, 19.9), (420, 19.9)],
-    # The same in eight seconds, as it ends above 16 GiB.
-    "73 GiB for KV in eight seconds": [(0, 95), (30, 93), (38, 19.9), (120, 19.9)],
-    "40 GiB for KV in one second": [(0, 60), (30, 60), (31, 20), (90, 20)],
-    # Triton and TileLang at the first request: eight seconds.
-    "a first request that compiles": [(0, 12), (8, 10.5), (60, 10.5)],
-    # Memory of a stopped engine comes back within six seconds, and the next one loads 34.22 GiB in 82.7 s.
-    "stop and start": [(0, 6), (6, 117), (30, 117), (113, 82.8), (140, 82.8)],
-    # Graphs and warm-up in sawteeth.
-    "sawteeth of 2 GiB at 5 GiB": [(second, 5 if second % 4 < 2 else 3.2) for second in range(60)],
-    "a slow leak of 1 GiB a minute down to 3 GiB": [(0, 20), (1020, 3)],
-    "idle": [(0, 117.5), (300, 117.4)],
-}  # fmt: skip
-
-COLLAPSES = {
-    # Reported: from 29 to 6.3 GiB in 9 s. The same fall goes on here.
-    "29 to 6.3 GiB in 9 s": [(0, 29), (20, 29), (29, 6.3), (31, 1.3)],
-    "in steps": [(0, 29), (10, 29), (11, 28.5), (12, 24), (13, 20), (14, 19.8), (15, 14), (16, 9), (17, 6.3), (18, 3)],
-    "a slow one near the floor": [(0, 8), (30, 8), (60, 3.5), (90, 0.5)],
-    "from far above": [(0, 100), (10, 100), (20, 20), (23, 0.5)],
-}
+HEALTHY = {one["name"]: one["points"] for one in CURVES["healthy"]}
+COLLAPSES = {one["name"]: one["points"] for one in CURVES["collapses"]}
 
 
 def curve(points: list[tuple[float, float]], seed: int = 0, noise: float = 0.02) -> list[Sample]:
@@ -75,6 +49,10 @@ def played(samples: list[Sample], phase: str = LOADING, act: str = "loading") ->
     watch = Watch(act=act)
     orders = ((sample, watch.feed(sample.at, sample.available, phase)) for sample in samples)
     return [(sample, order) for sample, order in orders if order]
+
+
+def test_there_are_enough_curves() -> None:
+    assert len(HEALTHY) >= 10 and len(COLLAPSES) >= 4 and all(one["source"] for one in CURVES["healthy"])
 
 
 @pytest.mark.parametrize("seed", range(5))

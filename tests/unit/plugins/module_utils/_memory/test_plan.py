@@ -180,6 +180,16 @@ def test_random_recipes_never_take_less_for_more():
         assert rises([planned(facts, tensor, **serve), planned(facts, tensor, **more)]), (facts, serve, what)
 
 
+@pytest.mark.parametrize("measured", [{}, {"available": 112.0}, {"took": 90.0, "peak": 95.0}, {"available": 112.0, "took": 90.0, "peak": 95.0}], ids=str)
+def test_others_never_make_it_better(measured):
+    """Whatever was measured, and whatever is on record: each GiB that others claim is one more in use."""
+    claims = (0.0, 1.0, 4.0, 16.0, 64.0)
+    plans = [planned(NEMOTRON, nodes=pair(tenants=claim, **measured), max_model_len=262144, max_num_seqs=8, gpu_memory_utilization=0.7) for claim in claims]
+    assert rises(plans)
+    used = [one["nodes"][0]["serving"]["used_gib"] for one in plans]
+    assert [round(one - used[0], 6) for one in used] == list(claims)
+
+
 def test_more_memory_is_never_worse():
     for name, way in itertools.product(MODELS, WAYS[2:3]):
         plans = [planned(MODELS[name], nodes=pair(total), max_model_len=65536, max_num_seqs=8, **way) for total in (60.8, 119.6, 121.7, 243.0)]

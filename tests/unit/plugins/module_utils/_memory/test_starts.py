@@ -42,6 +42,16 @@ def test_another_content_is_no_record_and_says_what_to_do(tmp_path, text):
     assert str(path) in str(error.value) and "Remove" in error.value.remedy
 
 
+def test_the_newest_start_is_told_in_short(tmp_path):
+    assert starts.last(str(tmp_path), "gb10") == {}
+    path = starts.path_of(str(tmp_path), "gb10")
+    starts.write(path, [start(context=1024), start(context=2048, before_mb=100, steady_mb=40, recorded_at="2026-11-23T00:00:00Z")])
+    told = {"profile": START["profile"], "context": 2048, "recorded_at": "2026-11-23T00:00:00Z", "took_mb": 60, "left_mb": 40, "error": ""}
+    assert starts.last(str(tmp_path), "gb10") == told and starts.last(str(tmp_path), "other") == {}
+    (tmp_path / "gb10" / "starts.json").write_text("[]")
+    assert "Remedy: Remove" in starts.last(str(tmp_path), "gb10")["error"]
+
+
 def test_a_file_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "gb10").write_text("")
     with pytest.raises(ClusterError) as error:

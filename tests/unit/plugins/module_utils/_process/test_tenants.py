@@ -14,6 +14,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
@@ -230,6 +231,36 @@ def test_files_that_are_closed_meanwhile_are_passed_over(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tenants.os, "readlink", closing)
     assert tenants.holds_cuda(5, str(tmp_path)) is True
+
+
+def status(root, pid, text):
+    (root / str(pid)).mkdir()
+    (root / str(pid) / "status").write_text(text)
+
+
+RANK = "Name:\tVLLM\nVmRSS:\t  900 kB\nRssAnon:\t 512000 kB\nRssFile:\t 400 kB\n"
+
+
+def test_what_a_cluster_holds_comes_from_the_driver_and_the_kernel(tmp_path):
+    """Pages of files and shared memory are left out, and so is whoever is not in a container of ours."""
+    seen = Scan({one.pid: one for one in (process(5, "VLLM::Worker", container=OURS), process(6, "x", container=OURS), process(7, "y", container=THEIRS))}, 0)
+    for pid in (5, 6, 7):
+        status(tmp_path, pid, RANK)
+    listed = [{"pid": 5, "used_mib": 88000, "gpu": 0}, {"pid": 7, "used_mib": 4000, "gpu": 0}]
+    assert tenants.held(seen, listed, {OURS: "gb10"}, str(tmp_path)) == {"gb10": {"gpu_mib": 88000, "anon_mb": 1000}}
+    assert tenants.held(seen, [{"pid": 5, "used_mib": None}], {OURS: "gb10"}, str(tmp_path))["gb10"]["gpu_mib"] is None
+    assert tenants.held(seen, None, {OURS: "gb10"}, str(tmp_path))["gb10"] == {"gpu_mib": None, "anon_mb": 1000}
+    assert tenants.held(seen, listed, {}, str(tmp_path)) == {}
+
+
+def test_a_process_that_is_gone_holds_nothing_and_one_that_says_nothing_is_unknown(tmp_path):
+    seen = Scan({5: process(5, "VLLM::Worker", container=OURS)}, 0)
+    assert tenants.held(seen, [], {OURS: "gb10"}, str(tmp_path)) == {"gb10": {"gpu_mib": 0, "anon_mb": 0}}
+    status(tmp_path, 5, "Name:\tVLLM\nState:\tZ (zombie)\n")
+    assert tenants.anonymous_kib(5, str(tmp_path)) == 0
+    (tmp_path / "5" / "status").write_text("VmRSS:\t 900 kB\n")
+    with pytest.raises(UnknownState, match="does not say how much anonymous memory process 5 has"):
+        tenants.held(seen, [], {OURS: "gb10"}, str(tmp_path))
 
 
 def test_four_thousand_processes(tmp_path):

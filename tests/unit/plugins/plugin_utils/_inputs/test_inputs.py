@@ -73,6 +73,8 @@ def test_good_settings_raise_nothing():
         {"gb10_state_dir": "/data/gb10", "gb10_log_dir": "/data/gb10/log", "gb10_secrets_dir": "/data/gb10/secrets", "gb10_hf_home": "/data/gb10/hf"},
         {"gb10_silenced": ["disk.free"]},
         {"gb10_rules": {"memory.swap": {"most_mb": 4096, "verdict": "warn", "why": "old pages"}}},
+        {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv_cache_memory_bytes": None}},
+        {"gb10_tenants": [{"name": "speech", "node": "spark-2", "gib": 12}, {"name": "ollama", "gib": 0.5}]},
     ],
 )
 def test_what_is_fine(change):
@@ -94,6 +96,17 @@ BAD = [
     ({"gb10_hf_home": None}, "input.type", "gb10_hf_home: has no value; expected text."),
     ({"gb10_hf_token": 12345}, "input.type", "gb10_hf_token: is the number; expected text."),
     ({"gb10_fabric_fallback": "rdma"}, "input.choice", "gb10_fabric_fallback: is 'rdma'; expected none or tcp."),
+    ({"gb10_kv_cache": "off"}, "input.choice", "gb10_kv_cache: is 'off'; expected profile or recorded."),
+    (
+        {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv-cache-memory-bytes": "8G"}}, "input.serve_arguments",
+        "gb10_serve_arguments.kv-cache-memory-bytes: states the size of the KV cache",
+    ),
+    ({"gb10_tenants": "speech"}, "input.type", "gb10_tenants: is the text 'speech'; expected a list"),
+    ({"gb10_tenants": ["speech"]}, "input.tenants", "gb10_tenants[0]: is 'speech'; expected {name, node, gib}."),
+    ({"gb10_tenants": [{"name": "a", "gib": 1, "gb": 1}]}, "input.tenants", "gb10_tenants[0].gb: is not a known field; expected name, node and gib."),
+    ({"gb10_tenants": [{"name": "a", "gib": "12"}]}, "input.tenants", "gb10_tenants[0].gib: is '12'; expected GiB above 0"),
+    ({"gb10_tenants": [{"name": "", "gib": 1}]}, "input.tenants", "gb10_tenants[0].name: is ''; expected who it is"),
+    ({"gb10_tenants": [{"name": "a", "gib": 1, "node": 2}]}, "input.tenants", "gb10_tenants[0].node: is 2; expected the inventory's name of a node"),
     # numbers
     ({"gb10_stop_grace": 0}, "input.range", "gb10_stop_grace: is 0; expected 1 or more."),
     ({"gb10_stop_grace": -5}, "input.range", "gb10_stop_grace: is -5; expected 1 or more."),
@@ -218,6 +231,7 @@ def test_a_credential_is_shown_by_no_finding():
 
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
+    ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is no node of this cluster"),
     ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
     ({"gb10_serve_arguments": {"tokenizer": "org/words"}}, "input.offline", "serve.tokenizer: names org/words, which the play does not download"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),

@@ -206,7 +206,10 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
     assert {row["verdict"] for row in rows} == {"block"} and all("gpu_memory_utilization 0.8" in row["remedy"] for row in rows)
 
 
-@pytest.mark.parametrize("recorded, words", [(True, "proposed, never applied: --kv-cache-memory-bytes"), (False, "a figure, not proposed until a start")])
+@pytest.mark.parametrize(
+    "recorded, words",
+    [(True, "proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes"), (False, "a figure, not proposed until a start")],
+)
 def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded, words):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]

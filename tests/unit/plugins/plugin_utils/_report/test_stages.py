@@ -16,6 +16,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, report, stages, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
@@ -112,6 +113,16 @@ def test_status_says_which_node_failed_first_under_an_engine_that_died() -> None
     said = status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1]
     assert said.startswith("engine: none; the last one, run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed. ")
     assert "First to fail: spark-2 at 02:41:17 UTC, rank-died (known): " in said and "Remedy: Look at that node's container" in said
+
+
+def test_status_says_what_the_newest_start_took_on_each_node() -> None:
+    answers = state("ray", True, False)
+    one = {"profile": "nemotron", "context": 262144, "took_mb": 98000, "left_mb": 20800, "recorded_at": "2026-11-23T18:20:41Z", "error": ""}
+    for node, last in {"spark-1": {"error": "starts.json is not JSON. Remedy: Remove it."}, "spark-2": one}.items():
+        answers[node]["container"] = {**answers[node]["container"], "last_start": last}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
+    assert "starts on record: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
 
 
 def test_status_says_how_much_lies_compiled_on_each_node() -> None:
@@ -389,7 +400,8 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     labels = {"io.gb10.mods": '{"fix": "aaaaaaaaaaaabbbb"}'}
     image = {"exists": True, "labels": labels, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
     given = {"steps": ["--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."]}
-    rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given}
+    cache = {"arguments": {"kv_cache_memory_bytes": 3758096384}, "told": "3758096384 bytes"}
+    rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given, "cache": cache}
     answers = {node: {**shared, "ends": ends, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
     outcome = report.judge(answers, run())
     names = ", ".join(PROFILE["model"]["served_names"])
@@ -401,6 +413,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         f"image: {PROFILE['image']['tag']} with fix@aaaaaaaaaaaa on r/vllm@sha256:d",
         "API key: /k on spark-1",
         "for this engine: --linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin.",
+        "KV cache: 3758096384 bytes",
         "stages: image 20.0 s, proof 10.0 s",
         "longest: image 20.0 s, proof 10.0 s",
         "proven: 1 of 2",
@@ -409,6 +422,9 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
+    assert outcome.stats["gb10_report"]["kv_cache"] == {"bytes": 3758096384, "told": "3758096384 bytes"}
+    skipped = report.judge({node: {**answer, "cache": {"skipped": True}} for node, answer in answers.items()}, run())
+    assert not any(line.startswith("KV cache") for line in skipped.lines) and skipped.stats["gb10_report"]["kv_cache"]["bytes"] is None
     assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
     names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
     known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "mods": {"fix": "aaaaaaaaaaaabbbb"}}
@@ -566,7 +582,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
         "model_copy": "preferred", "disk_gib": "20",
-        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [],
+        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
     }  # fmt: skip
     found = {}
     for number in range(count):
@@ -584,6 +600,28 @@ def test_the_head_needs_the_ports_of_its_executor(executor: str, ports: set[int]
     assert set(settings["spark-1"]["ports"].values()) == ports and settings["spark-2"]["ports"] == {}
     assert settings["spark-2"]["peers"] == ["192.168.100.11"] and settings["spark-2"]["api_address"] == ""
     assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"], settings["spark-1"]["disk_gib"]) == (-1, False, 20)
+
+
+def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_out() -> None:
+    image = HEALTHY["images"][PROFILE["image"]["tag"]]["id"]
+    start = {
+        "cluster": "gb10", "image_id": image, "profile_digest": planning.digest(PROFILE), "driver": HEALTHY["gpus"][0]["driver_version"],
+        "context": PROFILE["serve"]["max_model_len"], "recorded_at": "2026-11-23T18:20:41Z", "before_mb": 118800, "lowest_mb": 30000, "steady_mb": 30000,
+    }  # fmt: skip
+    answers = answers_of(2, starts=[start])
+    nobody = stages.cache(answers, run(profile=PROFILE))
+    assert nobody.returns == {"arguments": {}, "told": ""} and nobody.findings == []
+    for answer in answers.values():
+        answer["kv_cache"] = "recorded"
+    outcome = stages.cache(answers, run(profile=PROFILE))
+    size = outcome.returns["arguments"]["kv_cache_memory_bytes"]
+    assert outcome.findings is None and size % 2**28 == 0
+    assert outcome.lines == [f"KV cache: {outcome.returns['told']}"] and f"{size} bytes" in outcome.lines[0]
+    assert "spark-1 2026-11-23 with 262144 tokens, spark-2 2026-11-23" in outcome.lines[0]
+    answers["spark-2"]["info"]["starts"] = []
+    refused = stages.cache(answers, run(profile=PROFILE))
+    assert [(one["id"], one["node"], one["verdict"]) for one in refused.findings or []] == [("plan.recorded", "spark-2", "block")]
+    assert refused.returns["arguments"] == {}
 
 
 def test_what_was_waited_for_counts_instead_of_the_first_look() -> None:

@@ -212,6 +212,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "words": ["85.9 GiB of memory are available, 91.3 GiB needed"],
     },
     "memory.available_alike": {"one": {"memory__available_mb": 110000}, "node": CLUSTER},
+    "plan.recorded": {
+        "settings": {"kv_cache": "recorded"},
+        "words": ["no start of this image, profile and driver with", "is on record", "-e gb10_kv_cache=profile"],
+    },
     "plan.fits": {
         "settings": {"serve_arguments": {"max_num_seqs": 2048}},
         "words": ["no: ", "the state of 2048 sequences takes", "What would go: max_num_seqs", "gb10_silenced: [plan.fits]"],
@@ -285,7 +289,7 @@ def test_a_healthy_cluster_meets_no_rule():
     assert record["findings"] == []
     assert record["verdict"] == "pass"
     assert record["counts"]["pass"] > 120
-    assert {entry["id"] for entry in record["not_judged"]} == {"api.address"}
+    assert {entry["id"] for entry in record["not_judged"]} == {"api.address", "plan.recorded"}
 
 
 def test_there_are_enough_rules_and_each_has_a_trigger():
@@ -865,6 +869,88 @@ def test_a_profile_without_the_facts_of_its_model_passes_no_plan():
 def test_what_an_engine_of_this_cluster_holds_is_no_reason_against_it():
     live = {"memory__available_mb": 21000, "containers": [container()], "listeners": [listener(port=8000, container="gb10-gb10-head")]}
     assert not of_plan(judged(asked(node(**live)), second(node(memory__available_mb=21000))))
+
+
+LIVE = {"memory__available_mb": 21000, "containers": [container()], "listeners": [listener(port=8000, container="gb10-gb10-head")]}
+HOLDING = {"held": {"gb10": {"gpu_mib": 88000, "anon_mb": 7000}}}
+
+
+def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
+    """21000 MiB are available while it serves. Without what comes back any new plan would be a no."""
+    wish = {"allow_restart": True}
+    assert not ids(judged(asked(node(**LIVE, **HOLDING), **wish), second(node(memory__available_mb=21000, **HOLDING), **wish)))
+    larger = {**wish, "serve_arguments": {"max_num_seqs": 2048}}
+    record = judged(asked(node(**LIVE, **HOLDING), **larger), second(node(memory__available_mb=21000, **HOLDING), **larger))
+    assert of_plan(record) == [("spark-1", "block"), ("spark-2", "block")]
+    poor = {"held": {"gb10": {"gpu_mib": 40000, "anon_mb": 7000}}}
+    record = judged(asked(node(**LIVE, **poor), **wish), second(node(memory__available_mb=21000, **HOLDING), **wish))
+    assert {(found["id"], found["node"], found["verdict"]) for found in record["findings"]} == {
+        ("memory.available", "spark-1", "block"),
+        ("plan.fits", "spark-1", "block"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"held": {"gb10": {"gpu_mib": None, "anon_mb": 7000}}}, "the driver does not say what the live engine holds"),
+        ({"held": None, "errors": [{"section": "held", "error": "/proc/7/status cannot be read", "remedy": "x"}]}, "/proc/7/status cannot be read"),
+    ],
+)
+def test_what_a_live_engine_holds_is_unknown_and_no_pass(changes: dict[str, t.Any], word: str) -> None:
+    record = judged(asked(node(**LIVE, **changes), allow_restart=True), second(node(memory__available_mb=21000, **HOLDING), allow_restart=True))
+    assert of_plan(record) == [("spark-1", "unknown")]
+    assert all(word in found["message"] for found in record["findings"] if found["id"] == "plan.fits")
+
+
+def test_what_others_claim_counts_once_and_by_name() -> None:
+    """40 GiB are declared. None of it is there yet on one node, and 30 of it are held, and so not available, on the other."""
+    claims = {"tenants": [{"name": "speech", "gib": 40.0}, {"name": "ocr", "node": "spark-9", "gib": 90.0}]}
+    holds = tenant(container="Speech", gpu_mib=30 * 1024)
+    one = asked(node(), **claims)
+    other = second(node(memory__available_mb=HEALTHY["memory"]["available_mb"] - 30 * 1024, tenants=[holds, tenant()]), **claims)
+    record = judged(one, other)
+    found = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
+    assert {name: entry["verdict"] for name, entry in found.items()} == {"spark-1": "block", "spark-2": "block"}
+    assert found["spark-1"]["measured"] == pytest.approx(found["spark-2"]["measured"], abs=0.1)
+    assert "others there: speech 40 GiB declared." in found["spark-1"]["message"]
+    assert "others there: speech 40 GiB declared (30.0 held now), ollama 20.5 GiB undeclared." in found["spark-2"]["message"]
+    assert not of_plan(judged(asked(node(), tenants=[{"name": "speech", "gib": 2}]), second(tenants=[{"name": "speech", "gib": 2}])))
+
+
+def test_the_size_of_the_cache_is_applied_where_every_node_has_a_start_on_record() -> None:
+    wish: dict[str, t.Any] = {"kv_cache": "recorded"}
+    usual = {"steady_mb": 30000, "lowest_mb": 30000}
+    start = {"starts": [recorded(**usual)]}
+    both = judged(asked(node(**start), **wish), second(node(**start), **wish))
+    assert not ids(both) and {entry["id"] for entry in both["not_judged"]} == {"api.address"}
+    lacking = judged(asked(node(**start), **wish), second(**wish))
+    assert {(found["id"], found["node"], found["verdict"]) for found in lacking["findings"]} == {("plan.recorded", "spark-2", "block")}
+    shorter = {"starts": [recorded(context=1024, **usual)]}
+    (found,) = judged(asked(node(**start), **wish), second(node(**shorter), **wish))["findings"]
+    assert "the longest had 1024" in found["message"] and found["verdict"] == "block"
+    broken = {"starts": None, "errors": [{"section": "starts", "error": "starts.json is not JSON", "remedy": "Remove it."}]}
+    record = judged(asked(node(**start), **wish), second(node(**broken), **wish))
+    assert ("plan.recorded", "spark-2") in {(found["id"], found["node"]) for found in record["findings"]}
+
+
+def test_the_size_of_the_cache_is_the_same_whatever_runs() -> None:
+    """Before the start, while the engine serves, and with another tenant: a second run must find what the first one gave."""
+    start = {"starts": [recorded(steady_mb=30000, lowest_mb=30000)]}
+    sizes = set()
+    for changes in ({}, LIVE, {"memory__available_mb": 90000, "tenants": [tenant()]}):
+        wish = {"one": asked(node(**start, **changes), kv_cache="recorded"), "two": second(node(**start), kv_cache="recorded")}
+        pin, found = judging.judge_cache(wish, PROFILE)
+        assert pin is not None and not found
+        sizes.add(pin.size)
+    assert len(sizes) == 1 and sizes.pop() % (checks.GIB // 4) == 0
+    claimed = asked(node(**start), kv_cache="recorded", tenants=[{"name": "a", "gib": 70}])
+    pin, found = judging.judge_cache({"one": claimed, "two": second(node(**start), kv_cache="recorded")}, PROFILE)
+    assert pin is not None and pin.size is None and "leaves no room" in found[0]["message"]
+
+
+def test_nobody_asked_for_a_size_of_the_cache() -> None:
+    assert judging.judge_cache({"one": asked(), "two": second()}, PROFILE) == (None, [])
 
 
 def recorded(**changes: t.Any) -> dict[str, t.Any]:
