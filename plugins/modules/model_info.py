@@ -167,7 +167,8 @@ repositories:
       type: int
       sample: 0
     listing:
-      description: Of a plain directory, a digest of the names and sizes of its files, and of their content with O(verify=full). Null for a repository of the hub.
+      description:
+        - Of a plain directory, a digest of the names and sizes of its files, and of their content with O(verify=full). Null for a repository of the hub.
       type: str
       sample: null
     snapshot_path:

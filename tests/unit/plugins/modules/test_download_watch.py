@@ -19,7 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import downloa
 from ansible_collections.gb10.cluster.plugins.modules import download_watch
 
 DONE = json.dumps({"failed": {}, "seconds": 3.5, "bytes": 12_000_000})
-REFUSED = json.dumps({"failed": {"what": "the hub answers 401", "where": "https://hub/x", "expected": "a token", "remedy": "Set one."}, "seconds": 1, "bytes": 0})
+WHY = {"what": "the hub answers 401", "where": "https://hub/x", "expected": "a token", "remedy": "Set one."}
+REFUSED = json.dumps({"failed": WHY, "seconds": 1, "bytes": 0})
 
 
 class Engine:
