@@ -94,17 +94,22 @@ def test_five_equal_runs_pass_and_an_engine_that_is_slowed_down_fails(lab: Lab, 
     before = rows(place)
     assert len(before) == 5 and not any(row["regressed"] for row in before)
 
-    limit(lab, 40000)
-    try:
-        slowed = lab.play("bench", **asked)
-    finally:
-        limit(lab, -1)
-    *same, slow = rows(place)
     speeds = [row["output_tok_s"] for row in before]
     threshold = max(0.1, 3 * statistics.stdev(speeds) / statistics.fmean(speeds))
-    assert same == before and statistics.median(speeds) / slow["output_tok_s"] - 1 >= 2 * threshold, (speeds, slow)
-    assert slowed.rc != 0 and slow["regressed"] and "bench.regression" in slowed.said and "tokens/s" in slowed.said
-    assert slowed.stat("gb10_verdict") == "block"
+    slowed, slower = None, 0.0
+    try:
+        # A machine with other work has much noise, and so takes a stronger brake.
+        for quota in (40000, 20000, 10000):
+            limit(lab, quota)
+            slowed = lab.play("bench", **asked)
+            slower = statistics.median(speeds) / rows(place)[-1]["output_tok_s"] - 1
+            if slower >= 2 * threshold:
+                break
+    finally:
+        limit(lab, -1)
+    assert slowed is not None and slower >= 2 * threshold, f"{slower:.2f} slower, fails beyond {threshold:.2f}: {speeds}"
+    assert slowed.rc != 0 and rows(place)[-1]["regressed"] and rows(place)[:5] == before
+    assert "bench.regression" in slowed.said and "tokens/s" in slowed.said and slowed.stat("gb10_verdict") == "block"
 
     after = lab.play("bench", **asked)
     assert after.rc == 0 and not rows(place)[-1]["regressed"], after.failures
