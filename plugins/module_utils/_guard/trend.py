@@ -35,15 +35,16 @@ class Sample(t.NamedTuple):
 class Policy:
     """When memory counts as collapsing.
 
-    ``floor`` (KiB) within ``horizon`` (s) is what the trend has to reach. It is the trend of the last ``window`` seconds, of which ``share``, and the
-    newest step, must fall that fast by themselves: what a start allocates at once ends sooner. Above ``near`` (KiB) there is time to see whether it does.
-    ``grace`` seconds after the first signal, ranks that are left are
+    ``floor`` (KiB) within ``horizon`` (s) is what the trend has to reach. It is the trend of the last ``window`` seconds, and of ``least`` samples at least.
+    ``share`` of it, and the newest step, must fall that fast by themselves: what a start allocates at once ends sooner. So much of what memory moved must
+    be gone at the end, too. Above ``near`` (KiB) there is time to see whether it ends. ``grace`` seconds after the first signal, ranks that are left are
     ended when memory still falls, by more than ``noise`` KiB a second.
     """
 
     floor: int = 2 * KIB_PER_GIB
     horizon: float = 10.0
     window: float = 5.0
+    least: int = 4
     share: float = 0.8
     near: int = 16 * KIB_PER_GIB
     grace: float = 5.0
@@ -67,9 +68,11 @@ def recent(samples: t.Sequence[Sample], seconds: float) -> list[Sample]:
 
 
 def reaches(samples: t.Sequence[Sample], policy: Policy) -> bool:
-    """Return whether the trend of the last seconds reaches the floor within the horizon. Too few samples are no trend."""
+    """Return whether the trend of the last seconds reaches the floor within the horizon. Too few samples are no trend; late ones reach further back."""
     last = recent(samples, policy.window)
-    if len(last) < 3 or last[-1].at - last[0].at < policy.window - 0.5:
+    if len(last) < policy.least:
+        last = list(samples[-policy.least :])
+    if len(last) < policy.least or last[-1].at - last[0].at < policy.window - 0.5:
         return False
     room = last[-1].available - policy.floor
 
@@ -79,7 +82,11 @@ def reaches(samples: t.Sequence[Sample], policy: Policy) -> bool:
     steps = [(after.at - before.at, after.available - before.available) for before, after in zip(last, last[1:]) if after.at > before.at]
     falls = [soon(change / seconds) for seconds, change in steps]
     falling = sum(seconds for (seconds, _change), fast in zip(steps, falls) if fast)
-    return last[-1].available <= policy.near and bool(falls) and falls[-1] and soon(rate(last)) and falling >= policy.share * (last[-1].at - last[0].at) - 0.01
+    if not (falls and falls[-1]) or falling < policy.share * (last[-1].at - last[0].at) - 0.01:
+        return False
+    # What comes and goes, seen late, falls most of the time and rises in between. A collapse gives nothing back.
+    moved = sum(abs(change) for _seconds, change in steps)
+    return last[-1].available <= policy.near and soon(rate(last)) and last[0].available - last[-1].available >= policy.share * moved
 
 
 def still_falls(samples: t.Sequence[Sample], policy: Policy) -> bool:

@@ -98,6 +98,19 @@ def test_samples_that_come_late_are_judged_by_their_times() -> None:
     assert [order.what for _sample, order in played(samples)][:1] == ["term"]
 
 
+def test_sawteeth_that_are_seen_late_are_no_collapse() -> None:
+    """In the lab, on a machine with six times the work that it had processors for, sawteeth ended a rank: falls were seen for longer than rises."""
+    teeth = [8.0, 11.0, 12.0, 14.0]
+    assert not reaches([Sample(at, int(gib * KIB_PER_GIB)) for at, gib in zip(teeth, (5, 3.2, 5, 3.2))], Watch().policy)
+    for seed in range(500):
+        chance = random.Random(seed)
+        at, samples = 0.0, []
+        while at < 30:
+            samples.append(Sample(at, int((5 if int(at) % 4 < 2 else 3.2) * KIB_PER_GIB)))
+            at += chance.choice([1, 1, 1, 1.3, 2, 3, 4, 6])
+        assert played(samples) == [], seed
+
+
 def test_a_rate_is_that_of_the_line_and_two_samples_are_no_trend() -> None:
     samples = [Sample(float(second), 1000 - 10 * second) for second in range(6)]
     assert rate(samples) == pytest.approx(-10)
