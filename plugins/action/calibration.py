@@ -14,7 +14,6 @@ import platform
 import socket
 
 from ansible.errors import AnsibleError
-from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -23,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive, content
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.cluster import PASSWORDS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.collection import collection_version
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run, variables_of
 
@@ -35,15 +35,6 @@ LIMITS = {"cycles": 10, "seconds": 1800}
 #: Variables whose values are secrets, and files on the controller that hold one.
 SECRETS = (*PASSWORDS, "gb10_hf_token")
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
-
-
-def collection_version():
-    """Return the version of this collection: of its manifest, or of a clone's description."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
-    if manifest.is_file():
-        return yaml_load(manifest.read_text(encoding="utf-8"))["collection_info"]["version"]
-    return f"{yaml_load(galaxy.read_text(encoding='utf-8'))['version']} (a clone)"
 
 
 class ActionModule(ActionBase):

@@ -110,6 +110,14 @@ base_image_id:
   returned: success
   type: str
   sample: sha256:fc5d6037a4552c9e3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+base_config:
+  description:
+    - The sha256 of the configuration of O(base_image), which is its id in an engine with the classic image store and the same in every engine. Null when the
+      base is absent, or when the engine keeps its images where that cannot be read.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: sha256:fc5d6037a455a1d8
 base_digest:
   description: O(base_image) by the digest that its registry knows it under, null when it was built or loaded here, is absent, or nobody asked.
   returned: success
@@ -240,31 +248,14 @@ from_cache:
   sample: true
 """
 
-import json
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract, image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.images import by_digest
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
-
-LABEL_BASE = "io.gb10.base"
-LABEL_RECIPE = "io.gb10.recipe"
-LABEL_LOCK = "io.gb10.lock"
-
-
-def base_of(labels: dict[str, str]) -> dict[str, t.Any] | None:
-    """Return what the role image noted about the image it built on, and what it added."""
-    if not labels.get(LABEL_BASE):
-        return None
-    try:
-        lock = json.loads(labels.get(LABEL_LOCK, ""))
-    except ValueError:
-        lock = None
-    return {"image_id": labels[LABEL_BASE], "recipe": labels.get(LABEL_RECIPE, ""), "lock": lock if isinstance(lock, list) else []}
-
 
 ABSENT: dict[str, t.Any] = {
     "exists": False,
@@ -308,6 +299,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     base_image = api.image(params["base_image"]) if params["base_image"] else None
     base = {
         "base_image_id": base_image["Id"] if base_image else None,
+        "base_config": (image_identity.config_digest(api, base_image) or None) if base_image else None,
         "base_digest": by_digest(params["base_image"], base_image.get("RepoDigests") or []) if base_image else None,
     }
     if image is None:
@@ -333,7 +325,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "repo_tags": image.get("RepoTags") or [],
         "repo_digests": image.get("RepoDigests") or [],
         "labels": labels,
-        "base": base_of(labels),
+        "base": image_identity.base_of(labels),
         **base,
         "created": image.get("Created"),
         "size_bytes": image.get("Size"),

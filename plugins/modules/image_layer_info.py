@@ -47,6 +47,11 @@ options:
       - Variables for pip, such as C(PIP_INDEX_URL).
     type: dict
     default: {}
+  wheels:
+    description:
+      - A directory on the node with packages, as an import of M(gb10.cluster.bundle) leaves them. With it pip asks no index.
+    type: path
+    version_added: 0.2.0
   tool_timeout:
     description:
       - Seconds that pip gets.
@@ -84,6 +89,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 #: Where the CA bundle appears in the container.
 CA_TARGET = "/run/gb10/ca.crt"
+#: Where packages of a bundle appear there.
+WHEELS_TARGET = "/run/gb10/wheels"
 #: What pip says when the requirements do not go with what is installed.
 CONFLICT = "ResolutionImpossible"
 OLD_PIP = "no such option"
@@ -116,6 +123,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["ca_file"]:
         env["PIP_CERT"] = CA_TARGET
         mounts = [{"Type": "bind", "Source": params["ca_file"], "Target": CA_TARGET, "ReadOnly": True}]
+    if params["wheels"]:
+        env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS_TARGET}
+        mounts.append({"Type": "bind", "Source": params["wheels"], "Target": WHEELS_TARGET, "ReadOnly": True})
     result = api.run_throwaway(
         image,
         ["python3", "-c", inspect.getsource(lock_probe), *wanted],
@@ -136,9 +146,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         ) from error
     if answer["lock"] is None:
         words = answer["error"]
-        raise ClusterError(
-            f"{', '.join(wanted)} cannot be added to {image}: {' '.join(words.split())}", remedy=remedy_of(words, image), reason="no layer", raw=words
-        )
+        remedy = f"{params['wheels']} lacks what it takes: import a bundle of this collection's release." if params["wheels"] else remedy_of(words, image)
+        raise ClusterError(f"{', '.join(wanted)} cannot be added to {image}: {' '.join(words.split())}", remedy=remedy, reason="no layer", raw=words)
     return {"msg": f"{', '.join(wanted)} adds {len(answer['lock'])} package(s) to {image}", "lock": answer["lock"]}
 
 
@@ -149,6 +158,7 @@ def main() -> None:
             "requirements": {"type": "list", "elements": "str", "required": True},
             "ca_file": {"type": "path"},
             "pip_env": {"type": "dict", "default": {}},
+            "wheels": {"type": "path"},
             "tool_timeout": {"type": "int", "default": 600},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},

@@ -36,6 +36,7 @@ options:
       - baseline
       - begin
       - bench
+      - bundle
       - catalogue
       - doctor
       - download

@@ -57,6 +57,7 @@ LAUNCHES = {
     "GB10 protect": ({"gb10_protect": "revert"}, "unreachable"),
     "GB10 bench": ({"gb10_bench_suite": "short"}, "unreachable"),
     "GB10 models": ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
+    "GB10 bundle": ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),
     "GB10 explain": ({"gb10_explain": "galaxy.yml"}, "successful"),
     "GB10 profiles": ({}, "successful"),
     "GB10 plan": ({"gb10_plan_context": 131072}, "successful"),

@@ -195,7 +195,8 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
     for name, question in questions(objects):
         # The id of a lock, that only a refused job names, files, names of models and the place of logs or of a recipe are texts, and mostly there is none.
         text = question["variable"] in (
-            "gb10_break_lock", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_models_remove", "gb10_models_to", "gb10_protect_measures",
+            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_models_remove", "gb10_models_to",
+            "gb10_protect_measures",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
@@ -276,6 +277,9 @@ CALLED = {
     "gb10_protect_measures": "which measures",
     "gb10_bench_suite": "what is measured",
     "gb10_bench_minutes": "minutes",
+    "gb10_bundle": "export, import or verify",
+    "gb10_bundle_dir": "where the bundle lies",
+    "gb10_bundle_replace": "whether names of images are given away",
     "gb10_models_remove": "what goes",
     "gb10_models_to": "where the list goes as JSON",
     "gb10_plan_context": "context length",

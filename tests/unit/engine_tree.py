@@ -109,7 +109,7 @@ class Engine:
         (place / image_id[7:]).write_bytes(config)
         given = json.loads(config)
         layers = given["rootfs"]["diff_ids"]
-        self.images[image_id] = {"Id": image_id, "RootFS": {"Layers": layers}, "Config": given["config"], "Size": 1000 * len(layers)}
+        self.images[image_id] = {"Id": image_id, "RootFS": {"Layers": layers}, "Config": given.get("config", {}), "Size": 1000 * len(layers)}
         self.tags[tag] = image_id
         return image_id
 
@@ -182,12 +182,14 @@ class Engine:
                     continue
                 if name not in members:
                     return f"open /var/lib/docker/tmp/docker-import/{name}: no such file or directory"
-                if "sha256:" + hashlib.sha256(members[name]).hexdigest() != diff_id:
+                # Engine 20.10 was seen to unpack what containerd's store keeps compressed.
+                layer = gzip.decompress(members[name]) if members[name].startswith(b"\x1f\x8b") else members[name]
+                if "sha256:" + hashlib.sha256(layer).hexdigest() != diff_id:
                     return f"invalid diffID for layer {number}"
-                with tarfile.open(fileobj=io.BytesIO(members[name])) as tar:
+                with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
                     found = ((entry.name, tar.extractfile(entry)) for entry in tar if entry.isfile())
                     files = {name.encode(errors="surrogateescape"): stream.read() for name, stream in found if stream}
-                self.add_layer(layers[:number], diff_id, split_of(members[name]), files)
+                self.add_layer(layers[:number], diff_id, split_of(layer), files)
             for tag in one["RepoTags"]:
                 self.put_config(tag, config)
         return ""

@@ -376,34 +376,20 @@ def fetch(api: EngineApi, way: Way, have: int, timeout: float, note: t.Callable[
 
     Raises :class:`ClusterError` with the cause, :class:`WaitTimeout`.
     """
-    began = time.monotonic()
     source, answer = _ask(way, f"/image/{have}", SILENT_SECONDS)
-    with contextlib.closing(source), answer, contextlib.closing(_Engine(api.socket_path, timeout)) as engine:
+    with contextlib.closing(source), answer:
         if answer.status != 200:
             raise ClusterError(
                 f"the source {way.address} did not take the one-time secret: {answer.read(500).decode('utf-8', 'replace').strip()}",
                 remedy=f"Run again. When it comes back, see on the source: journalctl --since -10min -u '{RUN}*'",
                 reason="refused",
             )
-        try:
-            engine.putrequest("POST", f"/v{api.version}/images/load?quiet=1")
-            engine.putheader("Content-Type", "application/x-tar")
-            engine.putheader("Transfer-Encoding", "chunked")
-            engine.endheaders()
-        except OSError as error:
-            raise UnknownState(f"the Docker engine cannot be reached: {error}", remedy="Start it: systemctl start docker.") from error
-        came, taken = _pass_on(way, answer, engine, began + timeout, note)
-        words = _loaded(engine, began, timeout) if taken else _last_words(engine)
-    if words or not taken:
-        raise refused(words or "it closed the connection")
-    return came
+        return load(api, _parts(way, answer), answer.length or 0, timeout, note)
 
 
-def _pass_on(
-    way: Way, answer: http.client.HTTPResponse, engine: http.client.HTTPConnection, deadline: float, note: t.Callable[[str], None]
-) -> tuple[int, bool]:
-    """Return how many bytes came, and whether the engine took them all. Raises :class:`ClusterError` when fewer came than were announced."""
-    total, rate, came, began = answer.length or 0, Rate(), 0, time.monotonic()
+def _parts(way: Way, answer: http.client.HTTPResponse) -> t.Iterator[memoryview]:
+    """Yield what the source sends. Raises :class:`ClusterError` when fewer bytes came than were announced."""
+    total, came = answer.length or 0, 0
     buffer = bytearray(image_server.CHUNK)
     view = memoryview(buffer)
     while True:
@@ -414,9 +400,45 @@ def _pass_on(
         if not count:
             break
         came += count
+        yield view[:count]
+    if total and came < total:
+        raise broken_off(way, f"{came} of {total} bytes came")
+
+
+def load(api: EngineApi, parts: t.Iterable[bytes | memoryview], total: int, timeout: float, note: t.Callable[[str], None]) -> int:
+    """Pass the parts of a stream of about ``total`` bytes on to this node's engine as they come, and return the bytes of them.
+
+    Raises :class:`ClusterError` with the engine's words, :class:`WaitTimeout`, and what ``parts`` raises: the engine keeps nothing then.
+    """
+    began = time.monotonic()
+    with contextlib.closing(_Engine(api.socket_path, timeout)) as engine:
         try:
-            engine.sock.sendall(f"{count:x}\r\n".encode())
-            engine.sock.sendall(view[:count])
+            engine.putrequest("POST", f"/v{api.version}/images/load?quiet=1")
+            engine.putheader("Content-Type", "application/x-tar")
+            engine.putheader("Transfer-Encoding", "chunked")
+            engine.endheaders()
+        except OSError as error:
+            raise UnknownState(f"the Docker engine cannot be reached: {error}", remedy="Start it: systemctl start docker.") from error
+        came, taken = _pass_on(parts, total, engine, began + timeout, note)
+        words = _loaded(engine, began, timeout) if taken else _last_words(engine)
+    if words or not taken:
+        raise refused(words or "it closed the connection")
+    return came
+
+
+def _pass_on(
+    parts: t.Iterable[bytes | memoryview], total: int, engine: http.client.HTTPConnection, deadline: float, note: t.Callable[[str], None]
+) -> tuple[int, bool]:
+    """Return how many bytes came, and whether the engine took them all."""
+    rate, came, began = Rate(), 0, time.monotonic()
+    for part in parts:
+        if not part:
+            # An empty one would be the end.
+            continue
+        came += len(part)
+        try:
+            engine.sock.sendall(f"{len(part):x}\r\n".encode())
+            engine.sock.sendall(part)
             engine.sock.sendall(b"\r\n")
         except OSError:
             # It has said why before it closed.
@@ -429,8 +451,6 @@ def _pass_on(
                 remedy="Raise gb10_copy_timeout for a slow link, or see why it is: gb10.cluster.fabric",
                 reason="slow",
             )
-    if total and came < total:
-        raise broken_off(way, f"{came} of {total} bytes came")
     try:
         engine.sock.sendall(b"0\r\n\r\n")
     except OSError:

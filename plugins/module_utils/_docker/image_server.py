@@ -320,23 +320,23 @@ def blobs_sent(manifests: t.Sequence[tuple[Manifest, t.Sequence[str]]], have: in
     return list(dict.fromkeys([*about, *(layer for one, _names in manifests for layer in one.layers[have:])]))
 
 
-_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 
 
 def blob_stream_size(index: bytes, blobs: t.Sequence[tuple[str, int]]) -> int:
     """Return the bytes of :func:`blob_stream`."""
-    return sum(tarfile.BLOCKSIZE + part + len(_padding(part)) for part in (len(_LAYOUT), len(index), *(size for _digest, size in blobs))) + len(_END)
+    return sum(tarfile.BLOCKSIZE + part + len(tar_padding(part)) for part in (len(LAYOUT), len(index), *(size for _digest, size in blobs))) + len(TAR_END)
 
 
 def blob_stream(root: str, index: bytes, blobs: t.Sequence[tuple[str, int]]) -> t.Iterator[bytes | memoryview]:
     """Yield what ``docker load`` takes into containerd's store. Raises :class:`Unreadable`, OSError."""
-    for name, content in (("oci-layout", _LAYOUT), ("index.json", index)):
-        yield _header(name, len(content)) + content + _padding(len(content))
+    for name, content in (("oci-layout", LAYOUT), ("index.json", index)):
+        yield tar_header(name, len(content)) + content + tar_padding(len(content))
     for digest, size in blobs:
-        yield _header(f"blobs/sha256/{digest_hex(digest)}", size)
+        yield tar_header(f"blobs/sha256/{digest_hex(digest)}", size)
         yield from blob_bytes(blob_path(root, digest), digest, size)
-        yield _padding(size)
-    yield _END
+        yield tar_padding(size)
+    yield TAR_END
 
 
 # -- the stream of an image ------------------------------------------------------------------------------------------
@@ -365,36 +365,38 @@ def manifest(images: t.Sequence[Image], layers: t.Sequence[Layer]) -> bytes:
     ).encode()
 
 
-def _header(name: str, size: int) -> bytes:
+def tar_header(name: str, size: int) -> bytes:
+    """Return what stands before a file of a stream."""
     about = tarfile.TarInfo(name)
     about.size, about.mode = size, 0o644
     return about.tobuf(tarfile.GNU_FORMAT)
 
 
-def _padding(size: int) -> bytes:
+def tar_padding(size: int) -> bytes:
+    """Return what fills the last block of a file."""
     return bytes(-size % tarfile.BLOCKSIZE)
 
 
 #: Two blocks of zeros end a tar.
-_END = bytes(2 * tarfile.BLOCKSIZE)
+TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 
 
 def stream_size(images: t.Sequence[Image], layers: t.Sequence[Layer], have: int, sizes: t.Sequence[int]) -> int:
     """Return the bytes of :func:`stream`."""
     parts = [*(len(one.config) for one in images), len(manifest(images, layers)), *sizes[have:]]
-    return sum(tarfile.BLOCKSIZE + part + len(_padding(part)) for part in parts) + len(_END)
+    return sum(tarfile.BLOCKSIZE + part + len(tar_padding(part)) for part in parts) + len(TAR_END)
 
 
 def stream(images: t.Sequence[Image], layers: t.Sequence[Layer], have: int, sizes: t.Sequence[int]) -> t.Iterator[bytes | memoryview]:
     """Yield what ``docker load`` takes: the configurations, and the layers beyond the first ``have``. Raises :class:`Unreadable`, OSError."""
     about = manifest(images, layers)
     for name, content in [*((f"{digest_hex(one.image_id)}.json", one.config) for one in images), ("manifest.json", about)]:
-        yield _header(name, len(content)) + content + _padding(len(content))
+        yield tar_header(name, len(content)) + content + tar_padding(len(content))
     for layer, size in list(zip(layers, sizes))[have:]:
-        yield _header(f"{digest_hex(layer.chain_id)}/layer.tar", size)
+        yield tar_header(f"{digest_hex(layer.chain_id)}/layer.tar", size)
         yield from layer_bytes(layer)
-        yield _padding(size)
-    yield _END
+        yield tar_padding(size)
+    yield TAR_END
 
 
 # -- the program -----------------------------------------------------------------------------------------------------

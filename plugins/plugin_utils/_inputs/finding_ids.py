@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
@@ -25,7 +26,7 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    cluster, digests, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, rows, schema, settings, signature,
+    bundling, cluster, digests, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, rows, schema, settings, signature,
     stage_findings, values,
 )  # fmt: skip
 

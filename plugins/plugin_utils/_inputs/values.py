@@ -206,6 +206,7 @@ PORT = _whole(1024, 65535, "input.port")
 
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
+    "gb10_bundle_dir": Form("input.path", lambda path: not path or _is_absolute(path), ABSOLUTE),
     "gb10_build_ca_file": Form("input.path", lambda path: not path or _is_absolute(path), ABSOLUTE),
     "gb10_cluster_name": Form(
         "input.cluster_name",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_identity
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
 
 #: The value of gb10_image_copy with which every node pulls and builds by itself.
 NEVER = "never"
-#: What the role image writes into an image of what it was built on, and by what.
-LABEL_BASE, LABEL_RECIPE = "io.gb10.base", "io.gb10.recipe"
 
 #: What a report keeps of a copy.
 OF_COPY = ("how", "layers_sent", "bytes", "seconds")
@@ -53,11 +52,11 @@ def _goes_on(node: str, answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> b
     """Return whether a node has the image: one by the wanted recipe on the base that it has, if it has one; or the base itself."""
     if not answer["exists"]:
         return False
-    labels, base = answer["labels"], answer["base_image_id"]
+    labels = answer["labels"]
     if not wanted["layered"]:
         return True
     rebuilt = not wanted["rebuild"] or node in wanted["made"]
-    return rebuilt and labels.get(LABEL_RECIPE) == wanted["recipe"] and base in (None, labels.get(LABEL_BASE))
+    return rebuilt and labels.get(image_identity.LABEL_RECIPE) == wanted["recipe"] and _stands(answer)
 
 
 def _may_wait(answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
@@ -65,7 +64,12 @@ def _may_wait(answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
     if not answer["exists"] or wanted["rebuild"]:
         return False
     ray = ((answer["contract"] or {}).get("versions") or {}).get("ray")
-    return wanted["ray"] in ("", ray) and answer["labels"].get(LABEL_BASE) is not None and answer["base_image_id"] in (None, answer["labels"][LABEL_BASE])
+    return wanted["ray"] in ("", ray) and answer["labels"].get(image_identity.LABEL_BASE) is not None and _stands(answer)
+
+
+def _stands(answer: dict[str, t.Any]) -> bool:
+    """Return whether a node's image stands on the base that the node has, if it has one."""
+    return answer["base_image_id"] is None or image_identity.is_built_on(answer["labels"], answer["base_image_id"], answer.get("base_config"))
 
 
 def told(answers: Answers) -> dict[str, dict[str, t.Any]]:

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning as bench
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, guarding, image_copies, leavings, model_copies, model_inventory
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, guarding, image_copies, leavings, model_copies, model_inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
@@ -382,6 +382,7 @@ STAGES = {
     "baseline": Stage(baseline),
     "begin": Stage(begin),
     "bench": Stage(bench.judge, bench.READS),
+    "bundle": Stage(bundling.judge),
     "cache": Stage(cache, SETTINGS),
     "catalogue": Stage(profile_catalogue.judge, profile_catalogue.READS),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),

@@ -35,7 +35,7 @@ def call(monkeypatch):
     def call(stdout, **params):
         engine = Engine(stdout)
         monkeypatch.setattr(image_layer_info, "EngineApi", lambda socket, timeout: engine)
-        defaults = {"image": "e:1", "requirements": ["ray==2.60.0"], "ca_file": None, "pip_env": {}, "tool_timeout": 7}
+        defaults = {"image": "e:1", "requirements": ["ray==2.60.0"], "ca_file": None, "pip_env": {}, "wheels": None, "tool_timeout": 7}
         module = types.SimpleNamespace(params={**defaults, "docker_socket": "", "docker_timeout": 1, **params}, check_mode=False)
         return image_layer_info.work(module), engine
 
@@ -60,6 +60,15 @@ def test_without_a_bundle_nothing_is_mounted(call):
 def test_a_constraint_of_the_user_s_own_holds(call):
     _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}), pip_env={"PIP_CONSTRAINT": "/c.txt"})
     assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "/c.txt"}
+
+
+def test_with_packages_of_a_bundle_no_index_is_asked(call):
+    _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}), wheels="/var/lib/gb10/wheels")
+    assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/run/gb10/wheels"}
+    assert [(one["Source"], one["Target"], one["ReadOnly"]) for one in engine.runs[0][2]["mounts"]] == [("/var/lib/gb10/wheels", "/run/gb10/wheels", True)]
+    with pytest.raises(ClusterError) as caught:
+        call(MARK + json.dumps({"lock": None, "error": "No matching distribution found"}), wheels="/var/lib/gb10/wheels")
+    assert caught.value.remedy.startswith("/var/lib/gb10/wheels lacks")
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_
 WANTED = {"layered": True, "recipe": "r", "ray": "2.60.0", "rebuild": False, "made": [], "live": False}
 
 
-def node(image_id: str | None, base: str | None = "b", recipe: str = "r", built_on: str = "b", ray: str = "2.60.0") -> dict[str, t.Any]:
+def node(
+    image_id: str | None, base: str | None = "b", recipe: str = "r", built_on: str = "b", ray: str = "2.60.0", config: str = "", base_config: str | None = None
+) -> dict[str, t.Any]:
     """What a node says of its image; None has none."""
-    labels = {"io.gb10.base": built_on, "io.gb10.recipe": recipe} if image_id else {}
+    labels = {"io.gb10.base": built_on, "io.gb10.base_config": config, "io.gb10.recipe": recipe} if image_id else {}
     contract = {"versions": {"ray": ray}} if image_id else None
-    return {"exists": bool(image_id), "image_id": image_id, "base_image_id": base, "labels": labels, "contract": contract}
+    return {"exists": bool(image_id), "image_id": image_id, "base_image_id": base, "base_config": base_config, "labels": labels, "contract": contract}
 
 
 def plan(*nodes: dict[str, t.Any], copy: str = "preferred", **wanted: t.Any) -> dict[str, t.Any]:
@@ -49,6 +51,10 @@ NONE, BARE, BUILT = node(None, None), node(None), node("i")
         # The very image of a node that goes on needs no base of its own, nor the same one under the base's name.
         ([BUILT, node("i", base=None)], [], []),
         ([BUILT, node("i", base="newer")], [], []),
+        # From a bundle of another kind of image store: there the base has another id, and the same configuration.
+        ([node("i", base="manifest", built_on="config", base_config="config"), BARE], [], [["n0>n1"]]),
+        ([node("i", base="config", built_on="manifest", config="config", base_config="config"), BARE], [], [["n0>n1"]]),
+        ([node("i", base="newer", built_on="manifest", config="config", base_config="newer"), NONE], ["n0"], [["n0>n1"]]),
         ([BUILT, BARE, BARE, BARE], [], [["n0>n1"], ["n0>n2", "n1>n3"]]),
         ([BUILT, BUILT, BARE, BARE], [], [["n0>n2", "n1>n3"]]),
     ],

@@ -1,0 +1,31 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of bundle: has it run on its node by itself, and says how far it is until it is done."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.collection import collection_version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
+
+
+class ActionModule(NodeJob):
+    """Exports, imports or verifies, and prints how much is done, how fast, and how long it takes still."""
+
+    MODULE = "gb10.cluster.bundle"
+    DOING = "bundle"
+    LOST = "See on the node: pgrep -af bundle. What goes on ends by itself; the next run waits for it."
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        self._task.args.setdefault("made_by", f"gb10.cluster {collection_version()}")
+        return super().run(tmp, task_vars)
+
+    def limit(self) -> int:
+        return int(self._task.args.get("timeout") or content.TIMEOUT)
+
+    def note(self) -> str:
+        return content.note_path(self._task.args.get("state_dir") or content.STATE_DIR, self._task.args.get("cluster_name") or "gb10")

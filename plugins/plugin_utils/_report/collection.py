@@ -1,0 +1,20 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which collection this is. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import pathlib
+
+from ansible.module_utils.common.yaml import yaml_load
+
+
+def collection_version() -> str:
+    """Return the version of this collection: of its manifest, or of a clone's description."""
+    root = pathlib.Path(__file__).resolve().parents[3]
+    manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
+    if manifest.is_file():
+        return yaml_load(manifest.read_text(encoding="utf-8"))["collection_info"]["version"]
+    return f"{yaml_load(galaxy.read_text(encoding='utf-8'))['version']} (a clone)"

@@ -1,0 +1,212 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A bundle made on one lab carries the other one, whose nodes have neither image nor model and no route to the outside, all the way to a token.
+
+The first lab has Docker's classic image store, the second one that of containerd.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import subprocess
+import typing as t
+
+import pytest
+
+from .lab import LABS, ROOT, Lab, Play
+
+SOURCE, SOURCE_WORKER = LABS["lab"]
+HEAD, WORKER = LABS["lab_next"]
+NODE_IMAGE, BASE = "gb10-lab/engine-ray:0.32.0", "gb10-lab/engine:0.32.0"
+CACHE = "/home/spark/.cache/huggingface/hub"
+MODEL, AWAY = f"{CACHE}/models--gb10-lab--tiny-llama", "/home/spark/.cache/huggingface/away"
+WRITTEN, CARRIED, KEPT = "/var/lib/gb10-bundle", "/home/spark/bundle", "/var/lib/gb10-kept.tar"
+#: Ends the module on a node once the file that is named first matches; where it runs is another process's argument, so that it is not found by itself.
+KILL = 'until ls $1 >/dev/null 2>&1; do sleep 0.1; done; until pkill --signal KILL --full "[A]nsiballZ_bundle.py"; do sleep 0.1; done'
+
+
+class Labs(t.NamedTuple):
+    """The lab that exports, and the one that imports."""
+
+    one: Lab
+    two: Lab
+
+
+def on_each(hosts: t.Sequence[str], act: t.Callable[[str], t.Any]) -> dict[str, t.Any]:
+    with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
+        return dict(zip(hosts, pool.map(act, hosts)))
+
+
+def image_id(lab: Lab, host: str, name: str = NODE_IMAGE) -> str:
+    """Return an image's id on a node, empty when it is absent."""
+    return lab.run(host, "sh", "-c", 'docker image inspect --format "{{.Id}}" "$1" 2>/dev/null || true', "sh", name).strip()
+
+
+def bundle(lab: Lab, verb: str, directory: str, **more: t.Any) -> Play:
+    return lab.play("bundle", gb10_bundle=verb, gb10_bundle_dir=directory, **more)
+
+
+def result(played: Play) -> dict[str, t.Any]:
+    """Return what the play passed on of the one node that it worked on."""
+    (found,) = played.stat("gb10_bundled")["nodes"].values()
+    return found
+
+
+def killed(lab: Lab, host: str, pattern: str, verb: str, directory: str) -> Play:
+    """Play, and kill the module on its node as soon as a file is there."""
+    lab.run(host, "systemd-run", "--quiet", "--unit=gb10-test-kill", "--collect", "sh", "-c", KILL, "sh", pattern)
+    try:
+        return bundle(lab, verb, directory)
+    finally:
+        lab.run(host, "systemctl", "stop", "gb10-test-kill", check=False)
+
+
+def carry() -> None:
+    """Copy the bundle as a person does, who is not root and keeps neither owners nor times."""
+    argv = ["docker", "exec", f"gb10-lab-{SOURCE}", "tar", "-C", WRITTEN, "-c", "."]
+    into = ["docker", "exec", "-i", "--user", "spark", f"gb10-lab-{HEAD}", "sh", "-c", f"mkdir -p {CARRIED} && tar -C {CARRIED} -x -m"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as packing:
+        subprocess.run(into, stdin=packing.stdout, timeout=600, check=True)
+    assert packing.returncode == 0
+
+
+def forget_images(lab: Lab, host: str) -> None:
+    names = lab.run(host, "docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "gb10-lab/*").split()
+    lab.run(host, "docker", "rmi", "--force", *names, timeout=300)
+    lab.run(host, "docker", "image", "prune", "--all", "--force", timeout=300)
+
+
+def down(lab: Lab, hosts: t.Sequence[str]) -> None:
+    if any(lab.containers(host) for host in hosts):
+        played = lab.play("teardown", gb10_interrupt_requests=True)
+        assert played.rc == 0, played.failures
+
+
+@pytest.fixture(scope="module")
+def labs(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Labs]:
+    """A lab that has image and model, and one that has neither and no route to the outside; both as they were, afterwards."""
+    for name in LABS:
+        if not (ROOT / "inventories" / name / "hosts.yml").exists():
+            pytest.fail(f"the lab {name} is not up; run `make lab-up` and `python tests/lab/lab.py --lab next up` first")
+    made = Labs(*(Lab(tmp_path_factory.mktemp(name), (ROOT / "inventories" / name,)) for name in LABS))
+    one, two = made
+    routes: dict[str, list[str]] = {}
+    down(one, (SOURCE, SOURCE_WORKER))
+    down(two, (HEAD, WORKER))
+    played = one.play("serve", tags="image,model")
+    assert played.rc == 0, played.failures
+    on_each((HEAD, WORKER), lambda host: two.run(host, "docker", "save", "--output", KEPT, BASE, timeout=600))
+    try:
+        for host in (HEAD, WORKER):
+            forget_images(two, host)
+            two.run(host, "mv", MODEL, AWAY)
+            routes[host] = two.run(host, "ip", "route", "show", "default").splitlines()
+            for route in routes[host]:
+                two.run(host, "ip", "route", "del", *route.split())
+        yield made
+    finally:
+        down(two, (HEAD, WORKER))
+        for host, found in routes.items():
+            for route in found:
+                two.run(host, "ip", "route", "add", *route.split())
+        one.run(SOURCE, "rm", "-rf", WRITTEN)
+        two.run(HEAD, "rm", "-rf", CARRIED)
+
+        def put_back(host: str) -> None:
+            two.run(host, "sh", "-c", f"if [ -d {AWAY} ]; then rm -rf {MODEL} {CACHE}/.gb10-copy; mv {AWAY} {MODEL}; fi")
+            two.run(host, "rm", "-rf", "/var/lib/gb10/wheels", "/var/lib/gb10/model-code")
+            forget_images(two, host)
+            two.run(host, "docker", "load", "--quiet", "--input", KEPT, timeout=600)
+            two.run(host, "rm", KEPT)
+
+        on_each((HEAD, WORKER), put_back)
+
+
+def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs) -> None:
+    one, two = labs
+    predicted = one.play("bundle", check=True, gb10_bundle="export", gb10_bundle_dir=WRITTEN)
+    assert predicted.rc == 0 and list(predicted.changed) == [SOURCE] and "would be written" in predicted.said, predicted.failures
+    assert one.run(SOURCE, "sh", "-c", f"ls -d {WRITTEN} 2>/dev/null || true") == ""
+
+    # Killed once a layer is whole: it has its name, and the next run does not write it again.
+    ended = killed(one, SOURCE, f"{WRITTEN}/image/blobs/sha256/*", "export", WRITTEN)
+    assert ended.rc != 0
+    names = one.run(SOURCE, "ls", WRITTEN).split()
+    assert "bundle.unfinished" in names and "bundle.json" not in names, names
+    kept = set(one.run(SOURCE, "sh", "-c", f"ls {WRITTEN}/image/blobs/sha256").split())
+    exported = bundle(one, "export", WRITTEN)
+    assert exported.rc == 0, exported.failures
+    about = result(exported)
+    assert kept and not kept & {path.rpartition("/")[2] for path in about["written"]} and about["bundle"]["wheels"] > 0
+    again = bundle(one, "export", WRITTEN)
+    assert again.rc == 0 and again.changed == {} and result(again)["bytes"] == 0, again.failures
+
+    carry()
+    assert image_id(two, HEAD) == image_id(two, WORKER) == image_id(two, HEAD, BASE) == ""
+    assert two.run(HEAD, "ip", "route", "get", "192.0.2.1", check=False) == ""
+
+    # A disk that is too small is said before the first byte, in check mode, too.
+    for check in (True, False):
+        small = two.play("bundle", check=check, gb10_bundle="import", gb10_bundle_dir=CARRIED, gb10_disk_floor_gib=100_000)
+        assert small.rc != 0 and "GiB free; expected" in small.said and image_id(two, HEAD) == ""
+
+    # Killed while the engine takes the image: it has none of it by name.
+    ended = killed(two, HEAD, "/var/lib/gb10/bundle-gb10.json", "import", CARRIED)
+    assert ended.rc != 0 and image_id(two, HEAD) == "" and MODEL not in two.run(HEAD, "sh", "-c", f"ls -d {CACHE}/* 2>/dev/null || true")
+
+    # A byte of a shard, its size and time kept.
+    listed = json.loads(two.run(HEAD, "cat", f"{CARRIED}/bundle.json"))["files"]
+    shard = max((row for row in listed if row["path"].startswith("hub/")), key=lambda row: row["size"])
+    flip = (
+        "import os, sys; path = sys.argv[1]; status = os.stat(path); file = open(path, 'r+b'); file.seek(1000); byte = file.read(1)[0]; file.seek(1000); "
+        "file.write(bytes([byte ^ 1])); file.close(); os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))"
+    )
+    two.run(HEAD, "python3", "-c", flip, f"{CARRIED}/{shard['path']}")
+    for verb in ("verify", "import"):
+        flipped = bundle(two, verb, CARRIED)
+        assert flipped.rc != 0 and "not what was exported" in flipped.said and shard["path"] in flipped.said, flipped.said[-2000:]
+    assert shard["sha256"] not in two.run(HEAD, "sh", "-c", f"ls {MODEL}/blobs {MODEL}/snapshots 2>/dev/null || true")
+    loaded = image_id(two, HEAD)
+    assert loaded != ""
+    two.run(HEAD, "python3", "-c", flip, f"{CARRIED}/{shard['path']}")
+
+    # What came whole is not read again: the image is there, and files that have their names.
+    imported = bundle(two, "import", CARRIED)
+    assert imported.rc == 0, imported.failures
+    about = result(imported)
+    assert not any(path.startswith("image/") for path in about["written"]) and about["left_out"] == [] and image_id(two, HEAD) == loaded
+    assert image_id(two, WORKER) == "" and about["bundle"]["image_config"] == image_id(one, SOURCE)
+    owners = set(two.run(HEAD, "find", MODEL, "-printf", "%u\n").split())
+    assert owners == {"spark"}
+    for check in (True, False):
+        again = two.play("bundle", check=check, gb10_bundle="import", gb10_bundle_dir=CARRIED)
+        assert again.rc == 0 and again.changed == {} and result(again)["bytes"] == 0, again.failures
+
+    # From here on it is the ordinary play.
+    served = two.play(gb10_offline=True)
+    assert served.rc == 0, served.failures
+    ran = {task for _role, task in served.tasks()}
+    assert not ran & {"Pull the base image", "Build the node image", "Ask the registry what the base is now", "Download what is missing from the hub"}
+    assert image_id(two, WORKER) == image_id(two, HEAD) == loaded
+    report = served.stat("gb10_report")
+    assert {proof["verdict"] for proof in report["proofs"]} == {"pass"} and report["endpoint"]
+    again = two.play(gb10_offline=True)
+    assert again.rc == 0 and again.changed == {}, again.failures
+    verified = two.play("serve", tags="model", gb10_model_verify="full", gb10_offline=True)
+    assert verified.rc == 0 and verified.changed == {}, verified.failures
+
+
+def test_the_layer_is_built_again_from_the_packages_of_the_bundle(labs: Labs) -> None:
+    _one, two = labs
+    before = image_id(two, HEAD)
+    assert before, "the test before this one imports the image"
+    down(two, (HEAD, WORKER))
+    built = two.play("serve", tags="image", gb10_rebuild_image=True, gb10_offline=True)
+    assert built.rc == 0, built.failures
+    after = image_id(two, HEAD)
+    assert after not in ("", before) and after == image_id(two, WORKER)
+    again = two.play("serve", tags="image", gb10_offline=True)
+    assert again.rc == 0 and again.changed == {}, again.failures
