@@ -24,8 +24,11 @@ NODE_IMAGE, BASE = "gb10-lab/engine-ray:0.32.0", "gb10-lab/engine:0.32.0"
 CACHE = "/home/spark/.cache/huggingface/hub"
 MODEL, AWAY = f"{CACHE}/models--gb10-lab--tiny-llama", "/home/spark/.cache/huggingface/away"
 WRITTEN, CARRIED, KEPT = "/var/lib/gb10-bundle", "/home/spark/bundle", "/var/lib/gb10-kept.tar"
-#: Ends the module on a node once the file that is named first matches; where it runs is another process's argument, so that it is not found by itself.
-KILL = 'until ls $1 >/dev/null 2>&1; do sleep 0.1; done; until pkill --signal KILL --full "[A]nsiballZ_bundle.py"; do sleep 0.1; done'
+#: Ends the module on a node, once a file is there, and neither this shell nor what waits for the module. Without a dollar sign, which systemd would expand.
+KILL = (
+    "until ls {pattern} >/dev/null 2>&1; do sleep 0.1; done; "
+    "until pkill --signal KILL --full 'python[^ ]* [^ ]*/[A]nsiballZ_bundle.py'; do sleep 0.1; done"
+)
 
 
 class Labs(t.NamedTuple):
@@ -57,7 +60,7 @@ def result(played: Play) -> dict[str, t.Any]:
 
 def killed(lab: Lab, host: str, pattern: str, verb: str, directory: str) -> Play:
     """Play, and kill the module on its node as soon as a file is there."""
-    lab.run(host, "systemd-run", "--quiet", "--unit=gb10-test-kill", "--collect", "sh", "-c", KILL, "sh", pattern)
+    lab.run(host, "systemd-run", "--quiet", "--unit=gb10-test-kill", "--collect", "sh", "-c", KILL.format(pattern=pattern))
     try:
         return bundle(lab, verb, directory)
     finally:

@@ -90,7 +90,7 @@ def exported(api: EngineApi, image: str, base: str, place: Place) -> tuple[About
             reason="engine",
         ) from error
     images = [one for one, _items in each]
-    index = _index(images)
+    index = _index(list(reversed(images)))
     items = {item.path: item for _one, of_one in each for item in of_one}
     for name, text in (("oci-layout", image_server.LAYOUT), ("index.json", index)):
         items[f"{content.IMAGE}/{name}"] = small(f"{content.IMAGE}/{name}", text)
@@ -241,18 +241,21 @@ def _offer(image: Image, store: str) -> image_copying.Offer:
 
 def stream(place: Place, rows: t.Mapping[str, Row], store: str, found: Wanted) -> t.Iterator[bytes | memoryview]:
     """Yield what an engine with this kind of store loads: the images without the layers that it has. Raises :class:`ClusterError`, OSError."""
+    # The base before what stands on it: containerd's store keeps what it has unpacked for the image that came first, and a base that came second
+    # would go with that image (seen with engine 26.1.5).
+    images = list(reversed(found.images))
     # A layer's name in the stream is that of its blob, and the engine asks for those alone that it lacks.
     blobs = dict.fromkeys(digest for one in found.images for digest, _size in one.layers[found.have:])
-    about = [one.manifest[0] for one in found.images] if store == "containerd" else []
+    about = [one.manifest[0] for one in images] if store == "containerd" else []
     if store == "containerd":
-        small = {"oci-layout": image_server.LAYOUT, "index.json": _index(found.images)}
+        small = {"oci-layout": image_server.LAYOUT, "index.json": _index(images)}
     else:
         loaded = [{"Config": f"blobs/sha256/{_hex(one.config)}", "RepoTags": one.names, "Layers": [f"blobs/sha256/{_hex(layer)}" for layer in one.layers]}
-                  for one in found.images]
+                  for one in images]
         small = {"manifest.json": json.dumps(loaded).encode()}
     for name, text in small.items():
         yield image_server.tar_header(name, len(text)) + text + image_server.tar_padding(len(text))
-    for digest in dict.fromkeys([*about, *(one.config[0] for one in found.images), *blobs]):
+    for digest in dict.fromkeys([*about, *(one.config[0] for one in images), *blobs]):
         row = rows[blob_name(digest)]
         yield image_server.tar_header(f"blobs/sha256/{image_server.digest_hex(digest)}", row.size)
         yield from place.chunks(row)

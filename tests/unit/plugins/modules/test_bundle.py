@@ -117,6 +117,8 @@ def test_a_bundle_goes_out_of_either_image_store_and_into_either(tmp_path: Path,
         assert imported["changed"] and imported["other_texts"] == []
         here = pair.two.images[pair.two.tags[NODE]]
         assert here["RootFS"]["Layers"] == pair.one.images[pair.image_id]["RootFS"]["Layers"]
+        # In this order: engine 26.1.5 with containerd's store was seen to lose what it had unpacked of a base that came second.
+        assert list(pair.two.tags) == ([BASE, NODE] if imported["left_out"] == [] else [NODE])
         config = imported["bundle"]["image_config"]
         info = {"DockerRootDir": str(pair.two.root), "DriverStatus": pair.two.status}
         assert image_identity.config_digest(None, here, info) == config
