@@ -161,15 +161,13 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _http, _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, known_answers
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, known_answers
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
 
 MINIMUM = {"max_tokens": 1, "needle_percent": 1, "timeout": 1}
 MOST_PERCENT = 90
-#: Seconds for the question which models are served.
-MODELS_SECONDS = 10.0
 
 
 def check_numbers(params: dict[str, t.Any]) -> None:
@@ -187,23 +185,11 @@ def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
     return results if kept.get("run_id") == run_id and isinstance(results, dict) else {}
 
 
-def served(url: str, key: str, model: str | None) -> dict[str, t.Any]:
-    """Return ``{id, max_model_len}`` of the model that is asked. Raises :class:`UnknownState` when the API does not say it."""
-    answer = _http.ask(f"{url}/v1/models", MODELS_SECONDS, headers=engine_state.key_header(key))
-    if answer.status != 200 or answer.error:
-        raise UnknownState(f"the API at {url} does not say which models it serves: {answer.error or f'HTTP {answer.status}'}", raw=repr(answer.body[:500]))
-    models = api_probe.parse_models(answer.body)
-    found = next((one for one in models if model in (None, one["id"])), None)
-    if not found or not found["max_model_len"]:
-        raise UnknownState(f"the API at {url} serves {', '.join(one['id'] for one in models) or 'nothing'}, and no context length of {model or 'its model'}")
-    return found
-
-
 def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> known_answers.Engine:
     """Return how the live engine is asked."""
     url = engine_state.base_url(state["api_address"], state["api_port"])
     key = engine_state.read_key(params["api_key_file"])
-    model = served(url, key, params["model"])
+    model = known_answers.served(url, key, params["model"])
     context = model["max_model_len"]
     most = max(1, min(params["max_tokens"], context // 2))
     return known_answers.Engine(url, model["id"], key, context, params["needle_percent"], most, params["timeout"])

@@ -287,6 +287,27 @@ last_start:
     left_mb: 20800
     recorded_at: "2026-11-23T18:20:41Z"
     error: ""
+ladder:
+  description:
+    - How far the playbook ladder raised this cluster's context on this node (M(gb10.cluster.ladder_record)). Empty unless O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    path:
+      description: Where that is kept.
+      type: str
+    climbs:
+      description: The climbs, the oldest first, without the curves of the memory.
+      type: list
+      elements: dict
+    error:
+      description: Why it could not be read, empty when it was.
+      type: str
+  sample:
+    path: /var/lib/gb10/gb10/ladder.json
+    climbs: []
+    error: ""
 ray_error:
   description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
   returned: success
@@ -301,8 +322,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
@@ -323,13 +345,23 @@ def caches_of(api: EngineApi, state_dir: str | None, cluster: str) -> list[dict[
     return [one.view(held) for one in found]
 
 
+def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
+    """Return what the ladder recorded of a cluster. A file that is broken hides nothing else."""
+    path = climbs.path_of(state_dir, cluster)
+    try:
+        return {"path": path, "climbs": [climbs.short(one) for one in climbs.read(path)], "error": ""}
+    except ClusterError as error:
+        return {"path": path, "climbs": [], "error": f"{error}. Remedy: {error.remedy}"}
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
     guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
     kept = {"protection": protection, "guard": guard, "last_start": starts.last(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}}
-    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), **kept}
+    ladder = climbs_of(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}
+    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), **kept, "ladder": ladder}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:

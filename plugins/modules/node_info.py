@@ -54,6 +54,7 @@ options:
       - zombies
       - starts
       - held
+      - ladder
     default: []
     version_added: 0.2.0
   devices:
@@ -104,7 +105,8 @@ options:
     version_added: 0.2.0
   state_dir:
     description:
-      - For RV(zombies) and RV(starts), the directory that holds the state of this collection's clusters on the node, and the baseline of its memory.
+      - For RV(zombies), RV(starts) and RV(ladder), the directory that holds the state of this collection's clusters on the node, and the baseline of its
+        memory.
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
@@ -1067,6 +1069,35 @@ held:
   type: dict
   version_added: 0.2.0
   sample: {gb10: {gpu_mib: 88211, anon_mb: 6120}}
+ladder:
+  description:
+    - How far the playbook ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.ladder_record), whose
+      O(gb10.cluster.ladder_record#module:climb) says what each has. Null when they could not be read.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  contains:
+    cluster:
+      description: The cluster that was started.
+      type: str
+      sample: gb10
+    profile:
+      description: Id of the profile.
+      type: str
+      sample: nemotron_3_super_tp2
+    rung:
+      description: The last good context length in tokens, 0 without one.
+      type: int
+      sample: 524288
+    outcome:
+      description: V(climbing) for one that goes on or was interrupted, V(top), V(returned) or V(off).
+      type: str
+      sample: returned
+    reason:
+      description: Why it ended before the last rung, empty where it did not.
+      type: str
+      sample: "1048576: on spark-2 the guard acted"
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1106,7 +1137,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import default_
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import firewall, net_devices, rdma
@@ -1138,6 +1169,7 @@ SECTIONS = (
     "zombies",
     "starts",
     "held",
+    "ladder",
 )
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
@@ -1308,6 +1340,9 @@ class Look:
             return tenants.held(self.processes(), listed, clusters, self.proc)
 
         return section(found)
+
+    def ladder(self) -> list[dict[str, t.Any]] | None:
+        return self.sections.read("ladder", lambda: climbs.on_node(self.params["state_dir"]))
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

@@ -55,6 +55,7 @@ LAUNCHES = {
     "GB10 guard": ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
     "GB10 postmortem": ({}, "unreachable"),
     "GB10 protect": ({"gb10_protect": "revert"}, "unreachable"),
+    "GB10 ladder": ({"gb10_ladder": "true", "gb10_ladder_rungs": "1024,2048"}, "unreachable"),
     "GB10 bench": ({"gb10_bench_suite": "short"}, "unreachable"),
     "GB10 models": ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
     "GB10 bundle": ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),

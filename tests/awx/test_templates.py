@@ -193,10 +193,11 @@ def test_awx_would_refuse_the_whole_survey(spec: t.Any) -> None:
 def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: Objects) -> None:
     """A multiselect default is dropped without a word, and a password would become a variable of the play."""
     for name, question in questions(objects):
-        # The id of a lock, that only a refused job names, files, names of models and the place of logs or of a recipe are texts, and mostly there is none.
+        # The id of a lock, that only a refused job names, files, names of models, rungs and the place of logs or of a recipe are texts, and mostly
+        # there is none.
         text = question["variable"] in (
-            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_models_remove", "gb10_models_to",
-            "gb10_protect_measures",
+            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_models_remove",
+            "gb10_models_to", "gb10_protect_measures",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
@@ -275,6 +276,8 @@ CALLED = {
     "gb10_postmortem_at": "which moment",
     "gb10_protect": "set up or take back",
     "gb10_protect_measures": "which measures",
+    "gb10_ladder": "climb",
+    "gb10_ladder_rungs": "which rungs",
     "gb10_bench_suite": "what is measured",
     "gb10_bench_minutes": "minutes",
     "gb10_bundle": "export, import or verify",

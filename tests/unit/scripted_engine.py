@@ -53,8 +53,13 @@ def sound(body: dict[str, t.Any]) -> Reply:
 
 
 @contextlib.contextmanager
-def serving(reply: t.Callable[[dict[str, t.Any]], Reply | int], context: int = 32768) -> t.Iterator[tuple[int, list[dict[str, t.Any]]]]:
-    """Serve on the loopback; yields the port and the questions that came. A reply that is a number is an HTTP status."""
+def serving(
+    reply: t.Callable[[dict[str, t.Any]], Reply | int], context: int = 32768, *, counts: bool = False
+) -> t.Iterator[tuple[int, list[dict[str, t.Any]]]]:
+    """Serve on the loopback; yields the port and the questions that came. A reply that is a number is an HTTP status.
+
+    With ``counts`` it counts the words of a chat as its tokens, for ``/tokenize`` and in what it says of a question.
+    """
     asked: list[dict[str, t.Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -63,13 +68,17 @@ def serving(reply: t.Callable[[dict[str, t.Any]], Reply | int], context: int = 3
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            words = sum(len(message["content"].split()) for message in body["messages"])
+            if self.path == "/tokenize":
+                self.say(*((200, {"count": words, "max_model_len": context, "tokens": [7] * words}) if counts else (404, {"detail": "Not Found"})))
+                return
             asked.append(body)
             answer = reply(body)
             if isinstance(answer, int):
                 self.say(answer, {"error": {"message": "refused by the script"}})
                 return
             message = {"role": "assistant", "content": answer.content, "reasoning": answer.reasoning or None, "tool_calls": list(answer.tool_calls)}
-            usage = {"prompt_tokens": 20, "completion_tokens": 5}
+            usage = {"prompt_tokens": words if counts else 20, "completion_tokens": 5}
             self.say(200, {"choices": [{"index": 0, "message": message, "finish_reason": answer.finish_reason}], "usage": usage})
 
         def say(self, status: int, content: dict[str, t.Any]) -> None:

@@ -19,10 +19,14 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import key_header
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
 CHAT_PATH = "/v1/chat/completions"
+#: Seconds for the question which models are served.
+MODELS_SECONDS = 10.0
 
 #: Characters of a question or an answer that a message and the kept result show, and those in which garbage is looked for.
 SHOWN = 600
@@ -111,17 +115,28 @@ def echo(chance: random.Random, _context: int, _percent: int) -> Question:
     return Question(f"Repeat the following line exactly, and write nothing else:\n{line}", line, wrong)
 
 
-def needle(chance: random.Random, context: int, percent: int) -> Question:
+def store_log(chance: random.Random, characters: int) -> tuple[str, str]:
+    """Return a text of entries, so many characters long, with a question at its end, and the code that answers it: one line of the text says it."""
     code = f"{chance.choice(_WORDS)}-{chance.randint(1000, 9999)}"
-    length = context * percent // 100 * CHARACTERS_A_TOKEN
     lines: list[str] = []
     size = 0
-    while size < length:
+    while size < characters:
         lines.append(f"Entry {len(lines) + 1}: the {chance.choice(_WORDS)} crate stands in row {chance.randint(1, 99)}.")
         size += len(lines[-1]) + 1
+    if size > characters:
+        # A whole line is many tokens where a token is a letter or two.
+        lines[-1] = lines[-1][: max(1, len(lines[-1]) - (size - characters))]
     lines.insert(int(len(lines) * NEEDLE_DEPTH), f"Note: the code of the safe is {code}.")
-    text = "This is the log of a store.\n" + "\n".join(lines) + "\nWhat is the code of the safe? Answer with the code alone."
+    return "This is the log of a store.\n" + "\n".join(lines) + "\nWhat is the code of the safe? Answer with the code alone.", code
+
+
+def code_question(text: str, code: str) -> Question:
+    """Return the question that a text of :func:`store_log` asks."""
     return Question(text, code, lambda message: "" if code in after_thinking(message.content) else f"{code} is not in it")
+
+
+def needle(chance: random.Random, context: int, percent: int) -> Question:
+    return code_question(*store_log(chance, context * percent // 100 * CHARACTERS_A_TOKEN))
 
 
 def coherence(_chance: random.Random, _context: int, _percent: int) -> Question:
@@ -222,6 +237,18 @@ CHECKS = {
     "needle": Check("answers.needle", needle, "try a shorter max_model_len, another kv_cache_dtype and another attention_backend, one at a time"),
 }
 IDS = tuple(check.id for check in CHECKS.values())
+
+
+def served(url: str, key: str, model: str | None) -> dict[str, t.Any]:
+    """Return ``{id, max_model_len}`` of the model that is asked. Raises :class:`UnknownState` when the API does not say it."""
+    answer = _http.ask(f"{url}/v1/models", MODELS_SECONDS, headers=key_header(key))
+    if answer.status != 200 or answer.error:
+        raise UnknownState(f"the API at {url} does not say which models it serves: {answer.error or f'HTTP {answer.status}'}", raw=repr(answer.body[:500]))
+    models = api_probe.parse_models(answer.body)
+    found = next((one for one in models if model in (None, one["id"])), None)
+    if not found or not found["max_model_len"]:
+        raise UnknownState(f"the API at {url} serves {', '.join(one['id'] for one in models) or 'nothing'}, and no context length of {model or 'its model'}")
+    return found
 
 
 def parse_message(body: bytes) -> Message | None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers, long_prompt
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
@@ -26,8 +28,8 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    bundling, cluster, digests, inventory, known_answers, model_code, model_files, node_memory, page_cache, plan, planning, rows, schema, settings, signature,
-    stage_findings, values,
+    bundling, cluster, digests, inventory, known_answers, ladder, ladder_plan, long_prompt, model_code, model_files, node_memory, page_cache, plan, planning,
+    rows, schema, settings, signature, stage_findings, values,
 )  # fmt: skip
 
 

@@ -191,6 +191,12 @@ def _measures(text: str) -> bool:
     return bool(words) and set(words) <= set(measures.BY_ID)
 
 
+def _rungs(text: str) -> bool:
+    words = [word.strip() for word in text.split(",")] if text else []
+    numbers = [int(word) if word.isdecimal() else 0 for word in words]
+    return 0 not in numbers and numbers == sorted(set(numbers))
+
+
 def _concurrencies(text: str) -> bool:
     words = [word.strip() for word in text.split(",")]
     return all(word.isdecimal() and 1 <= int(word) <= 1024 for word in words)
@@ -234,6 +240,10 @@ FORMS: dict[str, Form] = {
     "gb10_fabric_path": FILE_PATH,
     "gb10_hf_endpoint": Form("input.format", _like(r"\Z|https?://[^\s/]+\S*\Z"), "an address that begins with https:// or http://, or nothing"),
     "gb10_hf_token": Form("input.format", _like(r"\S*\Z"), "one word without spaces and line breaks (`| trim` takes them off)"),
+    "gb10_ladder_floor_gib": _whole(1, 1024),
+    "gb10_ladder_prompt_seconds": _whole(1, 28800),
+    "gb10_ladder_rungs": Form("input.format", _rungs, "whole numbers that grow, with commas between them, or nothing"),
+    "gb10_ladder_sshd_ms": _whole(1, 600000),
     "gb10_memlock": Form("input.range", lambda limit: limit == -1 or limit >= 65536, "-1 (unlimited) or 65536 and more, in bytes"),
     "gb10_model_directories": Form("input.path", _is_absolute, ABSOLUTE, each=True),
     "gb10_models_remove": Form(

@@ -684,6 +684,11 @@ def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: 
         *serve_problems(profile, part["serve"], f"{where}serve", ID),
         *(problem(f"{where}ladder[{index}]", f"is {tokens}", "1 token or more") for index, tokens in enumerate(part["ladder"]) if tokens < 1),
         *(
+            problem(f"{where}ladder[{index}]", f"is {tokens} after {before}", "more than the length before it")
+            for index, (before, tokens) in enumerate(zip(part["ladder"], part["ladder"][1:]), 1)
+            if tokens <= before
+        ),
+        *(
             problem(f"{where}{name}", f"found {found(wanted)}", 'versions like ">=0.18.0,<0.24.0"')
             for name, wanted in [*((f"requires.{name}", wanted) for name, wanted in part["requires"].items()), *_measured_versions(part["evidence"])]
             if not isinstance(wanted, str) or not all(_RANGE.match(piece) for piece in wanted.split(","))

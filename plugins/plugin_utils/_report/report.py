@@ -31,6 +31,8 @@ READS = {
     "executor": "__gb10_executor_choice",
     "given": "__gb10_engine",
     "cache": "__gb10_cache",
+    "arguments": "__gb10_serve_arguments",
+    "rung": "__gb10_rung_judged",
     "pulled": "__image_pulled",
     "downloaded": "__model_download",
     "copied": "__model_copied",
@@ -102,6 +104,20 @@ def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
     return ", ".join(texts[:3])
 
 
+def context(head: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the context length that was asked for, the climb of the ladder that it is from, and why what a climb recorded is not used."""
+    rung = head.get("rung") or {}
+    climb = rung.get("climb_id", "") if rung.get("context") else ""
+    return {"tokens": (head.get("arguments") or {}).get("max_model_len"), "ladder": climb, "not_used": rung.get("why_not", "")}
+
+
+def context_text(found: dict[str, t.Any]) -> str:
+    """Return it in a line."""
+    not_used = f"; what the ladder recorded is not used: {found['not_used']}" if found["not_used"] else ""
+    whose = f", from the ladder {found['ladder']}" if found["ladder"] else not_used
+    return f"context: {found['tokens'] or 'left to the engine'}{whose}"
+
+
 def content(answers: Answers, run: Run) -> dict[str, t.Any]:
     """Return the report, as it is written and passed on."""
     head = answers[next(iter(answers.values()))["head"]]
@@ -122,6 +138,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "executor": head["executor"]["executor"],
         "executor_reason": head["executor"]["reason"],
         "engine": engine,
+        "context": context(head),
         "arguments_changed": (head["given"] or {}).get("steps", []),
         "kv_cache": {"bytes": applied.get("kv_cache_memory_bytes"), "told": (head["cache"] or {}).get("told", "")},
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
@@ -191,6 +208,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"{report['cluster']}: " + (f"serving {', '.join(report['served_names'])}" if report["engine"]["live"] else "no engine is serving"),
         f"endpoint: {report['endpoint'] or 'none'}",
         f"executor: {report['executor']} ({report['executor_reason']})",
+        context_text(report["context"]),
         f"repositories: {', '.join(map(_repository, report['repositories']))}",
         f"image: {image_names(report['images'])}",
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),

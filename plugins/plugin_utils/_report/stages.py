@@ -16,6 +16,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning as bench
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, guarding, image_copies, leavings, model_copies, model_inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
@@ -41,7 +44,7 @@ SETTINGS = {
     "model_copy": "gb10_model_copy",
     "hub_token": "__gb10_hub_token",
     "disk_gib": "gb10_disk_floor_gib",
-    "serve_arguments": "gb10_serve_arguments",
+    "serve_arguments": "__gb10_asked_arguments",
     "replace_stale": "gb10_replace_stale",
     "allow_restart": "gb10_allow_restart",
     "kv_cache": "gb10_kv_cache",
@@ -334,6 +337,7 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
     kept = protection.stays({node: one["protection"] for node, one in told.items()})
     kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
+    kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
     away = stage_findings.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)
@@ -393,6 +397,10 @@ STAGES = {
     "guard": Stage(guarding.judge),
     "image": Stage(image),
     "known_answers": Stage(known_answers, {"head": "gb10_head_host"}),
+    "ladder": Stage(ladder.end, ladder.READS),
+    "ladder_down": Stage(ladder.down, ladder.READS),
+    "ladder_plan": Stage(ladder_plan.judge, ladder_plan.READS),
+    "ladder_rung": Stage(ladder.rung, ladder.READS),
     "memory": Stage(memory),
     "model": Stage(model, {"offline": "gb10_offline"}),
     "models": Stage(model_inventory.judge),
@@ -405,6 +413,7 @@ STAGES = {
     "ray": Stage(ray, {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}),
     "reach": Stage(reach),
     "report": Stage(report.judge, report.READS),
+    "rung": Stage(recorded.rung, recorded.READS),
     "status": Stage(status.judge, status.READS),
     "teardown": Stage(teardown, {"cluster": "gb10_cluster_name"}),
 }

@@ -144,6 +144,8 @@ def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
         (changed(serve={"--dtype": "auto"}), "serve.__dtype: is not the name of an argument"),
         (changed(serve={"headless": True}), "serve.headless: is set by the collection from executor"),
         (changed(ladder=[0]), "ladder[0]: is 0"),
+        (changed(ladder=[1024, 4096, 2048]), "ladder[2]: is 2048 after 4096; expected more than the length before it"),
+        (changed(ladder=[1024, 1024]), "ladder[1]: is 1024 after 1024"),
         (changed(requires={"vllm": 0.18}), "requires.vllm: found 0.18 (a number); expected versions like"),
         (changed(requires={"vllm": "0.18 or newer"}), "requires.vllm: found '0.18 or newer'"),
         (changed(evidence=[{"who": "me", "image": "x", "figures": "1", "vllm": "new"}]), "evidence[0].vllm: found 'new'"),

@@ -409,6 +409,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         f"gb10: serving {names}",
         "endpoint: http://10.0.0.1:8000",
         "executor: native (r)",
+        "context: left to the engine",
         f"repositories: {PROFILE['model']['repo']}@{PROFILE['model']['revision'][:12]}",
         f"image: {PROFILE['image']['tag']} with fix@aaaaaaaaaaaa on r/vllm@sha256:d",
         "API key: /k on spark-1",

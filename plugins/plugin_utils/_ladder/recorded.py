@@ -1,0 +1,99 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which context length the nodes' climbs stand for at a bring-up. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
+
+READS = {
+    "cluster": "gb10_cluster_name",
+    "profile": "__gb10_profile",
+    "serve_arguments": "gb10_serve_arguments",
+}
+
+
+def now_of(look: t.Mapping[str, t.Any], tag: str) -> climbs.Now:
+    """Return what a node is now, by an answer of node_info. What could not be seen is no match for anything."""
+    driver = next((gpu["driver_version"] for gpu in look.get("gpus") or [] if gpu["driver_version"]), "")
+    image = (look.get("images") or {}).get(tag) or {}
+    blind = {error["section"].partition(".")[0] for error in look.get("errors") or []}
+    held = None if blind & {"tenants", "gpus"} else tenants_mb(look.get("tenants") or [])
+    kernel, memory = look.get("kernel") or {}, look.get("memory") or {}
+    return climbs.Now(image.get("id") or "", driver, kernel.get("release") or "", memory.get("total_mb") or 0, held)
+
+
+def tenants_mb(tenants: t.Iterable[t.Mapping[str, t.Any]]) -> int:
+    """Return the MiB that foreign processes hold of the GPU: by the driver's list, or what they hold at all where it does not say."""
+    return sum(one["rss_mb"] if one["gpu_mib"] is None else one["gpu_mib"] for one in tenants if one["cuda"])
+
+
+def fixed(arguments: t.Mapping[str, t.Any]) -> bool:
+    """Return whether the settings name a context length themselves."""
+    return "max_model_len" in {name.replace("-", "_") for name in arguments}
+
+
+def records(look: t.Mapping[str, t.Any], cluster: str) -> list[climbs.Climb]:
+    """Return the climbs of a cluster on a node."""
+    return [one for one in look.get("ladder") or [] if one["cluster"] == cluster]
+
+
+def rung(answers: Answers, run: Run) -> Outcome:
+    """Return ``context``, the length to serve by the nodes' climbs or 0, and say it; ``image_ids`` by node says what it was found for.
+
+    The answer of each node is ``look``, of node_info. A length in gb10_serve_arguments wins.
+    """
+    first = next(iter(answers.values()))
+    nothing: dict[str, t.Any] = {"context": 0, "climb_id": "", "why_not": "", "image_ids": {}, "on_record": False}
+    if fixed(first["serve_arguments"] or {}) or not all(answered(answer["look"]) for answer in answers.values()):
+        return Outcome(returns=nothing)
+    profile = first["profile"]
+    tag, digest = profile["image"]["tag"], planning.digest(profile, first["serve_arguments"])
+    nodes = {node: (records(answer["look"], first["cluster"]), now_of(answer["look"], tag)) for node, answer in answers.items()}
+    found = climbs.rung_of(nodes, digest)
+    own = profile["serve"].get("max_model_len")
+    lines = []
+    if found.context:
+        lines.append(f"Context: {found.context} tokens, the last good rung of the ladder {found.climb_id}; the profile's own is {own or 'left to the engine'}.")
+    elif found.why_not:
+        lines.append(f"Context: the profile's own, {own or 'left to the engine'}; what the ladder recorded is not used: {found.why_not}.")
+    returns = {
+        "context": found.context,
+        "climb_id": found.climb_id,
+        "why_not": found.why_not,
+        "image_ids": {node: now.image_id for node, (_climbs, now) in nodes.items()},
+        "on_record": any(any(one["profile_digest"] == digest for one in known) for known, _now in nodes.values()),
+    }
+    return Outcome(lines=lines, returns=returns)
+
+
+# --- in words, for other playbooks ------------------------------------------------------------------------------------
+
+
+def text(climb: climbs.Climb) -> str:
+    """Return a climb in a line."""
+    ended = {
+        climbs.CLIMBING: f"was interrupted, or goes on, at {climb['trying'] or 'its end'}",
+        climbs.TOP: "reached its last rung",
+        climbs.RETURNED: f"ended with {climb['reason']}",
+        climbs.OFF: f"ended with nothing started: {climb['reason']}",
+    }[climb["outcome"]]
+    return f"ladder: {climb['profile']} is good for {climb['rung'] or 'no rung'}; the climb of {climb['began_at']} {ended}"
+
+
+def status_lines(found: t.Mapping[str, t.Any]) -> list[str]:
+    """Return what the climbs on a node say, by an answer of node_container_info."""
+    return [f"ladder: {found['error']}"] if found.get("error") else [text(one) for one in found.get("climbs") or []]
+
+
+def stays(found: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+    """Return in one line where climbs stay on record after their cluster is gone; no line where there is none."""
+    nodes = [node for node, one in found.items() if one.get("climbs") or one.get("error")]
+    paths = {one["path"] for one in found.values() if one.get("path")}
+    return [f"What the ladder recorded stays on {', '.join(nodes)} ({', '.join(sorted(paths))}); the next bring-up uses it."] if nodes else []
