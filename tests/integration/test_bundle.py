@@ -78,7 +78,8 @@ def carry() -> None:
 
 def forget_images(lab: Lab, host: str) -> None:
     names = lab.run(host, "docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "gb10-lab/*").split()
-    lab.run(host, "docker", "rmi", "--force", *names, timeout=300)
+    if names:
+        lab.run(host, "docker", "rmi", "--force", *names, timeout=300)
     lab.run(host, "docker", "image", "prune", "--all", "--force", timeout=300)
 
 

@@ -42,6 +42,7 @@ SETTINGS = {
     "model_root": "gb10_hf_home",
     "offline": "gb10_offline",
     "model_copy": "gb10_model_copy",
+    "image_copy": "gb10_image_copy",
     "hub_token": "__gb10_hub_token",
     "disk_gib": "gb10_disk_floor_gib",
     "serve_arguments": "__gb10_asked_arguments",

@@ -346,7 +346,8 @@ def image_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     image = node.needs["image"]
     if _image(node) is None:
         pulled = image["base"] if node.get("images").get(image["base"]) is None else ""
-        cannot = f"gb10_offline is true, and {pulled} is not on this node either" if node.needs["offline"] and pulled else ""
+        lost = node.needs["offline"] and pulled and not node.needs.get("image_given")
+        cannot = f"gb10_offline is true, and {pulled} is not on this node either" if lost else ""
         yield Fault(None, image["tag"], {"image": image["tag"]}, cannot=cannot)
 
 
@@ -397,6 +398,16 @@ def is_given(node: Node, nodes: list[Node]) -> bool:
         return node.needs.get("model_copy", "never") != "never" and any(
             all(_ready(other, repository) for repository in node.needs["repositories"]) for other in nodes if other is not node
         )
+    except Unseen:
+        return False
+
+
+def is_image_given(node: Node, nodes: list[Node]) -> bool:
+    """Return whether another node has the profile's image and so gives it to this one. Where that cannot be seen it is not so."""
+    tag = node.needs["image"]["tag"]
+    try:
+        copies = node.needs.get("image_copy", "never") != "never" and "@" not in tag
+        return copies and any(other.get("images").get(tag) is not None for other in nodes if other is not node)
     except Unseen:
         return False
 

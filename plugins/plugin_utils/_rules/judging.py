@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS, is_given, pin_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS, is_given, is_image_given, pin_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
 
 Finding = dict[str, t.Any]
@@ -459,7 +459,7 @@ def nodes_of(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stag
     ]
     pin = pin_of(nodes)
     for node in nodes:
-        node.needs.update(given=is_given(node, nodes), pin=pin)
+        node.needs.update(given=is_given(node, nodes), image_given=is_image_given(node, nodes), pin=pin)
     return nodes
 
 

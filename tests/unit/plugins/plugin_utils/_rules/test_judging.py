@@ -571,6 +571,14 @@ def test_without_the_base_an_image_cannot_be_made_offline():
     assert "is not on this node either" in found["remedy"]
 
 
+@pytest.mark.parametrize(("copy", "verdict"), [("preferred", "warn"), ("never", "block")])
+def test_an_image_that_another_node_gives_is_not_lost_offline(copy, verdict):
+    """After an import of a bundle one node has the image, and no other one has anything to build it from."""
+    settings = {"image_copy": copy, "offline": True}
+    record = judged(asked(node(), **settings), second(node(**{TAG: None, ARM_BASE: None}), **settings))
+    assert [found["verdict"] for found in record["findings"] if found["id"] == "image.present"] == [verdict]
+
+
 # --- a live engine, and who holds what ----------------------------------------------------------------------------------------
 
 
