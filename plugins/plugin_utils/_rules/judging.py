@@ -25,7 +25,17 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB, RELATIONS, is_given, is_image_given, pin_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import (
+    CHECKS,
+    CLUSTER,
+    COMPARISONS,
+    GB,
+    GIB,
+    RELATIONS,
+    is_given,
+    is_image_given,
+    pin_of,
+)
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
 
 Finding = dict[str, t.Any]
