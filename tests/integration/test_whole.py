@@ -83,7 +83,8 @@ def test_empty_nodes_make_one_pull_one_build_and_one_download(lab: Lab, sources:
     # The image's configuration is read when the registry is asked for the digest, too.
     config = lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Id}}", f"{images.place}/{NAME}")
     layers = [one["path"] for one in read if not one["path"].endswith(config)]
-    assert len({one["client"] for one in read}) == 1 and layers and len(set(layers)) == len(layers), read
+    again = [one for one in read if layers.count(one["path"]) > 1]
+    assert len({one["client"] for one in read}) == 1 and layers and not again, json.dumps(again, indent=1)
     ended = [event["event_data"] for event in played.events if event["event"] == "runner_on_ok"]
     built = {data["host"] for data in ended if data["task"] == "Build the node image"}
     assert len(built) == 1, built

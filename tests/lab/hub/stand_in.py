@@ -179,13 +179,14 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
         """Answer a request."""
         raise NotImplementedError
 
-    def send_body(self, data: bytes, first: int, size: int) -> None:
+    def send_body(self, read: t.Callable[[int], bytes], length: int, first: int, size: int) -> None:
+        """Send ``length`` bytes as they are read, those from ``first`` on of a file of ``size`` bytes."""
         how = self.misbehaves or Fault("")
-        if how.flip and data:
-            data = bytes([data[0] ^ 1]) + data[1:]
-        end = len(data) if how.cut is None else max(0, min(len(data), int(size * how.cut) - first))
-        for at in range(0, end, CHUNK):
-            part = data[at : min(at + CHUNK, end)]
+        end, at = length if how.cut is None else max(0, min(length, int(size * how.cut) - first)), 0
+        while at < end and (part := read(min(CHUNK, end - at))):
+            if how.flip and at == 0:
+                part = bytes([part[0] ^ 1]) + part[1:]
+            at += len(part)
             try:
                 self.wfile.write(part)
             except OSError:
@@ -195,7 +196,7 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
                 self.row["sent"] += len(part)
             if how.rate:
                 time.sleep(len(part) / how.rate)
-        if end < len(data):
+        if at < length:
             self.close_connection = True
 
     # -- the frame ---------------------------------------------------------------------------------------------------
@@ -336,8 +337,7 @@ class Handler(Misbehaving):
             return None
         with one.path.open("rb") as stream:
             stream.seek(first)
-            data = stream.read(last - first + 1)
-        return self.send_body(data, first, one.size)
+            return self.send_body(stream.read, last - first + 1, first, one.size)
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -13,6 +13,7 @@ An error of the gate has the shape that registries give theirs: JSON ``errors`` 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import re
 import sys
@@ -39,18 +40,22 @@ class Gate(Misbehaving):
             names = {name.lower() for name in self.headers} - set(OF_CONNECTION)
             headers = {name: ", ".join(self.headers.get_all(name, [])) for name in names}
             connection.request(self.command, self.path, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read()
+            self._pass_on(connection.getresponse())
         finally:
             connection.close()
-        length = answer.headers.get("Content-Length", str(len(body)))
+
+    def _pass_on(self, answer: http.client.HTTPResponse) -> None:
+        """Send what the registry answers, as it comes: an engine does not wait until all of a layer has been read here."""
+        length = answer.headers.get("Content-Length", "")
+        body = None if length else answer.read()
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in OF_CONNECTION}
-        self.begin(answer.status, {**kept, "Content-Length": length})
+        self.begin(answer.status, {**kept, "Content-Length": length or str(len(body or b""))})
         if self.command == "HEAD":
             return
         ranged = re.match(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
-        first, size = (int(ranged[1]), int(ranged[2])) if ranged else (0, len(body))
-        self.send_body(body, first, size)
+        count = int(length) if body is None else len(body)
+        first, size = (int(ranged[1]), int(ranged[2])) if ranged else (0, count)
+        self.send_body(answer.read if body is None else io.BytesIO(body).read, count, first, size)
 
     def refuse(self, status: int, code: str = "", error: str = "", headers: dict[str, str] | None = None) -> None:
         asks = {"WWW-Authenticate": 'Basic realm="lab"'} if status == 401 else {}
