@@ -11,8 +11,8 @@ short_description: Wait for a model's download that runs in a container
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Waits until the container C(gb10-CLUSTER-download) of the role C(model) has ended, and returns what its program said. A line now and then says how
-    much has come, how fast, and how long it takes still.
+  - Waits until the container that the role C(model) downloads in has ended, and returns what its program said. A line now and then says how much has
+    come, how fast, and how long it takes still.
   - It changes nothing. The container is left as it is, running or not.
   - What the hub refused, and a program that ended without a word, are a failure with what to do.
 extends_documentation_fragment:
@@ -20,6 +20,11 @@ extends_documentation_fragment:
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
 options:
+  container:
+    description:
+      - The container, by its id or name.
+    type: str
+    required: true
   cluster_name:
     description:
       - Name of the cluster whose download it is.
@@ -49,6 +54,7 @@ seealso:
 EXAMPLES = r"""
 - name: Wait for the download
   gb10.cluster.download_watch:
+    container: gb10-gb10-download
     repositories: [nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4]
   become: true
 """
@@ -64,6 +70,11 @@ bytes:
   returned: success
   type: int
   sample: 80371298048
+container:
+  description: As in O(container).
+  returned: always
+  type: str
+  sample: 9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
 exit_code:
   description: How the program ended.
   returned: success
@@ -118,34 +129,39 @@ def wait(api: EngineApi, name: str, timeout: int, note: t.Callable[[str], None])
     )
 
 
-def work(module: AnsibleModule) -> dict[str, t.Any]:
-    params = module.params
-    require_least(params, {"timeout": 1})
-    api, name = EngineApi(params["docker_socket"], params["docker_timeout"]), downloading.container_name(params["cluster_name"])
-    what = " and ".join(params["repositories"])
-    note = Note(downloading.note_path(params["state_dir"], params["cluster_name"]))
-    try:
-        state = wait(api, name, params["timeout"], note)
-        said = api.logs(name, tail=50)
-    except ClusterError as error:
-        raise type(error)(f"{what} could not be downloaded: {error}", remedy=error.remedy, reason=error.reason, **error.details) from error
-    finally:
-        note.remove()
+def outcome(state: dict[str, t.Any], said: str) -> dict[str, t.Any]:
+    """Return what a program that has ended says of its download. Raises :class:`ClusterError` for a refusal, and when it says nothing."""
     answer = downloading.answer(said)
     if answer is None:
         last = (said.strip().splitlines() or ["it was ended from outside"])[-1][:500]
         raise ClusterError(
-            f"{what} could not be downloaded: its program ended with exit code {state.get('ExitCode')}: {last}",
+            f"its program ended with exit code {state.get('ExitCode')}: {last}",
             remedy=f"{AGAIN}; check the node's way to the hub.",
             reason="ended",
             raw=said[-2000:],
         )
     refused = answer["failed"]
     if refused:
-        raise ClusterError(
-            f"{what} could not be downloaded: {refused['what']} ({refused['where']})", expected=refused["expected"], remedy=refused["remedy"], reason="refused"
-        )
+        raise ClusterError(f"{refused['what']} ({refused['where']})", expected=refused["expected"], remedy=refused["remedy"], reason="refused")
+    return answer
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    require_least(params, {"timeout": 1})
+    api, container = EngineApi(params["docker_socket"], params["docker_timeout"]), params["container"]
+    what = " and ".join(params["repositories"])
+    note = Note(downloading.note_path(params["state_dir"], params["cluster_name"]))
+    try:
+        state = wait(api, container, params["timeout"], note)
+        answer = outcome(state, api.logs(container, tail=50))
+    except ClusterError as error:
+        words = {"remedy": error.remedy, "reason": error.reason, **error.details}
+        raise type(error)(f"{what} could not be downloaded: {error}", container=container, **words) from error
+    finally:
+        note.remove()
     return {
+        "container": container,
         "seconds": answer["seconds"],
         "bytes": answer["bytes"],
         "exit_code": state.get("ExitCode"),
@@ -156,6 +172,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "container": {"type": "str", "required": True},
             "cluster_name": {"type": "str", "default": "gb10"},
             "repositories": {"type": "list", "elements": "str", "required": True},
             "timeout": {"type": "int", "default": downloading.TIMEOUT},

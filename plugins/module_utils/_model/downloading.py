@@ -14,11 +14,6 @@ import typing as t
 TIMEOUT, STATE_DIR = 14400, "/var/lib/gb10"
 
 
-def container_name(cluster: str) -> str:
-    """Return the name of the container that a cluster's download runs in."""
-    return f"gb10-{cluster}-download"
-
-
 def note_path(state_dir: str, cluster: str) -> str:
     """Return where a node notes how far its download is."""
     return os.path.join(state_dir, f"download-{cluster}.json")

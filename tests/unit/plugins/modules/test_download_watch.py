@@ -51,7 +51,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., dic
     def call(engine: Engine, timeout: int = 60) -> dict[str, t.Any]:
         monkeypatch.setattr(download_watch, "EngineApi", lambda socket, timeout: engine)
         monkeypatch.setattr(download_watch, "LOOK_SECONDS", 0.01)
-        params = {"cluster_name": "pair", "repositories": ["org/a", "org/b"], "timeout": timeout, "state_dir": str(tmp_path)}
+        params = {"container": "gb10-pair-download", "cluster_name": "pair", "repositories": ["org/a", "org/b"], "timeout": timeout, "state_dir": str(tmp_path)}
         return download_watch.work(types.SimpleNamespace(params={**params, "docker_socket": "", "docker_timeout": 1}, check_mode=False))
 
     return call
@@ -63,6 +63,7 @@ def test_what_the_program_says_at_its_end_is_the_result(call: t.Any, tmp_path: P
     engine = Engine((RUNS, ""), (RUNS, '{"progress": 1073741824, "of": 2147483648}\nnoise'), (ENDED, f"noise\n{DONE}\n{{'x'}}"))
     result = call(engine)
     assert (result["seconds"], result["bytes"], result["exit_code"]) == (3.5, 12_000_000, 0) and "org/a and org/b downloaded, 12.0 MB" in result["msg"]
+    assert result["container"] == "gb10-pair-download"
     assert notes == ["1.0 of 2.0 GiB", "removed"] and set(engine.asked) == {"gb10-pair-download"}
 
 
@@ -93,7 +94,7 @@ class Noted:
 def test_any_other_end_is_a_failure_with_its_words(call: t.Any, looks: list[t.Any], kind: type[ClusterError], words: str, remedy: str) -> None:
     with pytest.raises(kind, match=words) as raised:
         call(Engine(*looks))
-    assert remedy in raised.value.remedy
+    assert remedy in raised.value.remedy and raised.value.details["container"] == "gb10-pair-download"
 
 
 def test_a_download_that_does_not_end_is_given_up_with_what_was_last_seen(call: t.Any) -> None:
