@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
 
-#: Lines and events that are told at most.
+#: Most lines and events that are returned.
 TOLD = 40
 _KIB = 1024
 
