@@ -12,13 +12,13 @@ The model is a hub cache of 1.3 GB in 20 files. The ways take turns in every rou
 
 - copy: into memory, and from a cold disk onto a disk with everything flushed. "ours" is the module model_copy as a node runs it, from its first look at
   the cache to files that have their names; starting and ending the server is told beside it. The first row is the command of eugr/spark-vllm-docker's
-  hf-download.sh, which is how others call it, too.
+  hf-download.sh, which is how others call it, too. Nothing gets faster from disk to disk than cp on one host does, which is the last row there.
 - again: the same on a target that has all of it, against rsync -c.
 - killed: our copy is killed when half has arrived; what the next run sends is counted on the source's link.
 - four: four targets against one, on links of --rate.
 
 Nothing is asserted, since times depend on the machine: what is wanted stands beside each ratio. It needs root, ip, tc, rsync, and sshd; without rclone its
-row is left out. systemd is not asked: a stand-in starts the server with the very command that systemd would be given.
+row is left out. systemd is not asked: a stand-in starts the server with the very command that systemd would be given. Images are measured by images.py.
 """
 
 from __future__ import annotations
@@ -364,6 +364,10 @@ class Ways:
         words = ("rclone", "serve", "http", "--addr", f"{self.source.address}:{PORT + 2}", str(self.home / "hub" / BASE / "blobs"))
         self.source.start(*words, stderr=subprocess.DEVNULL)
 
+    def on_one_host(self) -> None:
+        """Copy on the target alone, over no link and with no digest."""
+        run("cp", "-a", "--reflink=never", str(self.home / "hub" / BASE), str(self.other / "hub"))
+
     def begin_ours(self) -> None:
         """Have the source give the model out, and the target ready; that is the same for a model of any size."""
         began = time.monotonic()
@@ -449,6 +453,8 @@ def measure_copy(cpu: Cpu, scratch: Path, rounds: int, place: Path, kind: str, c
             ways.start_rclone()
             table["rclone over http, 4 at once, not verified"] = ways.rclone
         table["ours, verified"] = ways.ours
+        if cold:
+            table["cp on one host: what the disk gives"] = ways.on_one_host
         rows: dict[str, list[Row]] = {name: [] for name in table}
         daemons = []
         for _round in range(rounds):

@@ -4,12 +4,14 @@
 
 """How fast an image gets from one node to another, beside docker save, ssh and docker load.
 
-    .venv/bin/python bench/images.py -i inventories/lab --image TAG --base TAG [--source HOST] [--target HOST] [--rounds 5] [--only thin full]
+    .venv/bin/python bench/images.py -i inventories/lab --base TAG [--image TAG] [--source HOST] [--target HOST] [--rounds 5] [--only thin full]
 
-Both nodes have the image. The target loses it, and with "full" its base, too; then it is copied, in turns by either way, and by ours last, which leaves
-both names on both nodes. What counts are the tasks of Ansible that copy (bench/tasks/copy_image.yml), from the start of the first to the end of the last:
-for ours that is giving out, reading the secret, fetching and ending; for the others one task with the pipe. Beside the seconds stand the bytes that the
-source put on its fabric link. A key of the bench is let in on the target while it runs, for a user (ansible_user) who may use sudo.
+Both nodes have the base, which no other image of the target builds on. The bench builds an image on the source that adds 50 MB to it, in files as large as
+Ray's, and removes that in the end; with --image it takes one that is there. The target loses the image, and with "full" its base, too; then it is copied,
+in turns by either way, and by ours last, which leaves both names on both nodes. What counts are the tasks of Ansible that copy (bench/tasks/copy_image.yml), from the
+start of the first to the end of the last: for ours that is giving out, reading the secret, fetching and ending; for the others one task with the pipe.
+Beside the seconds stand the bytes that the source put on its fabric link. A key of the bench is let in on the target while it runs, for a user
+(ansible_user) who may use sudo.
 
 Nothing is asserted, since times depend on the machine: what is wanted stands beside each ratio.
 """
@@ -26,6 +28,8 @@ from plays import ENDS, ROOT, Event, play, shown, utc
 
 #: What is wanted: times as fast with the base on the target, and at most times as long without it.
 THIN_FASTER, FULL_LONGER = 10.0, 1.05
+#: The image that is built, and the bytes that it adds: a layer of 50 MB is what owners report to save and load whole images for.
+THIN, THIN_BYTES = "gb10-bench/thin:1", 50_000_000
 #: The key's place on the source.
 KEY = "/root/.gb10-bench/key"
 
@@ -82,20 +86,26 @@ def measure(inventory: str, variables: dict[str, t.Any], kind: str, rounds: int)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-i", "--inventory", required=True, type=Path, help="file or directory")
-    parser.add_argument("--image", required=True, help="the node image by its tag; both nodes have it")
-    parser.add_argument("--base", required=True, help="the image that it was built on, by its tag")
+    parser.add_argument("--base", required=True, help="an image of 2 GB or more by its tag; both nodes have it")
+    parser.add_argument("--image", help="an image that was built on it, by its tag; the source has it (default: one that the bench builds)")
     parser.add_argument("--source", default="spark-1", help="host that has the image (default spark-1)")
     parser.add_argument("--target", default="spark-2", help="host that it is copied to (default spark-2)")
     parser.add_argument("--rounds", type=int, default=5, help="copies of each way (default 5)")
     parser.add_argument("--only", nargs="+", default=["thin", "full"], choices=["thin", "full"])
     options = parser.parse_args()
     inventory = str(options.inventory.resolve())
-    variables = {"bench_source": options.source, "bench_target": options.target, "bench_image": options.image, "bench_base": options.base, "bench_key": KEY}
+    image = options.image or THIN
+    variables = {"bench_source": options.source, "bench_target": options.target, "bench_image": image, "bench_base": options.base, "bench_key": KEY}
+    thin = {**variables, "bench_layer_bytes": THIN_BYTES}
     run("image_key.yml", inventory, {**variables, "bench_key_state": "present"})
     try:
+        if not options.image:
+            run("image_thin.yml", inventory, {**thin, "bench_thin_state": "present"})
         for kind in options.only:
             measure(inventory, variables, kind, options.rounds)
     finally:
+        if not options.image:
+            run("image_thin.yml", inventory, {**thin, "bench_thin_state": "absent"})
         run("image_key.yml", inventory, {**variables, "bench_key_state": "absent"})
     return 0
 

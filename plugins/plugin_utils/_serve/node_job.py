@@ -16,8 +16,10 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress
 
-#: Seconds between two looks at the node; the first comes soon, for what is there already.
-FIRST_LOOK, LOOK_SECONDS = 1.0, 15.0
+#: Seconds until the first look at the node, the share of what has passed until the next one, and the most: short work is not waited for longer than it takes.
+FIRST_LOOK, LOOK_SHARE, LOOK_SECONDS = 0.5, 0.25, 15.0
+#: Seconds until the first line is asked for, and between two.
+FIRST_LINE, LINE_SECONDS = 5.0, 15.0
 #: Seconds beyond the work's own limit after which the node's job is given up.
 MARGIN = 60
 #: What the status of a job adds to the module's result.
@@ -67,15 +69,18 @@ class NodeJob(ActionBase):
     def _watch(self, job: str, limit: int) -> dict[str, t.Any]:
         """Return the job's result once it is there."""
         progress = Progress(str(self._vars["inventory_hostname"]), display.display)
-        next_look = FIRST_LOOK
+        next_look, next_line = FIRST_LOOK, FIRST_LINE
         for elapsed in clock(limit, FIRST_LOOK):
             if elapsed < min(next_look, limit):
                 continue
-            next_look = elapsed + LOOK_SECONDS
+            next_look = elapsed + min(LOOK_SHARE * elapsed, LOOK_SECONDS)
             status = self._job(job, "status")
             if status.get("finished"):
                 self._job(job, "cleanup")
                 return {key: value for key, value in status.items() if key not in OF_JOB}
+            if elapsed < next_line:
+                continue
+            next_line = elapsed + LINE_SECONDS
             text = self._text()
             if text:
                 progress.update(self.DOING, text, "", None, elapsed)
