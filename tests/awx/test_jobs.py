@@ -27,7 +27,7 @@ INVENTORY: dict[str, t.Any] = {
     "_meta": {
         "hostvars": {
             "spark-1": {**HOST, "ansible_host": "127.0.0.1", "gb10_fabric_address": "192.168.100.1"},
-            "spark-2": {**HOST, "ansible_host": "127.0.0.2", "gb10_fabric_address": "192.168.100.2"},
+            "spark-2": {**HOST, "ansible_host": "127.0.0.2", "gb10_fabric_address": "192.168.100.2", "gb10_single_profile": "gpt_oss_120b_one"},
         }
     },
     "all": {"children": ["gb10_cluster"]},
@@ -44,6 +44,7 @@ LAUNCHES = {
     "GB10 preflight": ({}, "unreachable"),
     "GB10 doctor": ({}, "successful"),
     "GB10 bring-up": ({"gb10_allow_restart": "true", "gb10_serve_timeout": 900}, "unreachable"),
+    "GB10 single": ({"gb10_single": "spark-2"}, "unreachable"),
     "GB10 proof": ({}, "unreachable"),
     "GB10 status": ({}, "unreachable"),
     "GB10 teardown": ({"gb10_confirmed": "true"}, "unreachable"),

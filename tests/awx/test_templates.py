@@ -193,11 +193,11 @@ def test_awx_would_refuse_the_whole_survey(spec: t.Any) -> None:
 def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: Objects) -> None:
     """A multiselect default is dropped without a word, and a password would become a variable of the play."""
     for name, question in questions(objects):
-        # The id of a lock, that only a refused job names, files, names of models, rungs and the place of logs or of a recipe are texts, and mostly
+        # The id of a lock, that only a refused job names, files, names of models and nodes, rungs and the place of logs or of a recipe are texts, and mostly
         # there is none.
         text = question["variable"] in (
             "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_models_remove",
-            "gb10_models_to", "gb10_protect_measures",
+            "gb10_models_to", "gb10_protect_measures", "gb10_single",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
@@ -254,6 +254,7 @@ def test_profiles_of_ones_own_can_be_offered(tmp_path: Path) -> None:
 #: What docs/awx.md calls each question.
 CALLED = {
     "gb10_profile": "profile",
+    "gb10_single": "which node alone",
     "gb10_fail_on_warn": "do warnings stop it",
     "gb10_fail_on_block": "does what blocks fail the job",
     "gb10_become": "with sudo",
@@ -364,7 +365,7 @@ def test_tags_of_templates_are_tags_of_their_playbook(objects: Objects) -> None:
 def test_only_bring_up_gets_the_secrets(tmp_path: Path) -> None:
     own = awx_job.data(tmp_path, gb10_awx_secret_credentials=["our token", "our key"])
     got = {template["name"]: template["credentials"] for template in own["controller_templates"]}
-    assert got.pop("GB10 bring-up") == ["GB10 nodes", "our token", "our key"]
+    assert got.pop("GB10 bring-up") == got.pop("GB10 single") == ["GB10 nodes", "our token", "our key"]
     assert set(map(tuple, got.values())) == {("GB10 nodes",)}
 
 

@@ -152,6 +152,14 @@ def test_a_good_inventory_passes_without_contact(plays: Plays) -> None:
     assert run.contacts == []
 
 
+def test_one_node_of_the_pair_passes_without_contact(plays: Plays) -> None:
+    arguments = ("--tags", "validate", "-e", "gb10_single=spark-2", "-e", "gb10_profile=nemotron_3_super_one")
+    run = plays.play(GOOD, *arguments, playbook="single.yml")
+    assert run.rc == 0, str(run)
+    assert run.says("Inputs: 1 pass")
+    assert run.contacts == []
+
+
 def test_a_contact_would_be_seen(plays: Plays) -> None:
     """The good inventory goes on to preflight: this is what every other test here must not show."""
     run = plays.play(GOOD)
@@ -290,6 +298,18 @@ def no_group(plays: Plays) -> Run:
     return plays.play({"sparks": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", "ansible_connection": "watched"}}}})
 
 
+def no_single(plays: Plays) -> Run:
+    return plays.play(GOOD, playbook="single.yml")
+
+
+def other_single(plays: Plays) -> Run:
+    return plays.play(GOOD, "-e", "gb10_single=spark-9", playbook="single.yml")
+
+
+def pair_alone(plays: Plays) -> Run:
+    return plays.play(GOOD, "-e", "gb10_single=spark-2", playbook="single.yml")
+
+
 def vault_setting(plays: Plays) -> Run:
     return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_token")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
 
@@ -318,7 +338,7 @@ def key_file(plays: Plays) -> Run:
 SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     scenario.__name__: scenario
     for scenario in (
-        members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group,
+        members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, no_single, other_single, pair_alone,
         vault_setting, vault_wrong, vault_become, vault_file, key_file,
     )
 }  # fmt: skip
@@ -378,6 +398,9 @@ CASES = [
     ("outside", "--limit box leaves out all hosts of the cluster (gb10_cluster: spark-1, spark-2)", "Run without --limit"),
     ("serial", "the play handles 1 of 2 hosts at once; half a cluster can't serve.", "remove `serial` from the play"),
     ("no_group", "The inventory has no hosts in the group gb10_cluster.", "Another group is named with -e gb10_cluster_group=NAME"),
+    ("no_single", "gb10_single is not set: which node?", "Name one with -e gb10_single=HOST; the inventory has spark-1, spark-2"),
+    ("other_single", "gb10_single is spark-9, which is not a host of the inventory.", "Name one of its hosts: spark-1, spark-2"),
+    ("pair_alone", "asks for 2 ranks", "add or remove workers, or choose another profile"),
     ("vault_setting", "gb10_hf_token: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_setting", "gb10_env: can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),
     ("vault_wrong", "gb10_hf_token: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
@@ -418,7 +441,7 @@ def test_the_right_vault_password_is_enough(plays: Plays) -> None:
 BOOKS = sorted(
     path.name
     for path in (ROOT / "playbooks").glob("*.yml")
-    if path.name not in ("find_cluster.yml", "serve.yml") and "import_playbook" in path.read_text(encoding="utf-8")
+    if path.name not in ("find_cluster.yml", "serve.yml", "single.yml") and "import_playbook" in path.read_text(encoding="utf-8")
 )
 
 

@@ -193,71 +193,77 @@ def test_a_model_in_a_plain_directory_serves_and_is_left_as_it_is(lab: Lab, fold
     assert {host: lab.run(host, *look) for host in (HEAD, WORKER)} == before
 
 
-#: What a user writes to serve two models, each on a node of its own: a cluster a node.
-CLUSTERS = {"chat": (HEAD, "lab_tiny_one", "tiny"), "other": (WORKER, "lab_tiny_other_one", "gb10-lab/other")}
+#: Each node's own service: its profile, which stands in the inventory, and its model. The service is called as its node.
+SERVICES = {HEAD: ("lab_tiny_one", "tiny"), WORKER: ("lab_tiny_other_one", "gb10-lab/other")}
 
 
-class Two:
-    """Two single-node clusters in one inventory."""
+class Singles:
+    """A service on each node, by the inventory of the pair."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
-    @staticmethod
-    def inventory() -> dict[str, t.Any]:
-        settings = {name: {"gb10_cluster_name": name, "gb10_head_host": host, "gb10_worker_hosts": []} for name, (host, _profile, _model) in CLUSTERS.items()}
-        return {name: {"hosts": {CLUSTERS[name][0]: {}}, "vars": settings[name]} for name in CLUSTERS}
-
-    def play(self, name: str, playbook: str = "serve", **variables: t.Any) -> Play:
-        """Run a playbook on one of them; the other's node is not reached."""
-        host, profile, _model = CLUSTERS[name]
-        played = self.lab.play(playbook, gb10_cluster_group=name, gb10_profile=profile, **variables)
+    def play(self, host: str, playbook: str = "single", **variables: t.Any) -> Play:
+        """Run a playbook for one node; the other one is not reached."""
+        played = self.lab.play(playbook, gb10_single=host, **variables)
         assert played.rc == 0, played.failures
         assert played.hosts <= {host, "localhost"}
         return played
 
-    def says(self, name: str) -> str:
-        host, _profile, model = CLUSTERS[name]
-        return says(self.lab, host, name, model)
+    def says(self, host: str) -> str:
+        return says(self.lab, host, host, SERVICES[host][1])
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Two]:
+def singles(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Singles]:
     lab.down()
     directory: Path = tmp_path_factory.mktemp("models")
-    (directory / "clusters.yml").write_text(yaml.safe_dump(Two.inventory()), encoding="utf-8")
-    made = Two(Lab(directory, [INVENTORY, directory / "clusters.yml"]))
+    hosts = {host: {"gb10_single_profile": profile} for host, (profile, _model) in SERVICES.items()}
+    (directory / "services.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
+    made = Singles(Lab(directory, [INVENTORY, directory / "services.yml"]))
     yield made
-    for name in CLUSTERS:
-        made.play(name, "teardown")
+    for host in SERVICES:
+        made.play(host, "teardown")
 
 
-def test_one_node_goes_from_cold_to_a_token(two: Two) -> None:
-    played = two.play("chat")
+def test_one_node_goes_from_cold_to_a_token(singles: Singles) -> None:
+    played = singles.play(HEAD)
     report = played.stat("gb10_report")
     assert (report["executor"], report["executor_reason"]) == ("native", "one rank: there is nothing to spread")
-    assert list(report["nodes"]) == [HEAD] and {proof["verdict"] for proof in report["proofs"]} == {"pass"}
-    assert "the cluster works" in two.says("chat")
+    assert (report["cluster"], list(report["nodes"])) == (HEAD, [HEAD]) and {proof["verdict"] for proof in report["proofs"]} == {"pass"}
+    assert "the cluster works" in singles.says(HEAD)
     # A node alone has no fabric: nothing of it is given to the container, and nothing of it is judged.
-    assert two.lab.inspect(HEAD, "gb10-chat-head")["HostConfig"]["Devices"] in (None, [])
+    assert singles.lab.inspect(HEAD, f"gb10-{HEAD}-head")["HostConfig"]["Devices"] in (None, [])
     matrix = played.stat("gb10_preflight")["matrix"]
     assert {matrix[rule][HEAD] for rule in ("fabric.address", "rdma.present", "device.present")} == {"not_judged"}
 
 
-def test_a_second_run_on_one_node_changes_nothing(two: Two) -> None:
-    assert two.play("chat").changed == {}
-    assert two.play("chat", check=True).changed == {}
+def test_a_second_run_on_one_node_changes_nothing(singles: Singles) -> None:
+    assert singles.play(HEAD).changed == {}
+    assert singles.play(HEAD, check=True).changed == {}
 
 
-def test_a_second_model_on_the_other_node_leaves_the_first_alone(two: Two) -> None:
-    before = two.lab.json(HEAD, "/var/lib/gb10/chat/run/run.json")["run_id"]
-    two.play("other")
-    assert "the cluster works" in two.says("other") and "the cluster works" in two.says("chat")
-    assert two.lab.json(HEAD, "/var/lib/gb10/chat/run/run.json")["run_id"] == before
-    assert two.play("other").changed == {}
+def test_a_second_model_on_the_other_node_leaves_the_first_alone(singles: Singles) -> None:
+    before = singles.lab.json(HEAD, f"/var/lib/gb10/{HEAD}/run/run.json")["run_id"]
+    singles.play(WORKER)
+    assert "the cluster works" in singles.says(WORKER) and "the cluster works" in singles.says(HEAD)
+    assert singles.lab.json(HEAD, f"/var/lib/gb10/{HEAD}/run/run.json")["run_id"] == before
+    assert singles.play(WORKER).changed == {}
 
 
-def test_one_node_goes_back_to_cold(two: Two) -> None:
-    two.play("chat", "teardown")
-    assert two.lab.run(HEAD, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.cluster=chat") == ""
-    assert "the cluster works" in two.says("other")
+def test_the_pair_does_not_start_beside_them(singles: Singles) -> None:
+    refused = singles.lab.play()
+    assert refused.rc != 0 and f"gb10-{HEAD}-head" in refused.said, refused.said
+    assert singles.lab.run(HEAD, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.cluster=gb10") == ""
+    assert "the cluster works" in singles.says(HEAD) and "the cluster works" in singles.says(WORKER)
+
+
+def test_status_of_one_node_is_about_its_service(singles: Singles) -> None:
+    status = singles.play(WORKER, "status").stat("gb10_status")
+    assert (status["cluster"], list(status["nodes"])) == (WORKER, [WORKER]), status
+
+
+def test_one_node_goes_back_to_cold(singles: Singles) -> None:
+    singles.play(HEAD, "teardown")
+    assert singles.lab.run(HEAD, "docker", "ps", "--all", "--quiet", "--filter", f"label=io.gb10.cluster={HEAD}") == ""
+    assert "the cluster works" in singles.says(WORKER)
