@@ -28,6 +28,7 @@ requirements:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._cluster
 attributes:
   check_mode:
     support: full
@@ -150,11 +151,6 @@ options:
       - What an export notes as its maker. The action plugin fills in the collection's version.
     type: str
     default: gb10.cluster
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters. How far it is stands there while it runs, and the locks that keep others out

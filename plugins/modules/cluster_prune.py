@@ -38,17 +38,13 @@ requirements:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._cluster
 attributes:
   check_mode:
     support: full
   diff_mode:
     support: full
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   remove:
     description:
       - Whether to remove what is listed.
@@ -72,11 +68,6 @@ options:
     type: str
     default: ""
     version_added: 0.2.0
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   log_dir:
     description:
       - Directory on the node that holds the logs of the collection's clusters.

@@ -22,12 +22,8 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
+  - gb10.cluster._cluster
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters. The results are kept below it.

@@ -19,6 +19,7 @@ notes:
   - A record is not state of the node, so RV(ignore:changed) stays false.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._cluster
 attributes:
   check_mode:
     support: full
@@ -27,11 +28,6 @@ attributes:
   diff_mode:
     support: none
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters. The climbs are C(ladder.json) in that of the cluster.
@@ -80,10 +76,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     wrong = climbs.wrong(climb)
     if wrong:
         raise ClusterError(f"climb: {wrong}", remedy="Pass the climb as the playbook ladder makes it.", reason="input")
-    path = climbs.path_of(params["state_dir"], params["cluster_name"])
-    known = climbs.read(path)
+    path = climbs.FILE.path_of(params["state_dir"], params["cluster_name"])
+    known = climbs.FILE.read(path)
     if not module.check_mode:
-        climbs.write(path, climbs.with_climb(known, climb))
+        climbs.FILE.write(path, climbs.with_climb(known, climb))
     state = f"{climb['trying']} is tried" if climb["trying"] else climb["outcome"]
     return {"msg": f"the last good rung is {climb['rung'] or 'none'}, {state}", "path": path}
 

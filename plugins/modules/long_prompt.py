@@ -20,6 +20,7 @@ notes:
   - Runs where the engine's API is, on the head.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._cluster
 attributes:
   check_mode:
     support: full
@@ -28,16 +29,6 @@ attributes:
   diff_mode:
     support: none
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   log_dir:
     description:
       - Directory on the node that holds the engines' logs.

@@ -23,12 +23,8 @@ extends_documentation_fragment:
   - gb10.cluster._docker
   - gb10.cluster._look
   - gb10.cluster._look.driver
+  - gb10.cluster._cluster
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters. The records are C(starts.json) in that of the cluster.
@@ -184,7 +180,7 @@ def image_of(params: Params) -> str:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, LEAST)
-    roots, path = params["roots"], starts.path_of(params["state_dir"], params["cluster_name"])
+    roots, path = params["roots"], starts.FILE.path_of(params["state_dir"], params["cluster_name"])
     note = read_note(os.path.join(params["state_dir"], params["cluster_name"], "memory.json"))
     boot = boot_id(roots["proc_root"])
     if note is None or note.get("boot_id") != boot:
@@ -205,13 +201,13 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "lowest_mb": now if params["lowest_mb"] is None else min(now, params["lowest_mb"]),
         "steady_mb": now,
     }
-    known = starts.read(path)
+    known = starts.FILE.read(path)
     # A start is recorded once: what is available later is what its users do.
     earlier = next((one for one in known if one["run_id"] == record["run_id"]), None)
     if earlier:
         return {"msg": "this start is on record", "reason": "recorded already", "path": path, "record": earlier}
     if not module.check_mode:
-        starts.write(path, starts.with_start(known, record))
+        starts.FILE.write(path, starts.with_start(known, record))
     took = record["before_mb"] - record["steady_mb"]
     return {"msg": f"the start took {took} MiB, {record['before_mb'] - record['lowest_mb']} at its peak", "path": path, "record": record}
 

@@ -21,6 +21,7 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
+  - gb10.cluster._cluster
 options:
   state:
     description:
@@ -28,11 +29,6 @@ options:
     type: str
     choices: [noted, back]
     required: true
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters. The note is below it.

@@ -19,6 +19,7 @@ description:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
+  - gb10.cluster._cluster
 attributes:
   check_mode:
     support: full
@@ -49,16 +50,6 @@ options:
       - The directory that holds C(hub/).
     type: path
     required: true
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   lock_id:
     description:
       - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before each repository the module makes sure that the lock on

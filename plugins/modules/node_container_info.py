@@ -19,12 +19,8 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
+  - gb10.cluster._cluster
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   connect_timeout:
     description:
       - Seconds that the head gets for its answer.
@@ -347,9 +343,9 @@ def caches_of(api: EngineApi, state_dir: str | None, cluster: str) -> list[dict[
 
 def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
     """Return what the ladder recorded of a cluster. A file that is broken hides nothing else."""
-    path = climbs.path_of(state_dir, cluster)
+    path = climbs.FILE.path_of(state_dir, cluster)
     try:
-        return {"path": path, "climbs": [climbs.short(one) for one in climbs.read(path)], "error": ""}
+        return {"path": path, "climbs": [climbs.short(one) for one in climbs.FILE.read(path)], "error": ""}
     except ClusterError as error:
         return {"path": path, "climbs": [], "error": f"{error}. Remedy: {error.remedy}"}
 

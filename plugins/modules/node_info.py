@@ -1327,7 +1327,7 @@ class Look:
         return {name: found[name] for name in ("verdict", "findings", "classes", "needs_reboot")}
 
     def starts(self) -> list[dict[str, t.Any]] | None:
-        return self.sections.read("starts", lambda: starts.on_node(self.params["state_dir"]))
+        return self.sections.read("starts", lambda: starts.FILE.on_node(self.params["state_dir"]))
 
     def held(self) -> dict[str, dict[str, int | None]] | None:
         section = self.sections.section("held")

@@ -22,27 +22,18 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._cluster
 options:
   dest:
     description:
       - Directory on the controller. It is created when it does not exist; files of the same name in it are overwritten.
     type: path
     required: true
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   max_bytes:
     description:
       - Maximum bytes of one file, from 4096 to 16777216. Of a longer one the end is kept.
     type: int
     default: 262144
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   log_dir:
     description:
       - Directory on the node that holds the logs of the collection's clusters.

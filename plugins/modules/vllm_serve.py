@@ -42,6 +42,7 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
   - gb10.cluster._look
+  - gb10.cluster._cluster
 options:
   state:
     description:
@@ -94,11 +95,6 @@ options:
       - Without it the fabric is not watched.
     type: str
     version_added: 0.2.0
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   model:
     description:
       - What to serve, a repository of the hub or a path inside the container. Required with O(state=started) on the head, and with
@@ -260,11 +256,6 @@ options:
       - Size at which the engine's log is cut. Its content is kept once, beside it, with the ending C(.1).
     type: int
     default: 67108864
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   log_dir:
     description:
       - Directory on the node that holds the logs of the collection's clusters.

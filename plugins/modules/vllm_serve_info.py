@@ -21,12 +21,8 @@ extends_documentation_fragment:
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
   - gb10.cluster._look
+  - gb10.cluster._cluster
 options:
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
   node_role:
     description:
       - Role of this node, which says which container is looked at.
@@ -110,11 +106,6 @@ options:
       - This node's address on the fabric, to see whether the interface that has it is up.
     type: str
     version_added: 0.2.0
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   log_dir:
     description:
       - Directory on the node that holds the logs of the collection's clusters.

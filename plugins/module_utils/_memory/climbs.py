@@ -10,18 +10,12 @@ held by others than then. It is written before each rung, so that one whose node
 
 from __future__ import annotations
 
-import json
-import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
 
-SCHEMA = 1
 #: Climbs that a node keeps of a cluster; the oldest go.
 KEEP = 16
-#: Bytes of such a file that are read.
-_LIMIT = 4 << 20
 
 Climb = dict[str, t.Any]
 
@@ -53,54 +47,20 @@ class Now(t.NamedTuple):
     tenants_mb: int | None
 
 
-def path_of(state_dir: str, cluster: str) -> str:
-    """Return where a node keeps the climbs of a cluster."""
-    return os.path.join(state_dir, cluster, "ladder.json")
-
-
-def _is(value: t.Any, kind: type) -> bool:
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _lacking(one: t.Mapping[str, t.Any], keys: t.Mapping[str, type]) -> list[str]:
-    return [key for key, kind in keys.items() if not _is(one.get(key), kind)]
-
-
 def wrong(climb: t.Any) -> str:
     """Return what is missing or of another type in a climb, empty when nothing is."""
-    if not isinstance(climb, dict):
-        return "it is not a mapping"
-    lacking = _lacking(climb, KEYS)
+    lacking = records.lacking(climb, KEYS)
     if lacking:
-        return f"{', '.join(lacking)}: missing, or of another type"
+        return lacking
     if climb["outcome"] not in OUTCOMES:
         return f"outcome is {climb['outcome']!r}, expected one of {', '.join(OUTCOMES)}"
-    whole = all(isinstance(rung, dict) and not _lacking(rung, RUNG_KEYS) for rung in climb["rungs"])
-    return "" if whole else f"rungs: each has {', '.join(RUNG_KEYS)}"
+    return "" if not any(records.lacking(rung, RUNG_KEYS) for rung in climb["rungs"]) else f"rungs: each has {', '.join(RUNG_KEYS)}"
 
 
-def parse(text: str, path: str) -> list[Climb]:
-    """Return the climbs in a file's text. Raises :class:`UnknownState` for anything else."""
-    remedy = f"Remove {path}: the playbook ladder writes it again, and until then the profile's own length is served."
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} is not JSON: {error}", raw=text[:2000], remedy=remedy, reason="ladder broken") from error
-    found = content.get("climbs") if isinstance(content, dict) and content.get("schema") == SCHEMA else None
-    if not isinstance(found, list) or any(wrong(one) for one in found):
-        raise UnknownState(f"{path} holds no climbs of schema {SCHEMA}", raw=text[:2000], remedy=remedy, reason="ladder broken")
-    return found
-
-
-def read(path: str) -> list[Climb]:
-    """Return the climbs in a file, none when it does not exist. Raises :class:`UnknownState` when it holds something else or may not be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return parse(handle.read(_LIMIT), path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="ladder unread") from error
+#: Where they lie: 4 MiB is many times what :data:`KEEP` climbs with their memory curves take.
+FILE = records.RecordFile(
+    "ladder", "climbs", 4 << 20, wrong, "the playbook ladder writes it again, and until then the profile's own length is served"
+)
 
 
 def short(climb: Climb) -> Climb:
@@ -109,14 +69,8 @@ def short(climb: Climb) -> Climb:
 
 
 def on_node(state_dir: str) -> list[Climb]:
-    """Return the climbs of all clusters of a node without their curves, each with its ``cluster``. Raises as :func:`read` does."""
-    try:
-        clusters = sorted(os.listdir(state_dir))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise UnknownState(f"{state_dir} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="ladder unread") from error
-    return [{**short(one), "cluster": cluster} for cluster in clusters for one in read(path_of(state_dir, cluster))]
+    """Return the climbs of all clusters of a node without their curves, each with its ``cluster``. Raises as :class:`records.RecordFile` does."""
+    return [short(one) for one in FILE.on_node(state_dir)]
 
 
 def _key(climb: Climb) -> tuple[t.Any, ...]:
@@ -126,16 +80,6 @@ def _key(climb: Climb) -> tuple[t.Any, ...]:
 def with_climb(climbs: t.Sequence[Climb], new: Climb) -> list[Climb]:
     """Return the climbs with a new one, which takes the place of itself as it was before and of those made with the same things."""
     return [*(one for one in climbs if one["climb_id"] != new["climb_id"] and _key(one) != _key(new)), new][-KEEP:]
-
-
-def write(path: str, climbs: t.Sequence[Climb]) -> None:
-    """Write the climbs. Raises :class:`ClusterError` when that is not possible."""
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        files.write_json(path, {"schema": SCHEMA, "climbs": list(climbs)})
-    except OSError as error:
-        remedy = "Run the task with become: true, or free space there."
-        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error
 
 
 # -- which rung holds now ------------------------------------------------------------------------------------------------

@@ -9,18 +9,13 @@ A record is worth more than any plan, for what it is of: the same image, the sam
 
 from __future__ import annotations
 
-import json
-import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
 
-SCHEMA = 1
 #: Starts that a node keeps of a cluster; the oldest go.
 KEEP = 32
-#: Bytes of such a file that are read.
-_LIMIT = 1 << 20
 
 Start = dict[str, t.Any]
 
@@ -32,54 +27,16 @@ KEYS: dict[str, type] = {
 }  # fmt: skip
 
 
-def path_of(state_dir: str, cluster: str) -> str:
-    """Return where a node keeps the starts of a cluster."""
-    return os.path.join(state_dir, cluster, "starts.json")
-
-
-def _is(value: t.Any, kind: type) -> bool:
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def parse(text: str, path: str) -> list[Start]:
-    """Return the records in a file's text. Raises :class:`UnknownState` for anything else."""
-    remedy = f"Remove {path}: the next bring-up records its start again."
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} is not JSON: {error}", raw=text[:2000], remedy=remedy, reason="starts broken") from error
-    starts = content.get("starts") if isinstance(content, dict) and content.get("schema") == SCHEMA else None
-    if not isinstance(starts, list) or not all(isinstance(one, dict) and all(_is(one.get(key), kind) for key, kind in KEYS.items()) for one in starts):
-        raise UnknownState(f"{path} holds no starts of schema {SCHEMA}", raw=text[:2000], remedy=remedy, reason="starts broken")
-    return starts
-
-
-def read(path: str) -> list[Start]:
-    """Return the records in a file, none when it does not exist. Raises :class:`UnknownState` when it holds something else or may not be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return parse(handle.read(_LIMIT), path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="starts unread") from error
-
-
-def on_node(state_dir: str) -> list[Start]:
-    """Return the records of all clusters of a node, each with its ``cluster``. Raises as :func:`read` does."""
-    try:
-        clusters = sorted(os.listdir(state_dir))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise UnknownState(f"{state_dir} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="starts unread") from error
-    return [{**one, "cluster": cluster} for cluster in clusters for one in read(path_of(state_dir, cluster))]
+#: Where they lie: 1 MiB is many times what :data:`KEEP` records take.
+FILE = records.RecordFile(
+    "starts", "starts", 1 << 20, lambda start: records.lacking(start, KEYS), "the next bring-up records its start again"
+)
 
 
 def last(state_dir: str, cluster: str) -> dict[str, t.Any]:
     """Return the newest record of a cluster in short, empty without one. What is wrong with the file is its ``error``."""
     try:
-        known = read(path_of(state_dir, cluster))
+        known = FILE.read(FILE.path_of(state_dir, cluster))
     except UnknownState as error:
         return {"error": f"{error}. Remedy: {error.remedy}"}
     if not known:
@@ -117,13 +74,3 @@ def taken_gib(starts: t.Sequence[Start], context: int) -> tuple[float, float] | 
 def bears(starts: t.Sequence[Start], context: int) -> bool:
     """Return whether a start with at least ``context`` tokens is among these records."""
     return any(one["context"] >= context for one in starts)
-
-
-def write(path: str, starts: t.Sequence[Start]) -> None:
-    """Write the records. Raises :class:`ClusterError` when that is not possible."""
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        files.write_json(path, {"schema": SCHEMA, "starts": list(starts)})
-    except OSError as error:
-        remedy = "Run the task with become: true, or free space there."
-        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error

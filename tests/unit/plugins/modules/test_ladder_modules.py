@@ -15,7 +15,7 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, records
 from ansible_collections.gb10.cluster.plugins.modules import ladder_record, rung_info, sshd_latency_info
 from node_roots import rooted
 
@@ -36,19 +36,19 @@ def kept(tmp_path, climb, check_mode=False):
 
 
 def test_a_climb_is_kept_and_takes_its_own_place(tmp_path):
-    path = climbs.path_of(str(tmp_path), "gb10")
-    assert kept(tmp_path, CLIMB, check_mode=True)["path"] == path and climbs.read(path) == []
+    path = climbs.FILE.path_of(str(tmp_path), "gb10")
+    assert kept(tmp_path, CLIMB, check_mode=True)["path"] == path and climbs.FILE.read(path) == []
     assert "262144 is tried" in kept(tmp_path, CLIMB)["msg"]
     done = {**CLIMB, "trying": 0, "rung": 262144, "outcome": "top"}
     kept(tmp_path, done)
-    assert climbs.read(path) == [done]
+    assert climbs.FILE.read(path) == [done]
 
 
 def test_a_climb_that_lacks_something_is_refused(tmp_path):
     for wrong in ({**CLIMB, "rung": "262144"}, {name: value for name, value in CLIMB.items() if name != "boot_id"}, {**CLIMB, "outcome": "done"}):
         with pytest.raises(ClusterError, match="climb: "):
             kept(tmp_path, wrong)
-    assert climbs.read(climbs.path_of(str(tmp_path), "gb10")) == []
+    assert climbs.FILE.read(climbs.FILE.path_of(str(tmp_path), "gb10")) == []
 
 
 # --- rung_info ----------------------------------------------------------------------------------------------------------
@@ -159,4 +159,4 @@ def test_more_seconds_than_a_watch_lasts_are_refused():
 
 def test_what_a_node_keeps_is_json(tmp_path):
     kept(tmp_path, CLIMB)
-    assert json.loads((tmp_path / "gb10" / "ladder.json").read_text())["schema"] == climbs.SCHEMA
+    assert json.loads((tmp_path / "gb10" / "ladder.json").read_text())["schema"] == records.SCHEMA

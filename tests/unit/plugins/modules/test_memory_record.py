@@ -47,14 +47,14 @@ def test_a_start_is_recorded_once(node):
     figures = [record[name] for name in ("total_mb", "before_mb", "lowest_mb", "steady_mb", "context")]
     assert figures == [124610, 118800, 20100, 20800, 262144]
     assert (record["image_id"], record["driver"], record["profile"], record["boot_id"]) == ("sha256:1a", "580.159.03", "mine", BOOT)
-    assert starts.on_node(str(node.state.parent)) == [{**record, "cluster": "gb10"}]
+    assert starts.FILE.on_node(str(node.state.parent)) == [{**record, "cluster": "gb10"}]
     assert result["msg"] == "the start took 98000 MiB, 98700 at its peak" and not result.get("changed")
     text = (node.state / "starts.json").read_text()
     again = call(node, lowest_mb=5)
     assert (again["reason"], again["record"]) == ("recorded already", record) and (node.state / "starts.json").read_text() == text
     assert len(json.loads(text)["starts"]) == 1
     call(node, run_id="r2")
-    assert [one["run_id"] for one in starts.on_node(str(node.state.parent))] == ["r2"]
+    assert [one["run_id"] for one in starts.FILE.on_node(str(node.state.parent))] == ["r2"]
 
 
 def test_without_samples_of_the_start_what_is_left_is_the_least(node):

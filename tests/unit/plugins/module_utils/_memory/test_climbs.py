@@ -92,12 +92,12 @@ def test_a_climb_takes_the_place_of_one_with_the_same_things():
 
 
 def test_what_was_written_is_read_without_its_curves(tmp_path):
-    path = climbs.path_of(str(tmp_path), "gb10")
-    climbs.write(path, [CLIMB])
-    assert climbs.read(path) == [CLIMB]
+    path = climbs.FILE.path_of(str(tmp_path), "gb10")
+    climbs.FILE.write(path, [CLIMB])
+    assert climbs.FILE.read(path) == [CLIMB]
     (found,) = climbs.on_node(str(tmp_path))
     assert found["cluster"] == "gb10" and "curve" not in found["rungs"][0]
-    assert climbs.read(str(tmp_path / "none.json")) == [] and climbs.on_node(str(tmp_path / "none")) == []
+    assert climbs.FILE.read(str(tmp_path / "none.json")) == [] and climbs.on_node(str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_rubbish_is_unknown_with_the_remedy(tmp_path, text):
     path = tmp_path / "ladder.json"
     path.write_text(text)
     with pytest.raises(UnknownState) as refused:
-        climbs.read(str(path))
+        climbs.FILE.read(str(path))
     assert f"Remove {path}" in refused.value.remedy
 
 
 def test_a_place_that_takes_nothing_is_said(tmp_path):
     (tmp_path / "gb10").write_text("a file")
     with pytest.raises(ClusterError, match="cannot be written"):
-        climbs.write(climbs.path_of(str(tmp_path), "gb10"), [CLIMB])
+        climbs.FILE.write(climbs.FILE.path_of(str(tmp_path), "gb10"), [CLIMB])

@@ -23,10 +23,10 @@ def start(**changes):
 
 
 def test_what_is_written_is_read_with_its_cluster(tmp_path):
-    assert starts.on_node(str(tmp_path)) == [] == starts.on_node(str(tmp_path / "none"))
-    starts.write(starts.path_of(str(tmp_path), "gb10"), [start()])
+    assert starts.FILE.on_node(str(tmp_path)) == [] == starts.FILE.on_node(str(tmp_path / "none"))
+    starts.FILE.write(starts.FILE.path_of(str(tmp_path), "gb10"), [start()])
     (tmp_path / "baseline.json").write_text("{}")
-    assert starts.on_node(str(tmp_path)) == [start(cluster="gb10")]
+    assert starts.FILE.on_node(str(tmp_path)) == [start(cluster="gb10")]
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_another_content_is_no_record_and_says_what_to_do(tmp_path, text):
     path.parent.mkdir()
     path.write_text(text)
     with pytest.raises(UnknownState) as error:
-        starts.on_node(str(tmp_path))
+        starts.FILE.on_node(str(tmp_path))
     assert str(path) in str(error.value) and "Remove" in error.value.remedy
 
 
 def test_the_newest_start_is_told_in_short(tmp_path):
     assert starts.last(str(tmp_path), "gb10") == {}
-    path = starts.path_of(str(tmp_path), "gb10")
-    starts.write(path, [start(context=1024), start(context=2048, before_mb=100, steady_mb=40, recorded_at="2026-11-23T00:00:00Z")])
+    path = starts.FILE.path_of(str(tmp_path), "gb10")
+    starts.FILE.write(path, [start(context=1024), start(context=2048, before_mb=100, steady_mb=40, recorded_at="2026-11-23T00:00:00Z")])
     told = {"profile": START["profile"], "context": 2048, "recorded_at": "2026-11-23T00:00:00Z", "took_mb": 60, "left_mb": 40, "error": ""}
     assert starts.last(str(tmp_path), "gb10") == told and starts.last(str(tmp_path), "other") == {}
     (tmp_path / "gb10" / "starts.json").write_text("[]")
@@ -55,7 +55,7 @@ def test_the_newest_start_is_told_in_short(tmp_path):
 def test_a_file_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "gb10").write_text("")
     with pytest.raises(ClusterError) as error:
-        starts.write(starts.path_of(str(tmp_path), "gb10"), [])
+        starts.FILE.write(starts.FILE.path_of(str(tmp_path), "gb10"), [])
     assert "cannot be written" in str(error.value) and error.value.remedy
 
 
