@@ -8,10 +8,10 @@
 
 Both nodes have the base, which no other image of the target builds on. The bench builds an image on the source that adds 50 MB to it, in files as large as
 Ray's, and removes that in the end; with --image it takes one that is there. The target loses the image, and with "full" its base, too; then it is copied,
-in turns by either way, and by ours last, which leaves both names on both nodes. What counts are the tasks of Ansible that copy (bench/tasks/copy_image.yml), from the
-start of the first to the end of the last: for ours that is giving out, reading the secret, fetching and ending; for the others one task with the pipe.
-Beside the seconds stand the bytes that the source put on its fabric link. A key of the bench is let in on the target while it runs, for a user
-(ansible_user) who may use sudo.
+in turns by either way, and by ours last, which leaves both names on both nodes. What counts are the tasks of Ansible that copy
+(bench/tasks/copy_image.yml), from the start of the first to the end of the last: for ours that is giving out, reading the secret, fetching and ending; for
+the others one task with the pipe. Beside the seconds stand the bytes that the source put on its fabric link. A key of the bench is let in on the target
+while it runs, for a user (ansible_user) who may use sudo.
 
 Nothing is asserted, since times depend on the machine: what is wanted stands beside each ratio.
 """
