@@ -81,7 +81,7 @@ def test_empty_nodes_make_one_pull_one_build_and_one_download(lab: Lab, sources:
     assert played.rc == 0, played.failures
     read = [one for one in images.gate.seen() if "/blobs/" in one["path"] and one["method"] == "GET"]
     # The image's configuration is read when the registry is asked for the digest, too.
-    config = lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Id}}", f"{images.place}/{NAME}")
+    config = lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Id}}", f"{images.place}/{NAME}").strip()
     layers = [one["path"] for one in read if not one["path"].endswith(config)]
     again = [one for one in read if layers.count(one["path"]) > 1]
     assert len({one["client"] for one in read}) == 1 and layers and not again, json.dumps(again, indent=1)
