@@ -19,8 +19,12 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
-  - gb10.cluster._cluster
 options:
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
   connect_timeout:
     description:
       - Seconds that the head gets for its answer.

@@ -94,7 +94,7 @@ def test_a_worker_without_anything_gets_all_and_the_base_by_its_name(lab: Lab, m
 def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: str) -> None:
     forget(lab, WORKER, IMAGE)
     fabric = lab.run(HEAD, "ip", "-4", "-o", "address", "show", "eth1").split()[3].partition("/")[0]
-    lab.run(HEAD, "systemd-run", "--quiet", "--unit", "users-listener", "python3", "-m", "http.server", "--bind", fabric, str(PORT))
+    lab.run(HEAD, "systemd-run", "--quiet", "--collect", "--unit", "users-listener", "python3", "-m", "http.server", "--bind", fabric, str(PORT))
     try:
         for _elapsed in clock(10, 0.2):
             if fabric in lab.run(HEAD, "ss", "-Hltn", f"sport = :{PORT}"):
