@@ -261,7 +261,7 @@ def test_the_pair_does_not_start_beside_them(singles: Singles) -> None:
 def test_status_of_one_node_is_about_its_service(singles: Singles) -> None:
     played = singles.play(WORKER, "status")
     assert list(played.stat("gb10_status")) == [WORKER] and played.stat("gb10_health") == "serving", played.said
-    assert SERVICES[WORKER][1] in " ".join(played.stat("gb10_status")[WORKER])
+    assert f"gb10-{WORKER}-head running" in " ".join(played.stat("gb10_status")[WORKER])
 
 
 def test_one_node_goes_back_to_cold(singles: Singles) -> None:

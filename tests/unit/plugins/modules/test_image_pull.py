@@ -136,11 +136,11 @@ def controller(monkeypatch):
 
 
 def test_lines_say_how_far_it_is_until_the_job_has_its_result(controller):
-    result, asked, shown = controller([{"finished": 0}, {"finished": 1, "changed": True, "msg": "pulled", "ansible_job_id": "j1", "stdout": ""}])
+    result, asked, shown = controller([*[{"finished": 0}] * 5, {"finished": 1, "changed": True, "msg": "pulled", "ansible_job_id": "j1", "stdout": ""}])
     assert result == {"changed": True, "msg": "pulled"}
-    assert shown == ["spark-1: pulling 1.0 of 2.0 GiB downloaded, 00:01"]
+    assert shown == ["spark-1: pulling 1.0 of 2.0 GiB downloaded, 00:05"]
     assert asked[0] == (action.ActionModule.MODULE, "job", 7260) and asked[1][2] == 0
-    assert [mode for _name, mode, _async in asked[1:]] == ["status", "", "status", "cleanup"]
+    assert [mode for _name, mode, _async in asked[1:]] == [*["status"] * 5, "", "status", "cleanup"]
 
 
 def test_a_job_that_never_ends_is_given_up(controller):
