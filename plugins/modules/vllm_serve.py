@@ -167,6 +167,14 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
+  drain_timeout:
+    description:
+      - Seconds to wait, before a live engine is stopped, until it has no request. When it still has some it stays, as without waiting.
+      - Nothing keeps new requests away meanwhile. An engine that does not say how many it has is not waited for.
+      - In check mode nothing is waited for.
+    type: int
+    default: 0
+    version_added: 0.2.0
   unready_runs:
     description:
       - Ids of runs that were started in this play and gave no token yet. Nobody can lose a request by their end, so they are stopped without consent.
@@ -479,6 +487,8 @@ START_SLEEP = 0.2
 MAY_HAVE_STARTED = {"changed": True}
 #: Seconds to wait for an answer of the API that only informs.
 API_TIMEOUT = 5
+#: Seconds between two questions to an engine whose requests are waited for.
+DRAIN_SLEEP = 2
 
 Snapshot = dict[str, t.Any]
 
@@ -690,7 +700,18 @@ def blocked(engine: dict[str, t.Any], requests: Requests, before: Snapshot, afte
     )
 
 
-def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any], container: dict[str, t.Any]) -> None:
+def drained(params: dict[str, t.Any], engine: dict[str, t.Any], requests: Requests, check_mode: bool) -> Requests:
+    """Return the requests of a live engine once it has none, or after ``drain_timeout`` seconds those that it has. One that does not say is not waited for."""
+    if check_mode or not params["drain_timeout"]:
+        return requests
+    for _elapsed in clock(params["drain_timeout"], DRAIN_SLEEP):
+        if not requests.count:
+            break
+        requests = interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"])
+    return requests
+
+
+def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any], container: dict[str, t.Any], check_mode: bool) -> None:
     """Raise :class:`ClusterError` when a live engine has requests that nobody said may be lost, or may have. One that somebody else stops is not asked."""
     if params["interrupt_requests"] or not engine["live"] or engine["stopping"]:
         return
@@ -698,6 +719,8 @@ def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any
     situation = interruption.Situation(True, not params["lacks_rank"], unready, interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"]))
     if interruption.why_kept(situation) and params["executor"] == "ray" and params["node_role"] == "head":
         situation = situation._replace(whole=not ray.lacks_rank(docker, existing(container), engine["argv"], API_TIMEOUT))
+    if interruption.why_kept(situation):
+        situation = situation._replace(requests=drained(params, engine, situation.requests, check_mode))
     interruption.check(situation, False, f"the live engine (run {engine['run_id']}) would be stopped")
 
 
@@ -760,7 +783,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
         if not check_mode:
             launch.check_room(paths, params["log_max_bytes"])
     if todo.stop:
-        check_idle(params, docker, engine, container)
+        check_idle(params, docker, engine, container, check_mode)
     result: dict[str, t.Any] = {
         "changed": todo.changed,
         "reason": todo.reason,

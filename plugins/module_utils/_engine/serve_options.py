@@ -36,6 +36,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "no_carry_env": {"type": "list", "elements": "str", "default": []},
     "allow_restart": {"type": "bool", "default": False},
     "interrupt_requests": {"type": "bool", "default": False},
+    "drain_timeout": {"type": "int", "default": 0},
     "unready_runs": {"type": "list", "elements": "str", "default": []},
     "lacks_rank": {"type": "bool", "default": False},
     "lock_id": {"type": "str", "default": ""},
@@ -60,6 +61,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 #: The least that each of these numbers may be.
 MINIMUM = {
     "node_count": 1,
+    "drain_timeout": 0,
     "wait_timeout": 1,
     "wait_sleep": 1,
     "first_token_timeout": 1,

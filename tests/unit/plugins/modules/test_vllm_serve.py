@@ -309,6 +309,29 @@ def test_an_engine_that_ray_knows_to_lack_a_rank_is_stopped_without_consent(node
         node.work(Api(status=LIVE, stop=STOPPED), state="stopped")
 
 
+@pytest.mark.parametrize(("answers", "stops"), [([2, 1, 0], True), ([2, 1, 1, 1, 1], False), ([2, None], False)])
+def test_a_drain_waits_until_there_is_no_request(node, monkeypatch, answers, stops):
+    node.note(OTHER)
+    left = iter(answers)
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: Requests(next(left), "no answer"))
+    monkeypatch.setattr(vllm_serve, "clock", lambda timeout, _sleep: iter((0.0, 2.0, 4.0, 6.0) if timeout == 6 else (0.0,)))
+    api = Api(status=LIVE, stop=STOPPED)
+    if stops:
+        assert node.work(api, state="stopped", drain_timeout=6)["changed"]
+    else:
+        with pytest.raises(ClusterError, match="it has 1 request|is unknown: no answer"):
+            node.work(api, state="stopped", drain_timeout=6)
+        assert [name for name, _args, _timeout in api.called] == ["status"]
+
+
+def test_check_mode_waits_for_no_request(node, monkeypatch):
+    node.note(OTHER)
+    left = iter([2])
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: Requests(next(left)))
+    with pytest.raises(ClusterError, match="it has 2 request"):
+        node.work(Api(status=LIVE, stop=STOPPED), True, state="stopped", drain_timeout=6)
+
+
 def test_an_idle_engine_is_stopped_without_consent(node):
     node.note(OTHER)
     assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped")["changed"]
