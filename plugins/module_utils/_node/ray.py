@@ -150,10 +150,14 @@ def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> 
     if not head and not params["head_address"]:
         raise ClusterError("a worker needs head_address", remedy="Set head_address to the address of the head's node.", reason="input")
     kept_session = current.fields.get("head_session", "") if current else ""
+    asked_session = params["head_session"]
+    # Whoever the head lists is in its session, whatever the container was told when it was made: a unit makes it without knowing that.
+    if current and current.running and registered(params["ray_nodes"], params["node_address"], milliseconds(current.started_at), current.uptime()):
+        asked_session = kept_session
     fields = {
         **field_table.wanted(params, EXECUTOR, image_id),
         "head_address": params["node_address"] if head else params["head_address"],
-        "head_session": "" if head else params["head_session"] or kept_session,
+        "head_session": "" if head else asked_session or kept_session,
     }
     return WantedContainer(params["cluster_name"], EXECUTOR, fields, ["ray", *start_arguments(fields)], ray_environment(fields))
 
