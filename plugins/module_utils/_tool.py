@@ -42,21 +42,23 @@ def _output(stream: t.BinaryIO) -> str:
     return stream.read(OUTPUT_LIMIT).decode("utf-8", errors="replace")
 
 
-def run_tool(argv: t.Sequence[str], timeout: float) -> ToolResult:
-    """Run ``argv`` (no shell, C locale, no input) for at most ``timeout`` seconds.
+def run_tool(argv: t.Sequence[str], timeout: float, content: bytes = b"") -> ToolResult:
+    """Run ``argv`` (no shell, C locale, ``content`` as its input) for at most ``timeout`` seconds.
 
-    A program stuck in the kernel ignores SIGKILL, and waiting for it would hang the module as well: it is left running. Its output
-    goes to files and not to pipes, so that a child of it that holds them open cannot hang the module either.
+    A program stuck in the kernel ignores SIGKILL, and waiting for it would hang the module as well: it is left running. Its input and output
+    are files and not pipes, so that a child of it that holds them open cannot hang the module either.
 
     Raises :class:`UnknownState` when the program is missing, cannot be run, or does not end in time.
     """
     name = os.path.basename(argv[0])
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(content)
+        stdin.seek(0)
         try:
             # run_command waits forever for a process that is stuck in the kernel.
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(argv),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
                 env={**os.environ, "LC_ALL": "C"},

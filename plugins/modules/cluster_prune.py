@@ -27,6 +27,7 @@ description:
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
   - What gives a model or an image out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
     nothing was written there for a day.
+  - Specification and program of a unit (M(gb10.cluster.engine_unit)) are removed when the unit itself is gone.
   - Models and the notes about their code and files, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
     in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
@@ -209,6 +210,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_so
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
 
 #: Seconds that a download gets to end; what it has loaded stays in the cache.
 DOWNLOAD_GRACE = 5
@@ -284,6 +286,15 @@ def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
     return found
 
 
+def survey_unit(params: Params, now: float) -> list[prune.Candidate]:
+    """Return the files of a unit that is gone: without it nothing reads them."""
+    folder = unit_look.folder_of(params["state_dir"], params["cluster_name"])
+    if not os.path.isdir(folder) or os.path.lexists(unit_look.unit_path("/etc", params["cluster_name"])):
+        return []
+    size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
+    return [prune.Candidate("unit", folder, (folder,), prune.age_of(os.lstat(folder).st_mtime, now), size, "left of a unit that is gone")]
+
+
 def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
     """Return the ids of the images that containers use which are not among ``going``."""
     return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
@@ -325,7 +336,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
-    downloads = [*survey_download(docker, params, now), *survey_copy(params, now)]
+    downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_unit(params, now)]
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
@@ -354,7 +365,7 @@ class Remover:
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
-            "cache": self._cache, "copy": self._copy, "partial": self._partial,
+            "cache": self._cache, "copy": self._copy, "partial": self._partial, "unit": self._unit,
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -419,6 +430,15 @@ class Remover:
             untrusted.remove_tree(hub, os.path.relpath(candidate.ref[0], hub))
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
+        return True
+
+    def _unit(self, candidate: prune.Candidate) -> bool:
+        if candidate.ref not in [again.ref for again in survey_unit(self._params, time.time())]:
+            return False
+        try:
+            shutil.rmtree(candidate.ref[0])
         except OSError as error:
             raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
         return True

@@ -254,6 +254,54 @@ guard:
     active: true
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+unit:
+  description:
+    - What of the engine's systemd unit is on this node (M(gb10.cluster.engine_unit)). Empty unless O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    name:
+      description: Its name.
+      type: str
+    installed:
+      description: Whether it is there.
+      type: bool
+    files:
+      description: Whether its specification and program are there.
+      type: bool
+    enabled:
+      description: Whether it is started at boot; null when systemd does not say.
+      type: bool
+    active:
+      description: Whether it runs; null when systemd does not say.
+      type: bool
+    failed:
+      description: Whether it failed, or refused to start; null when systemd does not say.
+      type: bool
+    state:
+      description: What it recorded last, C(starting), C(running), C(stopped), C(refused) or C(failed). Empty when it never ran.
+      type: str
+    reason:
+      description: Why.
+      type: str
+    at:
+      description: When, in UTC.
+      type: str
+    error:
+      description: Why its record cannot be read, empty when it can.
+      type: str
+  sample:
+    name: gb10-engine-gb10.service
+    installed: true
+    files: true
+    enabled: true
+    active: true
+    failed: false
+    state: running
+    reason: ""
+    at: "2026-11-24T02:10:00Z"
+    error: ""
 last_start:
   description:
     - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.memory_record) keeps, in short. Empty without one, and unless
@@ -328,6 +376,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
 
 ROLES = ("head", "worker")
 
@@ -360,6 +409,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
     guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
     kept = {"protection": protection, "guard": guard, "last_start": starts.last(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}}
+    kept["unit"] = unit_look.unit(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}
     ladder = climbs_of(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}
     return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), **kept, "ladder": ladder}
 

@@ -342,7 +342,12 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     away = stage_findings.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)
-    found = [one for node, answer in answers.items() for one in stage_findings.teardown(answer["node"], node, answer["cluster"], answer["memory"])]
+    units = {node: one.get("unit") or {} for node, one in told.items()}
+    found = [
+        one
+        for node, answer in answers.items()
+        for one in stage_findings.teardown(answer["node"], node, answer["cluster"], answer["memory"], units.get(node))
+    ]
     found += away
     return Outcome("Left", found, lines=kept, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})
 

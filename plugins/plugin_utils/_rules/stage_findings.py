@@ -67,6 +67,7 @@ IDS = (
     "teardown.lost",
     "teardown.ports",
     "teardown.seen",
+    "teardown.unit",
 )
 
 #: What to do when the ranks do not sit where they should, by the stage that makes the node containers.
@@ -705,10 +706,10 @@ def left_alone(nodes: t.Iterable[str]) -> list[Finding]:
     return [finding("teardown.lost", node, "block", f"{said}.", remedy="bring it back and run teardown again") for node in nodes]
 
 
-def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any]) -> list[Finding]:
-    """Judge that nothing of ``cluster`` is left on a node: no container, no listener on the ports that were asked for, no memory.
+def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any], unit: t.Mapping[str, t.Any] | None = None) -> list[Finding]:
+    """Judge that nothing of ``cluster`` is left on a node: no container, no unit, no listener on the ports that were asked for, no memory.
 
-    ``memory`` is what ``memory_watch`` answered.
+    ``memory`` is what ``memory_watch`` answered, ``unit`` what ``node_container_info`` said of the unit.
     """
     errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
     if errors:
@@ -725,6 +726,9 @@ def teardown(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, 
             remedy="run teardown.yml again" if left else "",
         )
     ]
+    if unit and (unit["installed"] or unit["files"]):
+        message = f"the unit {unit['name']} is left, or its files are."
+        found.append(finding("teardown.unit", node, "block", message, measured=unit["name"], remedy="run teardown.yml again"))
     held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
     found.append(
         finding(

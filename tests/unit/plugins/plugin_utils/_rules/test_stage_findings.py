@@ -478,6 +478,8 @@ MEMORY = {"findings": [{"id": "memory.back", "node": "the-machine", "verdict": "
 def test_teardown():
     assert stopping(stage_findings.teardown(INFO, "spark-1", "gb10", MEMORY)) == set()
     assert stopping(stage_findings.teardown({**INFO, "containers": [OURS]}, "spark-1", "gb10", MEMORY)) == {"teardown.containers"}
+    unit = {"name": "gb10-engine-gb10.service", "installed": False, "files": True}
+    assert stopping(stage_findings.teardown(INFO, "spark-1", "gb10", MEMORY, unit)) == {"teardown.unit"}
     assert stopping(stage_findings.teardown({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10", MEMORY)) == {"teardown.seen"}
 
 

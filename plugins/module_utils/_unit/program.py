@@ -1,0 +1,473 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection.
+
+``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+import types
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: Seconds between two looks at the engine, between two questions to Ray or to a head that is not there yet, and for one of the lock.
+LOOK_SECONDS, ASK_SECONDS, LOCK_SECONDS = 2.0, 5.0, 30.0
+#: Seconds that the network of a node gets after its boot.
+NETWORK_SECONDS = 120.0
+#: Seconds for one answer of the API or of Docker, and for one of Ray.
+ANSWER_SECONDS, RAY_SECONDS = 5.0, 60.0
+#: Starts of the engine in one activation.
+TRIES = 2
+#: Why a worker's container could not be started yet: its head is not there, or not ready.
+HEAD_AWAITED = ("no head", "not ready in time")
+
+
+class StopAsked(Exception):
+    """systemd wants the unit to end."""
+
+
+class Seen(t.NamedTuple):
+    """What a look found: ``asked`` says at whose request it ended, ``how`` how it ended by itself; both are empty while it lives."""
+
+    asked: str = ""
+    how: str = ""
+
+
+def notify(*lines: str) -> None:
+    """Tell systemd the state of the unit. Without systemd nobody is told."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+            channel.sendall("\n".join(lines).encode())
+
+
+def say(text: str) -> None:
+    """Write a line to the journal."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def lacking(nodes: t.Iterable[t.Mapping[str, t.Any]], wanted: t.Mapping[str, str], gpus: int) -> list[str]:
+    """Return the nodes (names of ``wanted``, with their addresses) that Ray does not list as alive with their GPUs."""
+    alive = {node["address"]: node["gpus"] for node in nodes if node["alive"]}
+    return [name for name, address in wanted.items() if alive.get(address) != gpus]
+
+
+def incarnations(nodes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, str]:
+    """Return Ray's id of each living node by its address: a node that left and came back has another."""
+    return {node["address"]: node["node_id"] for node in nodes if node["alive"]}
+
+
+class Supervisor:
+    """Runs one specification. ``run`` runs a module."""
+
+    def __init__(self, given: specification.Specification, run: steps.Run) -> None:
+        self.given = given
+        self.run = run
+        self.unit = look.unit_name(given["cluster"])
+        self.folder = look.folder_of(given["state_dir"], given["cluster"])
+        self.paths = engine_state.EnginePaths.of(given["state_dir"], given["log_dir"], given["cluster"])
+        self.boot = boot_id(given["roots"]["proc_root"])
+        self.has_engine = specification.step(given, "start", "engine") is not None
+        self.asked = self.ready = False
+        self.tries = 0
+        self.run_id = self.lock_id = ""
+        self.members: dict[str, str] = {}
+
+    # -- what others see ---------------------------------------------------------------------------------------------
+
+    def note(self, state: str, reason: str = "") -> None:
+        record.write(self.folder, self.boot, state, reason, self.run_id, self.tries)
+        notify(f"STATUS={state}{f': {reason}' if reason else ''}")
+
+    def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
+        """Remember that systemd wants an end. A module at work is left to end by itself."""
+        self.asked = True
+
+    def check_asked(self) -> None:
+        """Raise :class:`StopAsked` when systemd wants an end."""
+        if self.asked:
+            raise StopAsked
+
+    # -- the whole ---------------------------------------------------------------------------------------------------
+
+    def main(self) -> int:
+        """Start, watch and stop; return the exit code."""
+        try:
+            self.begin()
+            return self.watch()
+        except StopAsked:
+            return self.end()
+        except ClusterError as error:
+            return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
+        except OSError as error:
+            return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", "Run the bring-up again.", record.FAILED)
+
+    def fail(self, reason: str, remedy: str, state: str) -> int:
+        say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")
+        with contextlib.suppress(OSError):  # a full disk: the journal has it
+            self.note(state, reason)
+        return 1
+
+    def begin(self) -> None:
+        """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
+        self.refuse_after_a_crash()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.folder, look.RELEASE))
+        self.note(record.STARTING)
+        if not self.serves():
+            self.compare_place()
+            with self.locked():
+                self.bring_up(specification.START)
+        self.ready = True
+        self.note(record.RUNNING)
+        notify("READY=1")
+        say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
+
+    def refuse_after_a_crash(self) -> None:
+        """Raise :class:`ClusterError` at the first start after a shutdown that was not clean, unless the power cycle was this collection's own."""
+        noted = record.read(self.folder)
+        if noted is None or noted["boot_id"] == self.boot:
+            return
+        marker = os.path.join(self.given["state_dir"], record.POWER_CYCLED)
+        cycled = record.is_power_cycled(marker)
+        why, anyway = (record.why_refused(noted, self.boot, power_cycled) for power_cycled in (False, cycled))
+        if cycled:
+            os.unlink(marker)
+        if anyway:
+            remedy = f"Look at the node (the playbooks doctor and preflight), then: systemctl start {self.unit}"
+            raise ClusterError(anyway, remedy=remedy, reason=record.REFUSED)
+        if why:
+            say(f"{why}; the power cycle was this collection's own, so the unit starts once")
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def serves(self) -> bool:
+        """Return whether container and engine are as wanted already. Nothing is changed for that."""
+        for name in ("container", "engine"):
+            one = specification.step(self.given, "start", name)
+            if one is None:
+                continue
+            found = self.run(one["module"], one["arguments"], one["timeout"], True)
+            if found.get("failed") or found["actions"] or (name == "engine" and not found["engine_live"]):
+                say(f"{name}: {found['msg']}{f' ({why})' if (why := found.get('reason')) else ''}")
+                return False
+            self.run_id = found["run_id"] if name == "engine" else self.run_id
+        if specification.step(self.given, "start", "ray"):
+            self.members = incarnations(self.ray_nodes())
+        if self.has_engine:
+            self.await_token()
+        say("container and engine are as wanted" if self.has_engine else "the container is as wanted")
+        return True
+
+    def compare_place(self) -> None:
+        """Wait for the node's network. Raises :class:`ClusterError` when what the specification rests on is another than it was."""
+        recorded = self.given.get("seen") or {}
+        env = (specification.step(self.given, "start", "container") or {"arguments": {}})["arguments"].get("env") or {}
+        differing: list[str] = []
+        for _elapsed in clock(NETWORK_SECONDS, LOOK_SECONDS):
+            self.check_asked()
+            roots = self.given["roots"]
+            differing = place.differences(recorded, place.seen(self.given["address"], env, roots["sysfs_root"], roots["proc_root"]))
+            if not differing:
+                return
+        raise ClusterError(
+            f"the node is not as it was when the unit was written: {'; '.join(differing)}",
+            remedy="Bring the network back as it was, or run the bring-up again with the settings that hold now.",
+            reason="place",
+        )
+
+    @contextlib.contextmanager
+    def locked(self) -> t.Iterator[None]:
+        """Hold this node's lock of the cluster as a service. Raises :class:`ClusterError` when a run works on the cluster."""
+        holder = lock_holder(os.getpid(), service=self.unit)
+        common = {"cluster_name": self.given["cluster"], "state_dir": self.given["state_dir"], "log_dir": self.given["log_dir"], "holder": holder}
+        found = self.run("cluster_lock", {**common, "state": "acquired"}, LOCK_SECONDS, False)
+        before = (found.get("lock") or {}).get("holder") or {}
+        if found.get("failed") and before.get("service") == self.unit and before.get("machine") == holder["machine"] != "":
+            # systemd runs one of this unit at a time, so that the holder is a former one, of a boot that is over.
+            found = self.run("cluster_lock", {**common, "state": "acquired", "break_lock": found["lock"]["id"]}, LOCK_SECONDS, False)
+        self.lock_id = steps.require("lock", found)["lock"]["id"]
+        try:
+            yield
+        finally:
+            self.lock_id = ""
+            released = self.run("cluster_lock", {**common, "state": "released"}, LOCK_SECONDS, False)
+            if released.get("failed"):
+                say(f"lock: {released['msg']}")
+
+    def step(self, part: str, name: str) -> steps.Result:
+        """Run a step's module and return its result, empty where there is no such step. Raises its failure."""
+        one = specification.step(self.given, part, name)
+        if one is None:
+            return {}
+        notify(f"STATUS={part}: {name}")
+        lock = {"lock_id": self.lock_id} if name in ("container", "engine") else {}
+        done = steps.require(name, self.run(one["module"], {**one["arguments"], **lock}, one["timeout"], False))
+        say(f"{name}: {done['msg']}")
+        return done
+
+    def bring_up(self, names: t.Iterable[str]) -> None:
+        """Take these steps of the start, of those that there are. Raises :class:`ClusterError` at the first that fails."""
+        own: dict[str, t.Callable[[], None]] = {
+            "memory": self.admit, "container": self.start_container, "ray": self.await_nodes, "engine": self.start_engine, "token": self.await_token,
+        }  # fmt: skip
+        for name in names:
+            if specification.step(self.given, "start", name):
+                self.check_asked()
+                if name in own:
+                    own[name]()
+                else:
+                    self.step("start", name)
+
+    def admit(self) -> None:
+        """Compare the memory that is available with what recorded starts took. Raises :class:`ClusterError` when it does not fit."""
+        asked, roots = self.given["memory"], self.given["roots"]
+        known = starts.FILE.read(starts.FILE.path_of(self.given["state_dir"], self.given["cluster"]))
+        container = specification.step(self.given, "start", "container")
+        image = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["arguments"]["image"]) if container else None
+        found = admission.taken(known, image["Id"] if image else "", asked["profile_digest"], asked["context"])
+        available = accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))) / 1024
+        say(f"memory: {admission.judge(found, available)}")
+
+    @property
+    def docker_socket(self) -> str:
+        one = specification.step(self.given, "start", "container") or {"arguments": {}}
+        return str(one["arguments"].get("docker_socket") or "/var/run/docker.sock")
+
+    def start_container(self) -> None:
+        """Run the node's container. A worker's waits for its head."""
+        told = False
+        for elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
+            self.check_asked()
+            try:
+                self.step("start", "container")
+                return
+            except ClusterError as error:
+                over = elapsed >= self.given["start_seconds"]
+                if self.given["role"] == "head" or error.reason not in HEAD_AWAITED or over:
+                    raise
+                if not told:
+                    say(f"container: waits for the head: {error}")
+                    notify("STATUS=starting: waits for the head")
+                told = True
+
+    def ray_nodes(self) -> list[dict[str, t.Any]]:
+        """Return what Ray's head says of its nodes; none when it does not answer."""
+        one = specification.step(self.given, "start", "ray")
+        found = self.run(one["module"], one["arguments"], RAY_SECONDS, False) if one else {}
+        return [] if found.get("failed") else found.get("nodes") or []
+
+    def await_nodes(self) -> None:
+        """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they do not come."""
+        missing, told = list(self.given["nodes"]), False
+        for _elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
+            self.check_asked()
+            nodes = self.ray_nodes()
+            missing = lacking(nodes, self.given["nodes"], self.given["gpus"])
+            if not missing:
+                self.members = incarnations(nodes)
+                say(f"ray: {', '.join(self.given['nodes'])}")
+                return
+            if not told:
+                say(f"ray: waits for {', '.join(missing)}")
+                notify(f"STATUS=starting: waits for {', '.join(missing)} in Ray")
+            told = True
+        raise WaitTimeout(
+            f"{', '.join(missing)} did not join Ray within {self.given['start_seconds']} s",
+            remedy=f"See there why: systemctl status {self.unit}",
+            reason="nodes missing",
+        )
+
+    def start_engine(self) -> None:
+        done = self.step("start", "engine")
+        self.tries += 1
+        self.run_id = done["run_id"]
+        self.note(record.STARTING)
+
+    def await_token(self) -> None:
+        """Wait until the engine gave a token. Raises :class:`ClusterError` when it ended, :class:`WaitTimeout` when the time is over."""
+        one = specification.step(self.given, "start", "token")
+        if one is None:
+            return
+        for _elapsed in clock(self.given["start_seconds"], LOOK_SECONDS):
+            self.check_asked()
+            found = steps.require("token", self.run(one["module"], one["arguments"], one["timeout"], False))
+            if found["completion"]:
+                say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
+                return
+            if not found["engine"]["live"]:
+                raise ClusterError(
+                    f"the engine did not come up: {found['last_end'] or 'it is gone'}",
+                    remedy=f"See its log: {found['engine']['log_path']}",
+                    reason="engine ended",
+                )
+        raise WaitTimeout(
+            f"the engine gave no token within {self.given['start_seconds']} s; it is left running",
+            remedy=f"See its log: {engine_state.engine_state(self.paths, lenient=True)['log_path']}",
+            reason="no token",
+        )
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    def watch(self) -> int:
+        """Look at the engine, or the worker's container, until it ends; return the exit code."""
+        while True:
+            self.check_asked()
+            seen = self.seen_engine() if self.has_engine else self.seen_container()
+            if seen.how and (holder := self.other_holder()):
+                seen = Seen(f"{seen.how}, while {holder} worked on the cluster")
+            if seen.asked:
+                say(f"ended on request: {seen.asked}")
+                self.note(record.STOPPED, seen.asked)
+                return 0
+            if seen.how:
+                self.come_back(seen.how)
+            time.sleep(LOOK_SECONDS)
+
+    def seen_engine(self) -> Seen:
+        """Return how the engine is. One of which that is unknown lives."""
+        engine = engine_state.engine_state(self.paths, lenient=True)
+        if engine["unreadable"] or (engine["live"] and engine["run_id"] == self.run_id):
+            return Seen()
+        if engine["run_id"] != self.run_id:
+            return Seen(f"run {self.run_id} gave way to run {engine['run_id'] or '(none)'}")
+        how = engine_state.last_end(engine) or f"run {self.run_id} is gone"
+        return Seen(how) if engine["stopped_by"] else Seen("", how)
+
+    def seen_container(self) -> Seen:
+        """Return how the worker's container is. One of which that is unknown runs."""
+        try:
+            found = find_node_container(EngineApi(self.docker_socket, ANSWER_SECONDS), self.given["cluster"], self.given["role"])
+        except (ClusterError, OSError):
+            return Seen()
+        if found is None:
+            return Seen("", "its container is gone")
+        return Seen() if found["State"]["Running"] else Seen("", f"its container ended with code {found['State']['ExitCode']}")
+
+    def other_holder(self) -> str:
+        """Return who holds the cluster's lock on this node, empty when nobody does."""
+        try:
+            lock = cluster_locks.read(cluster_locks.path_of(self.given["state_dir"], self.given["cluster"]))
+        except UnknownState:
+            return ""
+        return lock.describe() if lock else ""
+
+    def come_back(self, how: str) -> None:
+        """Bring back what ended with another node of a Ray cluster, once. Raises :class:`ClusterError` for any other end, and for the second one."""
+        pair = specification.step(self.given, "start", "container")
+        if not pair or pair["module"] != "ray_cluster" or len(self.given["nodes"]) < 2:
+            raise ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
+        self.tries = max(self.tries, 1)
+        if self.tries >= TRIES:
+            raise ClusterError(f"{how}; that was try {self.tries} of {TRIES}", remedy="Find the cause, and start the unit again.", reason="tries")
+        say(f"ended: {how}")
+        self.note(record.STARTING, how)
+        names = ("container",) if not self.has_engine else self.after_others_left(how)
+        with self.locked():
+            self.bring_up(names)
+        self.tries = max(self.tries, TRIES)
+        self.note(record.RUNNING)
+        say(f"{self.given['role']} of cluster {self.given['cluster']} runs again{f', run {self.run_id}' if self.run_id else ''}")
+
+    def after_others_left(self, how: str) -> tuple[str, ...]:
+        """Return the steps of a second start, once another node left Ray and came back. Raises :class:`ClusterError` when none left or none came back."""
+        left: list[str] = []
+        for _elapsed in clock(ray.FORGET_SECONDS, ASK_SECONDS):
+            self.check_asked()
+            now = incarnations(self.ray_nodes())
+            left = [name for name, address in self.given["nodes"].items() if now.get(address, "") != self.members.get(address, "")]
+            if left and now:
+                break
+        if not left:
+            raise ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
+        say(f"{', '.join(left)} left Ray, so the engine ended: waits for it, and starts the engine once more")
+        self.await_nodes()
+        return ("zombies", "memory", "ray", "engine", "token", "guard")
+
+    # -- stop --------------------------------------------------------------------------------------------------------
+
+    def end(self) -> int:
+        """Let requests be answered, stop engine and container, and return the exit code. A unit that was released leaves both running."""
+        notify("STOPPING=1")
+        release = os.path.join(self.folder, look.RELEASE)
+        if os.path.lexists(release):
+            os.unlink(release)
+            say("released: engine and container run on")
+            self.note(record.STOPPED, "released: engine and container run on")
+            return 0
+        self.asked = False
+        try:
+            self.drain()
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(self.locked())
+                except ClusterError as error:
+                    say(f"lock: {error}; the unit stops all the same")
+                for name in specification.STOP:
+                    self.step("stop", name)
+        except ClusterError as error:
+            return self.fail(f"the stop failed: {error}", error.remedy, record.FAILED)
+        self.note(record.STOPPED, "stopped by systemd")
+        say("stopped")
+        return 0
+
+    def drain(self) -> None:
+        """Wait until the engine has no requests, as long as the specification allows. One that never was ready has none."""
+        if not (self.has_engine and self.ready and self.given["role"] == "head"):
+            return
+        one = specification.step(self.given, "start", "token") or {"arguments": {}}
+        key, requests = one["arguments"].get("api_key_file"), interruption.Requests(None, "nobody asked")
+        told = False
+        for _elapsed in clock(self.given["drain_seconds"], LOOK_SECONDS):
+            engine = engine_state.engine_state(self.paths, lenient=True)
+            if not engine["live"]:
+                return
+            requests = interruption.requests_of(engine, ANSWER_SECONDS, key)
+            if requests.count == 0:
+                say("drain: no requests")
+                return
+            if not told:
+                say(f"drain: {requests.text}; waits at most {self.given['drain_seconds']} s")
+                notify(f"STATUS=drains: {requests.text}")
+            told = True
+        say(f"drain: not done within {self.given['drain_seconds']} s, {requests.text}: the engine is stopped all the same")
+
+
+def main(argv: t.Sequence[str] | None = None) -> int:
+    """Run what the command line asks for, and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if len(words) != 2 or words[0] not in ("run", "module"):
+        say("usage: run SPECIFICATION | module NAME")
+        return 2
+    if words[0] == "module":
+        steps.run_here(words[1], sys.stdin.buffer.read())
+        return 0
+    try:
+        supervisor = Supervisor(specification.read(words[1]), steps.runner(sys.argv[0]))
+    except ClusterError as error:
+        say(error.with_remedy())
+        return 1
+    signal.signal(signal.SIGTERM, supervisor.ask_to_stop)
+    signal.signal(signal.SIGINT, supervisor.ask_to_stop)
+    return supervisor.main()

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an engine's unit records of itself, and what follows from it at a boot. This module util is PRIVATE to the collection.
+
+A unit that stops says so. One whose record still says that it runs, in a later boot, was ended by a power cut, a reset or a kernel that died: whether
+memory and disk are as they should be is then a person's to say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+
+SCHEMA = 1
+FILE = "state.json"
+#: The file below the state directory by which a power cycle says that it was this collection's own.
+POWER_CYCLED = "power_cycled"
+
+STARTING, RUNNING, STOPPED, REFUSED, FAILED = "starting", "running", "stopped", "refused", "failed"
+STATES = (STARTING, RUNNING, STOPPED, REFUSED, FAILED)
+
+#: The form of a record. ``tries`` counts the starts of the engine in this activation, ``at`` is in UTC.
+KEYS: dict[str, type] = {"boot_id": str, "state": str, "reason": str, "run_id": str, "at": str, "tries": int}
+
+
+def path_of(folder: str) -> str:
+    return os.path.join(folder, FILE)
+
+
+def read(folder: str) -> dict[str, t.Any] | None:
+    """Return the record, None when there is none. Raises :class:`UnknownState` when it cannot be read."""
+    path = path_of(folder)
+    remedy = f"Look at it, and remove it when the node is as it should be: {path}"
+    try:
+        content = json.loads(files.required_text(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="record unread") from error
+    except (ValueError, RecursionError) as error:
+        raise UnknownState(f"{path} is not JSON: {error}", remedy=remedy, reason="record broken") from error
+    whole = isinstance(content, dict) and content.get("schema") == SCHEMA and all(isinstance(content.get(key), kind) for key, kind in KEYS.items())
+    if not whole or content["state"] not in STATES:
+        raise UnknownState(f"{path} is not a record of this unit", remedy=remedy, reason="record broken")
+    return content
+
+
+def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
+    """Record a state. Raises OSError."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    files.write_json(
+        path_of(folder), {"schema": SCHEMA, "boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": at}
+    )
+
+
+def why_refused(noted: t.Mapping[str, t.Any] | None, boot_id: str, power_cycled: bool) -> str:
+    """Return why a unit must not start now, empty when it may.
+
+    Only the first start of a boot is refused, and not when the power cycle was this collection's own: a person who starts it after that has
+    looked.
+    """
+    if noted is None or noted["boot_id"] == boot_id or power_cycled:
+        return ""
+    if noted["state"] in (STARTING, RUNNING):
+        return (
+            f"the node did not shut down cleanly: the unit was {noted['state']} since {noted['at']}, and this is another boot. "
+            "A killed engine can leak memory, and a disk can have lost writes"
+        )
+    return noted["reason"] if noted["state"] == REFUSED else ""
+
+
+def is_power_cycled(path: str) -> bool:
+    """Return whether a file there says that the power cycle was our own: a plain file of root's."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == 0

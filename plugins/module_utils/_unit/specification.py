@@ -1,0 +1,89 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an engine's unit does, as data: modules of the collection with their arguments, in order. This module util is PRIVATE to the collection.
+
+The arguments are those that the roles pass to the same modules. How an engine or a container is started stands nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+
+SCHEMA = 1
+FILE = "specification.json"
+
+#: The modules that a step may run, and those that the program itself asks. They are what is packed.
+STEP_MODULES = (
+    "cuda_zombie_check", "memory_watch", "node_container", "node_container_info", "node_guard", "page_cache_drop", "ray_cluster", "vllm_serve",
+    "vllm_serve_info",
+)  # fmt: skip
+MODULES = (*STEP_MODULES, "cluster_lock")
+
+#: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory`` runs no module.
+START = ("drop", "zombies", "memory", "note", "container", "ray", "engine", "token", "guard")
+STOP = ("engine", "container")
+
+#: What else it says, with its type. ``nodes`` maps names to addresses; seconds are whole ones.
+KEYS: dict[str, type] = {
+    "cluster": str, "role": str, "executor": str, "nodes": dict, "gpus": int, "state_dir": str, "log_dir": str, "roots": dict, "memory": dict,
+    "address": str, "drain_seconds": int, "start_seconds": int, "start": list, "stop": list,
+}  # fmt: skip
+
+Specification = dict[str, t.Any]
+
+
+def wrong(given: t.Any) -> str:
+    """Return what is wrong with a specification, empty when nothing is."""
+    if not isinstance(given, dict):
+        return "it is not a mapping"
+    names = [key for key, kind in KEYS.items() if not isinstance(given.get(key), kind) or (kind is int and isinstance(given[key], bool))]
+    if names:
+        return f"{', '.join(names)}: missing, or of another type"
+    for part, allowed in (("start", START), ("stop", STOP)):
+        for step in given[part]:
+            whole = isinstance(step, dict) and isinstance(step.get("arguments"), dict) and isinstance(step.get("timeout"), int)
+            if not whole or step.get("name") not in allowed or step.get("module", "") not in ("", *STEP_MODULES):
+                return f"{part} has a step that is none of {', '.join(allowed)}"
+        order = [allowed.index(step["name"]) for step in given[part]]
+        if order != sorted(set(order)):
+            return f"the steps of {part} are not in the order {', '.join(allowed)}"
+    return ""
+
+
+def check(given: t.Any) -> Specification:
+    """Return a specification that is whole. Raises :class:`ClusterError` for another."""
+    why = wrong(given)
+    if why:
+        raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the role engine_unit write it.", reason="input")
+    return given
+
+
+def dump(given: Specification) -> str:
+    """Return the text of a specification: the same for the same content."""
+    return json.dumps({**given, "schema": SCHEMA}, indent=1, sort_keys=True) + "\n"
+
+
+def read(path: str) -> Specification:
+    """Return the specification in a file. Raises :class:`UnknownState` when it holds none."""
+    remedy = "Run the bring-up again: it writes the specification."
+    try:
+        given = json.loads(files.required_text(path))
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy=remedy, reason="specification") from error
+    except (ValueError, RecursionError) as error:
+        raise UnknownState(f"{path} is not JSON: {error}", remedy=remedy, reason="specification") from error
+    why = wrong(given) if isinstance(given, dict) and given.get("schema") == SCHEMA else f"its schema is not {SCHEMA}"
+    if why:
+        raise UnknownState(f"{path}: {why}", remedy=remedy, reason="specification")
+    return given
+
+
+def step(given: Specification, part: str, name: str) -> dict[str, t.Any] | None:
+    """Return a step by its name, None when there is none."""
+    return next((one for one in given[part] if one["name"] == name), None)

@@ -1,0 +1,395 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An engine's unit: when it refuses a boot, whose a unit file is, what a specification may hold, and how the program starts, watches and stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, place, program, record, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
+
+NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}
+
+
+def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = "ray", **more: t.Any) -> dict[str, t.Any]:
+    """A specification as the role makes it, with short arguments."""
+    module = "ray_cluster" if executor == "ray" else "node_container"
+    step = {"drop": "page_cache_drop", "zombies": "cuda_zombie_check", "memory": "", "note": "memory_watch", "container": module}
+    engine = {"ray": "node_container_info", "engine": "vllm_serve", "token": "vllm_serve_info", "guard": "node_guard"}
+    own = {**step, **(engine if role == "head" else {})}
+    if executor != "ray":
+        own.pop("ray", None)
+    stop = {**({"engine": "vllm_serve"} if role == "head" else {}), "container": module}
+    nodes = NODES if executor == "ray" else {"spark-1": "10.0.0.1"}
+    begin = [
+        {"name": name, "module": module, "arguments": {"image": "mine"} if name == "container" else {}, "timeout": 10} for name, module in own.items()
+    ]
+    return {
+        "cluster": "gb10", "role": role, "executor": executor, "nodes": nodes, "gpus": 1,
+        "state_dir": state_dir, "log_dir": state_dir, "address": "", "drain_seconds": 1, "start_seconds": 1,
+        "roots": {"proc_root": f"{state_dir}/proc", "sysfs_root": f"{state_dir}/sys", "meminfo": None},
+        "memory": {"profile": "mine", "profile_digest": "9f", "context": 1024},
+        "start": begin,
+        "stop": [{"name": name, "module": module, "arguments": {}, "timeout": 10} for name, module in stop.items()],
+        **more,
+    }  # fmt: skip
+
+
+# --- at a boot ----------------------------------------------------------------------------------------------------------
+
+
+def noted(state: str, boot: str = "before", reason: str = "") -> dict[str, t.Any]:
+    return {"boot_id": boot, "state": state, "reason": reason, "at": "2026-11-24T02:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("last", "cycled", "refused"),
+    [
+        (None, False, ""),
+        (noted("running"), False, "did not shut down cleanly"),
+        (noted("starting"), False, "did not shut down cleanly"),
+        (noted("running"), True, ""),
+        (noted("stopped"), False, ""),
+        (noted("failed", reason="the engine ended"), False, ""),
+        (noted("refused", reason="as it was"), False, "as it was"),
+        (noted("refused", reason="as it was"), True, ""),
+        # A person's start, after the first one of this boot was refused.
+        (noted("refused", "now", "as it was"), False, ""),
+        (noted("running", "now"), False, ""),
+    ],
+)
+def test_the_first_start_after_an_unclean_shutdown_is_refused(last, cycled, refused):
+    why = record.why_refused(last, "now", cycled)
+    assert refused in why and bool(why) is bool(refused)
+
+
+def test_a_record_comes_back_as_it_was_and_another_file_is_not_one(tmp_path):
+    record.write(str(tmp_path), "b", record.RUNNING, "why", "run", 1)
+    assert {**record.read(str(tmp_path)), "at": ""} == {
+        "schema": 1, "boot_id": "b", "state": "running", "reason": "why", "run_id": "run", "tries": 1, "at": "",
+    }  # fmt: skip
+    for wrong in ("{", "[]", json.dumps({"schema": 1, "state": "running"}), json.dumps({**record.read(str(tmp_path)), "state": "odd"})):
+        (tmp_path / record.FILE).write_text(wrong)
+        with pytest.raises(UnknownState, match=record.FILE):
+            record.read(str(tmp_path))
+    (tmp_path / record.FILE).unlink()
+    assert record.read(str(tmp_path)) is None
+
+
+def test_a_link_is_no_power_cycle_of_ours(tmp_path):
+    (tmp_path / "there").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert record.is_power_cycled(str(tmp_path / "there")) is (os.getuid() == 0)
+    assert not record.is_power_cycled(str(tmp_path / "link")) and not record.is_power_cycled(str(tmp_path / "none"))
+
+
+# --- the unit's text ----------------------------------------------------------------------------------------------------
+
+
+def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
+    written = text.unit("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
+    path = tmp_path / "unit.service"
+    for content, whose in ((written, "ours"), (written.replace("Restart=no", "Restart=always"), "edited"), ("[Unit]\nDescription=mine\n", "foreign")):
+        assert look.whose(content.encode()) == whose
+        path.write_text(content)
+        if whose == "ours":
+            assert look.require_ours(str(path)) == content.encode()
+            continue
+        with pytest.raises(ClusterError) as caught:
+            look.require_ours(str(path))
+        assert str(path) in str(caught.value) and str(path) in caught.value.remedy
+    assert look.require_ours(str(tmp_path / "none")) is None
+
+
+def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
+    asked = given(drain_seconds=300, start_seconds=3600)
+    lines = text.unit("/state/unit", "/usr/bin/python3", asked).splitlines()
+    assert "Restart=no" in lines and "Type=notify" in lines and "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz run /state/unit/specification.json" in lines
+    assert int(next(line for line in lines if line.startswith("TimeoutStartSec=")).partition("=")[2]) > 2 * 3600
+    assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > 300 + sum(one["timeout"] for one in asked["stop"])
+
+
+# --- the specification --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"gpus": "1"}, "gpus"),
+        ({"nodes": []}, "nodes"),
+        ({"start": [{"name": "drop", "module": "shell", "arguments": {}, "timeout": 1}]}, "none of"),
+        ({"start": [{"name": "rm", "module": "vllm_serve", "arguments": {}, "timeout": 1}]}, "none of"),
+        ({"start": list(reversed(given()["start"]))}, "not in the order"),
+        ({"stop": [*given()["stop"], *given()["stop"]]}, "not in the order"),
+    ],
+)
+def test_a_specification_runs_known_modules_in_order_alone(change, why):
+    with pytest.raises(ClusterError, match=why):
+        specification.check(given(**change))
+
+
+def test_a_specification_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / specification.FILE
+    path.write_text(specification.dump(given()))
+    assert specification.read(str(path)) == {**given(), "schema": 1}
+    assert specification.dump(given()) == specification.dump(dict(reversed(given().items())))
+    for wrong in ("{", json.dumps({**given(), "schema": 2}), json.dumps({**given(), "schema": 1, "start": None})):
+        path.write_text(wrong)
+        with pytest.raises(UnknownState, match=specification.FILE):
+            specification.read(str(path))
+
+
+def test_what_a_reboot_changed_is_named():
+    was = {"the interface of 10.0.0.1": "enp1", "GID 3 of mlx5_0 port 1": "10.0.0.1 (RoCE v2)"}
+    assert place.differences(was, dict(was)) == []
+    assert place.differences(was, {**was, "the interface of 10.0.0.1": ""}) == ["the interface of 10.0.0.1 was enp1 and is none"]
+    assert place.differences(was, {"the interface of 10.0.0.1": "enp1"}) == ["GID 3 of mlx5_0 port 1 was 10.0.0.1 (RoCE v2) and is none"]
+
+
+# --- memory -------------------------------------------------------------------------------------------------------------
+
+
+def start(**more):
+    memory = {"before_mb": 102400, "lowest_mb": 10240, "steady_mb": 20480}
+    return {"image_id": "sha256:1", "profile_digest": "9f", "driver": "580", "context": 1024, **memory, **more}
+
+
+def test_what_recorded_starts_took_must_be_there():
+    known = [start(), start(profile_digest="other", lowest_mb=0), start(image_id="sha256:2", lowest_mb=0), start(context=4096, lowest_mb=0)]
+    found = admission.taken(known, "sha256:1", "9f", 1024)
+    assert found == (80.0, 90.0)
+    assert "100.0 GiB are available" in admission.judge(found, 100)
+    with pytest.raises(ClusterError, match="90.0 GiB at its peak.*85.0 GiB are available") as caught:
+        admission.judge(found, 85)
+    assert (caught.value.details["measured"], caught.value.details["needed"]) == (85, 90)
+    assert admission.taken(known, "sha256:3", "9f", 1024) is None and "on record" in admission.judge(None, 1)
+
+
+# --- the program --------------------------------------------------------------------------------------------------------
+
+
+def test_the_archive_is_the_same_bytes_again_and_runs_its_modules_by_itself(tmp_path):
+    content = archive.content()
+    assert content == archive.content()
+    packed = tmp_path / "unit.pyz"
+    packed.write_bytes(content)
+    asked = json.dumps({"ANSIBLE_MODULE_ARGS": {"state_dir": str(tmp_path), "state": "serving", "_ansible_no_log": True}})
+    argv = [sys.executable, "-I", str(packed), "module", "node_guard"]
+    said = subprocess.run(argv, input=asked, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    assert json.loads(said.stdout)["msg"] == "there is no guard on this node"
+    assert subprocess.run([*argv[:3], "else"], capture_output=True, timeout=60, check=False).returncode == 2
+
+
+def test_what_is_packed_follows_relative_imports_and_no_stand_in_of_the_controller(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "packed").mkdir()
+    for name, source in {"__init__": "", "one": "from . import two\n", "two": "from .three import x\n", "three": "x = 1\n"}.items():
+        (tmp_path / "packed" / f"{name}.py").write_text(source)
+    assert set(packing.sources(["packed.one"], ("packed",))) == {"packed", "packed.one", "packed.two", "packed.three"}
+    assert "ansible.module_utils.distro._distro" in packing.sources(["ansible.module_utils.common.sys_info"], (packing.ANSIBLE,))
+    with pytest.raises(UnknownState, match="packed.none"):
+        packing.sources(["packed.none"], ("packed",))
+
+
+def test_a_module_that_prints_no_result_is_unknown():
+    assert steps.parse("m", ToolResult(0, 'warning\n{"changed": false, "msg": "x"}\n', ""))["msg"] == "x"
+    for printed in ("", "{", "[1]", '{"msg": "x"}'):
+        with pytest.raises(UnknownState, match="m ended with code 1"):
+            steps.parse("m", ToolResult(1, printed, "boom"))
+    with pytest.raises(ClusterError, match="m: no") as caught:
+        steps.require("m", {"failed": True, "msg": "no", "verdict": "block", "remedy": "do", "reason": "why"})
+    assert (caught.value.remedy, caught.value.reason) == ("do", "why")
+
+
+class Node:
+    """A node whose modules answer from a table; ``asked`` is what was run, ``!`` marks what only predicted."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now") -> None:
+        self.path = tmp_path
+        (tmp_path / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "proc/sys/kernel/random/boot_id").write_text(boot)
+        (tmp_path / "proc/meminfo").write_text("MemTotal: 127600748 kB\nMemAvailable: 120000000 kB\nCached: 1 kB\nBuffers: 1 kB\n")
+        self.folder = tmp_path / "gb10" / "unit"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.given = given(str(tmp_path), role, executor)
+        self.asked: list[str] = []
+        self.said: list[str] = []
+        self.lives = False
+        self.nodes = [{"address": address, "alive": True, "gpus": 1, "node_id": f"{name}-1"} for name, address in NODES.items()]
+        self.answers: dict[str, t.Any] = {}
+        self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": ""}
+        monkeypatch.setattr(program, "say", self.said.append)
+        monkeypatch.setattr(program, "EngineApi", lambda *_given: types.SimpleNamespace(image=lambda _name: {"Id": "sha256:1"}))
+        monkeypatch.setattr(program.engine_state, "engine_state", lambda *_given, **_more: dict(self.engine))
+        monkeypatch.setattr(program.engine_state, "last_end", lambda engine: f"run {engine['run_id']} ended")
+        for name in ("LOOK_SECONDS", "ASK_SECONDS", "NETWORK_SECONDS"):
+            monkeypatch.setattr(program, name, 0.01)
+        monkeypatch.setattr(program.ray, "FORGET_SECONDS", 0.05)
+        self.supervisor = program.Supervisor(self.given, self.run)
+
+    def run(self, name: str, arguments: t.Mapping[str, t.Any], _seconds: float, predict: bool) -> dict[str, t.Any]:
+        self.asked.append(f"{name}{'!' if predict else ''}")
+        if (name, predict) in self.answers:
+            answer = self.answers[name, predict]
+            return answer() if callable(answer) else answer
+        if name == "cluster_lock":
+            return {"lock": {"id": "l"}, "msg": arguments["state"]}
+        if name == "node_container_info":
+            return {"nodes": self.nodes, "msg": ""}
+        if name == "vllm_serve_info":
+            return {"completion": {"seconds": 0.1}, "engine_version": "0.32.0", "engine": {"live": True}, "msg": ""}
+        if name == "vllm_serve" and not predict:
+            self.lives = True
+        return {"actions": [] if self.lives else ["start"], "engine_live": self.lives, "run_id": "r1", "msg": f"{name} done", "reason": ""}
+
+    @property
+    def state(self) -> dict[str, t.Any]:
+        return record.read(str(self.folder))
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    return lambda **more: Node(tmp_path, monkeypatch, **more)
+
+
+def test_what_is_as_wanted_is_left_as_it_is(node):
+    one = node()
+    one.lives = True
+    one.supervisor.begin()
+    assert one.asked == ["node_container!", "vllm_serve!", "vllm_serve_info"]
+    assert (one.state["state"], one.state["run_id"], one.state["tries"]) == ("running", "r1", 0)
+
+
+def test_a_start_takes_all_steps_under_the_lock(node):
+    one = node()
+    one.supervisor.begin()
+    assert one.asked == [
+        "node_container!", "cluster_lock", "page_cache_drop", "cuda_zombie_check", "memory_watch", "node_container", "vllm_serve", "vllm_serve_info",
+        "node_guard", "cluster_lock",
+    ]  # fmt: skip
+    assert (one.state["state"], one.state["tries"]) == ("running", 1)
+
+
+def test_a_step_that_blocks_ends_the_start_and_says_why(node):
+    one = node()
+    one.answers["cuda_zombie_check", False] = {"failed": True, "msg": "a leak", "verdict": "block", "remedy": "Reboot.", "reason": "leak"}
+    assert one.supervisor.main() == 1
+    assert one.asked[-2:] == ["cuda_zombie_check", "cluster_lock"] and "vllm_serve" not in one.asked
+    assert one.state["state"] == "failed" and "a leak" in one.state["reason"]
+    assert "Reboot." in one.said[-1]
+
+
+def test_a_play_that_holds_the_lock_comes_first(node):
+    one = node()
+    lock = {"id": "x", "holder": {"service": ""}}
+    one.answers["cluster_lock", False] = {"failed": True, "msg": "another run works on this cluster", "verdict": "block", "lock": lock}
+    assert one.supervisor.main() == 1 and "another run works" in one.state["reason"] and "vllm_serve" not in one.asked
+
+
+def test_after_a_crash_a_person_starts_it_and_nobody_else(node):
+    record.write(str(node(boot="before").folder), "before", record.RUNNING)
+    one = node(boot="now")
+    assert one.supervisor.main() == 1
+    assert (one.asked, one.state["state"]) == ([], "refused") and "did not shut down cleanly" in one.said[-1]
+    later = node(boot="later")
+    assert later.supervisor.main() == 1 and later.state["state"] == "refused"
+    again = node(boot="later")
+    again.supervisor.begin()
+    assert again.state["state"] == "running"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the file of a power cycle is root's")
+def test_a_power_cycle_of_our_own_lets_it_start_once(node, tmp_path):
+    record.write(str(node().folder), "before", record.RUNNING)
+    (tmp_path / record.POWER_CYCLED).touch()
+    one = node(boot="now")
+    one.supervisor.begin()
+    assert one.state["state"] == "running" and not (tmp_path / record.POWER_CYCLED).exists()
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "state"),
+    [
+        ({"live": False, "stopped_by": "ada"}, 0, "stopped"),
+        ({"live": True, "run_id": "r2"}, 0, "stopped"),
+        ({"live": False}, 1, "failed"),
+    ],
+)
+def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, state):
+    one = node()
+    one.lives = True
+    one.supervisor.begin()
+    one.engine.update(engine)
+    assert one.supervisor.main() == code and one.state["state"] == state
+
+
+def test_a_stop_drains_then_stops_engine_and_container(node, monkeypatch):
+    one = node()
+    one.lives = True
+    one.supervisor.begin()
+    one.asked.clear()
+    counts = iter([2, 1, 0])
+    monkeypatch.setattr(program.interruption, "requests_of", lambda *_given: program.interruption.Requests(next(counts)))
+    one.supervisor.ask_to_stop(15, None)
+    assert one.supervisor.main() == 0
+    assert one.asked[-4:] == ["cluster_lock", "vllm_serve", "node_container", "cluster_lock"] and one.state["state"] == "stopped"
+
+
+def test_a_unit_that_is_released_leaves_all_running(node):
+    one = node()
+    one.lives = True
+    one.supervisor.begin()
+    one.asked.clear()
+    (one.folder / look.RELEASE).touch()
+    assert one.supervisor.end() == 0 and one.asked == [] and one.state["state"] == "stopped" and not (one.folder / look.RELEASE).exists()
+
+
+def test_a_head_starts_its_engine_once_more_when_a_worker_came_back_and_not_twice(node):
+    one = node(executor="ray")
+    one.supervisor.begin()
+    assert one.supervisor.tries == 1
+    one.asked.clear()
+    one.nodes[1] = {**one.nodes[1], "node_id": "spark-2-2"}
+    one.supervisor.come_back("run r1 ended")
+    assert one.asked.count("vllm_serve") == 1 and "page_cache_drop" not in one.asked and one.state["state"] == "running" and one.supervisor.tries == 2
+    with pytest.raises(ClusterError, match="try 2 of 2"):
+        one.supervisor.come_back("run r1 ended")
+
+
+def test_an_engine_that_ended_with_all_nodes_there_is_not_started_again(node):
+    one = node(executor="ray")
+    one.supervisor.begin()
+    one.asked.clear()
+    with pytest.raises(ClusterError, match="run r1 ended"):
+        one.supervisor.come_back("run r1 ended")
+    assert "vllm_serve" not in one.asked
+
+
+def test_a_worker_that_stays_away_is_named(node):
+    one = node(executor="ray")
+    one.supervisor.begin()
+    del one.nodes[1]
+    with pytest.raises(ClusterError, match="spark-2 did not join Ray within 1 s"):
+        one.supervisor.come_back("run r1 ended")
+
+
+def test_a_worker_waits_for_its_head(node):
+    one = node(role="worker", executor="ray")
+    failed = {"failed": True, "msg": "no Ray head answers", "verdict": "block", "reason": "no head"}
+    tries = iter([failed, failed, {"msg": "started", "actions": ["start"], "changed": True}])
+    one.answers["ray_cluster", False] = lambda: next(tries)
+    one.supervisor.begin()
+    assert one.state["state"] == "running" and one.asked.count("ray_cluster") == 3 and "vllm_serve" not in one.asked
