@@ -19,7 +19,7 @@ import types
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
@@ -37,6 +37,8 @@ NETWORK_SECONDS = 120.0
 ANSWER_SECONDS, RAY_SECONDS = 5.0, 60.0
 #: Starts of the engine in one activation.
 TRIES = 2
+#: The steps whose modules make sure that the lock still is this unit's.
+LOCKED = ("drain", "engine", "container")
 #: Why a worker's container could not be started yet: its head is not there, or not ready.
 HEAD_AWAITED = ("no head", "not ready in time")
 
@@ -89,7 +91,7 @@ class Supervisor:
         self.paths = engine_state.EnginePaths.of(given["state_dir"], given["log_dir"], given["cluster"])
         self.boot = boot_id(given["roots"]["proc_root"])
         self.has_engine = specification.step(given, "start", "engine") is not None
-        self.asked = self.ready = False
+        self.asked = False
         self.tries = 0
         self.run_id = self.lock_id = ""
         self.members: dict[str, str] = {}
@@ -139,7 +141,6 @@ class Supervisor:
             self.compare_place()
             with self.locked():
                 self.bring_up(specification.START)
-        self.ready = True
         self.note(record.RUNNING)
         notify("READY=1")
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
@@ -222,7 +223,7 @@ class Supervisor:
         if one is None:
             return {}
         notify(f"STATUS={part}: {name}")
-        lock = {"lock_id": self.lock_id} if name in ("container", "engine") else {}
+        lock = {"lock_id": self.lock_id} if name in LOCKED else {}
         done = steps.require(name, self.run(one["module"], {**one["arguments"], **lock}, one["timeout"], False))
         say(f"{name}: {done['msg']}")
         return done
@@ -418,13 +419,13 @@ class Supervisor:
             return 0
         self.asked = False
         try:
-            self.drain()
             with contextlib.ExitStack() as stack:
                 try:
                     stack.enter_context(self.locked())
                 except ClusterError as error:
                     say(f"lock: {error}; the unit stops all the same")
-                for name in specification.STOP:
+                self.drain()
+                for name in specification.STOP[1:]:
                     self.step("stop", name)
         except ClusterError as error:
             return self.fail(f"the stop failed: {error}", error.remedy, record.FAILED)
@@ -433,25 +434,11 @@ class Supervisor:
         return 0
 
     def drain(self) -> None:
-        """Wait until the engine has no requests, as long as the specification allows. One that never was ready has none."""
-        if not (self.has_engine and self.ready and self.given["role"] == "head"):
-            return
-        one = specification.step(self.given, "start", "token") or {"arguments": {}}
-        key, requests = one["arguments"].get("api_key_file"), interruption.Requests(None, "nobody asked")
-        told = False
-        for _elapsed in clock(self.given["drain_seconds"], LOOK_SECONDS):
-            engine = engine_state.engine_state(self.paths, lenient=True)
-            if not engine["live"]:
-                return
-            requests = interruption.requests_of(engine, ANSWER_SECONDS, key)
-            if requests.count == 0:
-                say("drain: no requests")
-                return
-            if not told:
-                say(f"drain: {requests.text}; waits at most {self.given['drain_seconds']} s")
-                notify(f"STATUS=drains: {requests.text}")
-            told = True
-        say(f"drain: not done within {self.given['drain_seconds']} s, {requests.text}: the engine is stopped all the same")
+        """Stop the engine once its requests are answered. One that has some left then, or does not say, is the next step's."""
+        try:
+            self.step("stop", "drain")
+        except ClusterError as error:
+            say(f"drain: {error}; the engine is stopped all the same")
 
 
 def main(argv: t.Sequence[str] | None = None) -> int:

@@ -27,12 +27,12 @@ MODULES = (*STEP_MODULES, "cluster_lock")
 
 #: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory`` runs no module.
 START = ("drop", "zombies", "memory", "note", "container", "ray", "engine", "token", "guard")
-STOP = ("engine", "container")
+STOP = ("drain", "engine", "container")
 
 #: What else it says, with its type. ``nodes`` maps names to addresses; seconds are whole ones.
 KEYS: dict[str, type] = {
     "cluster": str, "role": str, "executor": str, "nodes": dict, "gpus": int, "state_dir": str, "log_dir": str, "roots": dict, "memory": dict,
-    "address": str, "drain_seconds": int, "start_seconds": int, "start": list, "stop": list,
+    "address": str, "start_seconds": int, "start": list, "stop": list,
 }  # fmt: skip
 
 Specification = dict[str, t.Any]

@@ -21,9 +21,9 @@ def start_seconds(given: t.Mapping[str, t.Any]) -> int:
 
 
 def stop_seconds(given: t.Mapping[str, t.Any]) -> int:
-    """Return the most seconds that a stop may take: the step that may be under way, requests that are answered, and the steps of the stop."""
+    """Return the most seconds that a stop may take: the step that may be under way, and its own."""
     longest = max((one["timeout"] for one in given["start"]), default=0)
-    return longest + given["drain_seconds"] + sum(one["timeout"] for one in given["stop"]) + MARGIN
+    return longest + sum(one["timeout"] for one in given["stop"]) + MARGIN
 
 
 def unit(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:

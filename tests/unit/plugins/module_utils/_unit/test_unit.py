@@ -32,14 +32,14 @@ def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = 
     own = {**step, **(engine if role == "head" else {})}
     if executor != "ray":
         own.pop("ray", None)
-    stop = {**({"engine": "vllm_serve"} if role == "head" else {}), "container": module}
+    stop = {**({"drain": "vllm_serve", "engine": "vllm_serve"} if role == "head" else {}), "container": module}
     nodes = NODES if executor == "ray" else {"spark-1": "10.0.0.1"}
     begin = [
         {"name": name, "module": module, "arguments": {"image": "mine"} if name == "container" else {}, "timeout": 10} for name, module in own.items()
     ]
     return {
         "cluster": "gb10", "role": role, "executor": executor, "nodes": nodes, "gpus": 1,
-        "state_dir": state_dir, "log_dir": state_dir, "address": "", "drain_seconds": 1, "start_seconds": 1,
+        "state_dir": state_dir, "log_dir": state_dir, "address": "", "start_seconds": 1,
         "roots": {"proc_root": f"{state_dir}/proc", "sysfs_root": f"{state_dir}/sys", "meminfo": None},
         "memory": {"profile": "mine", "profile_digest": "9f", "context": 1024},
         "start": begin,
@@ -115,11 +115,11 @@ def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
 
 
 def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
-    asked = given(drain_seconds=300, start_seconds=3600)
+    asked = given(start_seconds=3600)
     lines = text.unit("/state/unit", "/usr/bin/python3", asked).splitlines()
     assert "Restart=no" in lines and "Type=notify" in lines and "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz run /state/unit/specification.json" in lines
     assert int(next(line for line in lines if line.startswith("TimeoutStartSec=")).partition("=")[2]) > 2 * 3600
-    assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > 300 + sum(one["timeout"] for one in asked["stop"])
+    assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > sum(one["timeout"] for one in asked["stop"])
 
 
 # --- the specification --------------------------------------------------------------------------------------------------
@@ -336,16 +336,21 @@ def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, sta
     assert one.supervisor.main() == code and one.state["state"] == state
 
 
-def test_a_stop_drains_then_stops_engine_and_container(node, monkeypatch):
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_stop_drains_then_stops_engine_and_container(node, drained):
     one = node()
     one.lives = True
     one.supervisor.begin()
     one.asked.clear()
-    counts = iter([2, 1, 0])
-    monkeypatch.setattr(program.interruption, "requests_of", lambda *_given: program.interruption.Requests(next(counts)))
+    busy = {"failed": True, "msg": "it has 2 request(s)", "verdict": "block", "reason": "requests running"}
+    answers = iter([{"msg": "stopped"} if drained else busy, {"msg": "stopped"}])
+    one.answers["vllm_serve", False] = lambda: next(answers)
     one.supervisor.ask_to_stop(15, None)
-    assert one.supervisor.main() == 0
-    assert one.asked[-4:] == ["cluster_lock", "vllm_serve", "node_container", "cluster_lock"] and one.state["state"] == "stopped"
+    with pytest.raises(program.StopAsked):
+        one.supervisor.watch()
+    assert one.supervisor.end() == 0
+    assert one.asked == ["cluster_lock", "vllm_serve", "vllm_serve", "node_container", "cluster_lock"] and one.state["state"] == "stopped"
+    assert any("2 request(s); the engine is stopped all the same" in line for line in one.said) is not drained
 
 
 def test_a_unit_that_is_released_leaves_all_running(node):
