@@ -62,6 +62,12 @@ options:
     type: list
     elements: str
     default: []
+  companions:
+    description:
+      - Names of the companions that this node has as containers (C(gb10_companions)). A stopped container of another companion may go.
+      - Without it no companion's container goes.
+    type: list
+    elements: str
   lock_id:
     description:
       - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module makes
@@ -254,7 +260,7 @@ def survey_containers(docker: EngineApi | Docker, params: Params, now: float) ->
     found = inspected(docker, (entry["Id"] for entry in listed))
     logs = {entry["Id"]: log_bytes(entry) for entry in found}
     sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
-    judged = prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container())
+    judged = prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container(), params["companions"])
     others = [prune.Left("container", name, "not ours: it has our labels from its image alone") for name in lookalikes(docker, params["cluster_name"])]
     return prune.Judged(judged.candidates, [*judged.left, *others])
 
@@ -381,7 +387,8 @@ class Remover:
 
     def _container(self, candidate: prune.Candidate) -> bool:
         again = inspected(self._docker, candidate.ref)
-        if not prune.containers(again, {}, self._params["cluster_name"], time.time(), at_work.by_container()).candidates:
+        working, names = at_work.by_container(), self._params["companions"]
+        if not prune.containers(again, {}, self._params["cluster_name"], time.time(), working, names).candidates:
             return False
         try:
             # The engine itself refuses one that was started in this very moment.
@@ -529,6 +536,7 @@ def main() -> None:
             "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets"},
             "hf_home": {"type": "path"},
             "keep_images": {"type": "list", "elements": "str", "default": []},
+            "companions": {"type": "list", "elements": "str"},
             "lock_id": {"type": "str", "default": ""},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},

@@ -55,6 +55,14 @@ options:
       - starts
       - held
       - ladder
+      - companions
+    default: []
+    version_added: 0.2.0
+  companions:
+    description:
+      - For RV(companions), the services that are declared on this node, as the setting C(gb10_companions) has them.
+    type: list
+    elements: dict
     default: []
     version_added: 0.2.0
   devices:
@@ -1098,6 +1106,76 @@ ladder:
       description: Why it ended before the last rung, empty where it did not.
       type: str
       sample: "1048576: on spark-2 the guard acted"
+companions:
+  description:
+    - The services beside the engine that O(companions) declares, in that order, and then containers of this collection's companions that it does not.
+    - Null when they could not be seen.
+  returned: when asked for
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  contains:
+    name:
+      description: Its name.
+      type: str
+      sample: ollama
+    kind:
+      description: V(container) or V(unit).
+      type: str
+      sample: unit
+    declared:
+      description: Whether it is in O(companions).
+      type: bool
+      sample: true
+    container:
+      description: The name of its container, empty for a unit and where there is none.
+      type: str
+      sample: gb10-companion-ollama
+    container_id:
+      description: The id of its container.
+      type: str
+      sample: ""
+    unit:
+      description: Its unit, empty for a container.
+      type: str
+      sample: ollama.service
+    state:
+      description: What Docker or systemd says of it; V(absent) without a container, V(not-found) without a unit.
+      type: str
+      sample: active
+    running:
+      description: Whether it has processes, or is about to.
+      type: bool
+      sample: true
+    port:
+      description: Its port. Null for a container that does not say it.
+      type: int
+      sample: 11434
+    health_path:
+      description: What is asked at that port.
+      type: str
+      sample: /api/tags
+    healthy:
+      description: Whether it answers with a status of 200 to 299 within 3 seconds. Null where it was not asked.
+      type: bool
+      sample: true
+    health:
+      description: What came back in words.
+      type: str
+      sample: status 200
+    pids:
+      description: Its processes.
+      type: list
+      elements: int
+      sample: [40188]
+    gpu_mib:
+      description: The GPU memory that they hold in MiB. Null where the driver does not tell.
+      type: int
+      sample: 6220
+    anon_mb:
+      description: What else they hold that no file holds, in MiB.
+      type: int
+      sample: 811
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1129,6 +1207,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import look as companions
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import images, survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -1136,6 +1215,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
@@ -1170,6 +1250,7 @@ SECTIONS = (
     "starts",
     "held",
     "ladder",
+    "companions",
 )
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
@@ -1216,6 +1297,13 @@ class Look:
     def _entries(self) -> list[dict[str, t.Any]]:
         self.answers()  # an engine that does not answer is not waited for twice
         return survey.entries_of(self.api.containers({}))
+
+    def _listed(self, section: Section) -> list[dict[str, t.Any]] | None:
+        """Return the processes that the driver lists, None where it does not list those of every GPU."""
+        cards = section(self.cards, None)
+        if cards is None or any(card["processes"] is None for card in cards):
+            return None
+        return [{**process, "gpu": card["index"]} for card in cards for process in card["processes"]]
 
     def _meminfo(self) -> dict[str, int]:
         return node_memory.read_meminfo(self.proc, self.params["roots"]["meminfo"])
@@ -1334,15 +1422,22 @@ class Look:
 
         def found() -> dict[str, dict[str, int | None]]:
             clusters = {one["id"]: one["cluster"] for one in survey.ours(self.entries()) if one["cluster"]}
-            cards = section(self.cards, None) if clusters else []
-            unlisted = cards is None or any(card["processes"] is None for card in cards)
-            listed = None if unlisted else [{**process, "gpu": card["index"]} for card in cards for process in card["processes"]]
+            listed = self._listed(section) if clusters else []
             return tenants.held(self.processes(), listed, clusters, self.proc)
 
         return section(found)
 
     def ladder(self) -> list[dict[str, t.Any]] | None:
         return self.sections.read("ladder", lambda: climbs.on_node(self.params["state_dir"]))
+
+    def companions(self) -> list[dict[str, t.Any]] | None:
+        section = self.sections.section("companions")
+
+        def found() -> list[dict[str, t.Any]]:
+            timeout = self.params["tool_timeout"]
+            return companions.look(self.params["companions"], self.entries(), self.processes(), lambda: self._listed(section), self.proc, timeout, section)
+
+        return section(found)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -1360,6 +1455,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "sections": {"type": "list", "elements": "str", "default": [], "choices": list(SECTIONS)},
+            "companions": {"type": "list", "elements": "dict", "default": []},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},

@@ -30,6 +30,8 @@ LABEL_OWNER = "io.gb10.owner"
 LABEL_CLUSTER = "io.gb10.cluster"
 LABEL_ROLE = "io.gb10.role"
 LABEL_SPEC = "io.gb10.spec"
+#: The name of the companion whose container it is.
+LABEL_COMPANION = "io.gb10.companion"
 #: JSON of the image's own entrypoint, which stands before every program that the container starts. It is no field: without it a container stays.
 LABEL_ENTRYPOINT = "io.gb10.entrypoint"
 LABEL_FIELDS = "io.gb10.fields"

@@ -16,7 +16,7 @@ import re
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_OWNER, LABEL_ROLE, OWNER
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_COMPANION, LABEL_OWNER, LABEL_ROLE, OWNER
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
@@ -32,6 +32,9 @@ STOPPED = ("exited", "created", "dead")
 #: Role of the container that downloads a model, and the name of the file that holds its token.
 DOWNLOAD = "download"
 TOKEN = "hf_token"
+
+#: Role of the containers beside the engine. They belong to no cluster, but to their node.
+COMPANION = "companion"
 
 #: Role of the short-lived containers that image_contract_info starts. They belong to no cluster.
 PROBE = "probe"
@@ -112,24 +115,39 @@ def ended_at(inspected: dict[str, t.Any]) -> float:
     return seconds_of(inspected["Created"] if not finished or finished.startswith("0001-") else finished)
 
 
-def why_container(inspected: dict[str, t.Any], cluster: str, age: int) -> str:
-    """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run."""
+def why_container(inspected: dict[str, t.Any], cluster: str, age: int, companions: t.Collection[str] | None = None) -> str:
+    """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run.
+
+    ``companions`` are the names of those that are declared as containers; None where nobody said which, and then all of them stay.
+    """
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
         return ""
     # One of an image that was made of a container of ours has that one's cluster, too.
     if labels.get(LABEL_ROLE) == PROBE:
         return "left over from asking an image" if age >= PROBE_AGE else ""
+    if labels.get(LABEL_ROLE) == COMPANION:
+        return "" if companions is None or labels.get(LABEL_COMPANION) in companions else f"{status}, of a companion that is not declared"
     return status if labels.get(LABEL_CLUSTER) == cluster else ""
 
 
-def containers(inspected: t.Iterable[dict[str, t.Any]], sizes: dict[str, int], cluster: str, now: float, at_work: t.Mapping[str, list[str]]) -> Judged:
-    """Judge the containers that Docker says have stopped, by id: ``sizes`` are the bytes that each wrote, ``at_work`` names who still works in it."""
+def containers(
+    inspected: t.Iterable[dict[str, t.Any]],
+    sizes: dict[str, int],
+    cluster: str,
+    now: float,
+    at_work: t.Mapping[str, list[str]],
+    companions: t.Collection[str] | None = None,
+) -> Judged:
+    """Judge the containers that Docker says have stopped, by id: ``sizes`` are the bytes that each wrote, ``at_work`` names who still works in it.
+
+    ``companions`` are those of :func:`why_container`.
+    """
     found, left = [], []
     for one in inspected:
         if one["State"]["Status"] in STOPPED:
             age = age_of(ended_at(one), now)
-            why = why_container(one, cluster, age)
+            why = why_container(one, cluster, age, companions)
             name, working = one["Name"].lstrip("/"), at_work.get(one["Id"])
             if why and working:
                 left.append(Left("container", name, f"{why}, and yet at work: {'; '.join(working)}"))

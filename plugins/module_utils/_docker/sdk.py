@@ -86,6 +86,11 @@ class Docker(EngineApi):
         with sdk_errors(f"stopping container {container_id[:12]}"):
             self._api.stop(container_id, timeout=grace)
 
+    def signal(self, container_id: str, name: str) -> None:
+        """Send a signal to the first process of a container, and nothing after it."""
+        with sdk_errors(f"sending {name} to container {container_id[:12]}"):
+            self._api.kill(container_id, signal=name)
+
     def remove(self, container_id: str) -> None:
         """Remove a container and its anonymous volumes. Without force: the engine itself refuses one that runs."""
         with sdk_errors(f"removing container {container_id[:12]}"):

@@ -10,33 +10,25 @@ What differs between a container with Ray and one with the engine's own executor
 from __future__ import annotations
 
 import contextlib
-import errno
-import fnmatch
-import glob
 import os
 import socket
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, gpu_access, image_contract
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound, find_node_container, lookalikes, node_container_name
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import find_node_container, lookalikes, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray, removal
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-
-#: Below the log directory: where the logs of replaced containers lie.
-KEPT = "containers"
 
 #: What check mode returns as the session of a container that would be started: unlike any real one.
 SESSION_TO_COME = "not-started-yet"
@@ -148,73 +140,15 @@ def guard(params: Params, node: str, current: ExistingContainer | None, changed:
 # -- acting ----------------------------------------------------------------------------------------------------------
 
 
-class Actor:
+class Actor(removal.Remover):
     """Carries a plan out with the Docker SDK."""
 
     def __init__(self, docker: Docker, params: Params, wanted: WantedContainer | None, work: Work) -> None:
-        self.docker = docker
+        super().__init__(docker, os.path.join(params["log_dir"], params["cluster_name"]), params["docker_timeout"], params["wait_sleep"])
         self.params = params
         self.wanted = wanted
         self.work = work
         self.paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-        #: What was done beside the plan, or could not be done and is no reason to fail.
-        self.notes: list[str] = []
-
-    def remove(self, container_id: str) -> None:
-        """Remove a container, or wait until somebody else's removal of it is done. Raises :class:`ClusterError` when it stays."""
-        try:
-            self.docker.remove(container_id)
-            return
-        except NotFound:
-            return
-        except ClusterError as error:
-            if not container.under_removal(error):
-                raise
-        for _elapsed in clock(self.params["docker_timeout"], self.params["wait_sleep"]):
-            try:
-                self.docker.inspect(container_id)
-            except NotFound:
-                return
-        raise ClusterError(
-            f"removing container {container_id[:12]}: Docker began that and has not done it within {self.params['docker_timeout']} s",
-            remedy="See what holds it: journalctl -u docker --since -10min",
-            reason="container remains",
-        )
-
-    def keep_log(self, current: ExistingContainer) -> None:
-        """Write the log of a container that is about to go below the log directory, and delete the oldest such logs.
-
-        A log that Docker cannot read any more, or a full disk, keeps no container: the log is left out, and a note says so.
-        """
-        top, name = os.path.join(self.params["log_dir"], self.params["cluster_name"]), f"{current.name}-{current.id[:12]}.log"
-        folder, new = os.path.join(top, KEPT), f".{name}.{os.getpid()}-{time.monotonic_ns()}.new"
-        with local_files():
-            os.makedirs(top, mode=0o750, exist_ok=True)
-            try:
-                with untrusted.directory(top, KEPT, create=True) as kept:
-                    self.write_log(current, kept, new, name)
-                    # The one just written stays even when a clock that was set back makes it the oldest.
-                    others = [other for other in os.listdir(kept) if fnmatch.fnmatchcase(other, f"{glob.escape(current.name)}-*.log") and other != name]
-                    ages = [(os.stat(other, dir_fd=kept, follow_symlinks=False).st_mtime, other) for other in others]
-                    for other in container.surplus_logs(ages, container.KEPT_LOGS - 1):
-                        os.unlink(other, dir_fd=kept)
-            except ClusterError as error:
-                self.notes.append(f"left the log of {current.name} out: {error}")
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                self.notes.append(f"left the log of {current.name} out: {folder}: {error.strerror}")
-
-    def write_log(self, current: ExistingContainer, kept: int, new: str, name: str) -> None:
-        """Write a container's log as ``name`` into an open directory, whole or not at all."""
-        try:
-            with open(untrusted.create(kept, new), "wb") as handle:
-                for part in self.docker.whole_log(current.id):
-                    handle.write(part)
-            os.replace(new, name, src_dir_fd=kept, dst_dir_fd=kept)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=kept)
 
     def create(self, wanted: WantedContainer) -> str:
         image = self.docker.image(wanted.fields["image"])
@@ -222,7 +156,7 @@ class Actor:
         noted = image_contract.read_cache(image_contract.cache_path(self.params["state_dir"], image)) if image else None
         # Docker itself refuses an image that is gone.
         cache = caches.directory_name(self.docker, image, noted["versions"].get("vllm") if noted else None) if image else caches.UNKNOWN
-        with local_files():
+        with removal.local_files():
             for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.cache, 0o755), (wanted.paths.log, 0o750)):
                 os.makedirs(folder, mode=mode, exist_ok=True)
             # A container of an older version could put a link there, and Docker would mount where that leads.
@@ -271,17 +205,6 @@ def refusals(doing: str, wanted: WantedContainer) -> t.Iterator[None]:
         yield
     except ClusterError as error:
         raise container.refusal(doing, wanted.fields["image"], error) from error
-
-
-@contextlib.contextmanager
-def local_files() -> t.Iterator[None]:
-    """Turn trouble with files and directories of the node into the collection's error."""
-    try:
-        yield
-    except OSError as error:
-        raise ClusterError(
-            f"{error.filename}: {error.strerror}", remedy="Run the task with become: true, or choose other directories (state_dir, log_dir)."
-        ) from error
 
 
 # -- the whole ----------------------------------------------------------------------------------------------------------

@@ -159,18 +159,25 @@ def held(
     None), or not what one of them holds. All of it comes back when they end. Shared memory and pages of files are left out: the former may be counted twice,
     the latter are available as it is.
     """
+    return held_by(seen, gpu_processes, lambda process: clusters.get(process.container), root)
+
+
+def held_by(
+    seen: Scan, gpu_processes: t.Sequence[t.Mapping[str, t.Any]] | None, whose: t.Callable[[Process], str | None], root: str
+) -> dict[str, dict[str, int | None]]:
+    """Return what :func:`held` does by what ``whose`` says of each process, None for one that is left out."""
     listed = gpu_memory(gpu_processes or [])
     found: dict[str, dict[str, int | None]] = {}
     for process in seen.processes.values():
-        cluster = clusters.get(process.container)
-        if cluster is None or process.ended:
+        owner = None if process.ended else whose(process)
+        if owner is None:
             continue
-        one = found.setdefault(cluster, {"gpu_mib": None if gpu_processes is None else 0, "anon_kib": 0})
+        one = found.setdefault(owner, {"gpu_mib": None if gpu_processes is None else 0, "anon_kib": 0})
         one["anon_kib"] = (one["anon_kib"] or 0) + anonymous_kib(process.pid, root)
         if process.pid in listed and one["gpu_mib"] is not None:
             figure = listed[process.pid]
             one["gpu_mib"] = None if figure is None else one["gpu_mib"] + figure
-    return {cluster: {"gpu_mib": one["gpu_mib"], "anon_mb": (one["anon_kib"] or 0) // 1024} for cluster, one in found.items()}
+    return {owner: {"gpu_mib": one["gpu_mib"], "anon_mb": (one["anon_kib"] or 0) // 1024} for owner, one in found.items()}
 
 
 def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:

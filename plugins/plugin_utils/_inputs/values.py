@@ -18,6 +18,7 @@ import stat
 import typing as t
 from pathlib import Path
 
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
@@ -31,6 +32,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 #: Ids of findings that are made here.
 IDS = (
     "input.cluster_name",
+    "input.companions",
     "input.confirm",
     "input.credential",
     "input.env",
@@ -442,6 +444,34 @@ def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
         yield Problem("input.tenants", f"gb10_tenants[{index}].node", what, f"one of {', '.join([head, *workers])}", "correct it", verdict="warn")
 
 
+def _companions(companions: list[t.Any]) -> Problems:
+    """Each companion is one, and none has the name, the port or the unit of another."""
+    for fault in declared.faults(companions):
+        yield Problem("input.companions", *fault)
+    for index, one in enumerate(companions):
+        env = one.get("env") if isinstance(one, dict) else None
+        if not isinstance(env, dict):
+            continue
+        where = f"gb10_companions[{index}].env"
+        yield from profiles.env_problems(env, where, "input.companions", f"correct the variable in {where}")
+        for name in map(str, env):
+            if name in SECRET_ENV or _SECRET_LIKE.search(name):
+                what = "looks like a secret; variables of containers can be read in their configuration"
+                remedy = "if it is one, hand it over as a file in mounts; otherwise add input.env_secret to gb10_silenced"
+                yield Problem("input.env_secret", f"{where}.{name}", what, remedy=remedy)
+
+
+def _companion_ports(values: Values) -> Problems:
+    """No companion has a port that the cluster needs."""
+    ports = {name: value for name, value in values.items() if form_of(name) is PORT}
+    try:
+        found = ray.parse_port_range(values["gb10_ray_port_range"], 0) if "gb10_ray_port_range" in values else None
+    except ClusterError:
+        found = None  # named by _ports
+    for fault in declared.port_faults(values.get("gb10_companions", []), ports, (found.first, found.last) if found else None):
+        yield Problem("input.companions", *fault)
+
+
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] = (
     (("gb10_api_key", "gb10_api_key_file"), _unused_key),
@@ -453,6 +483,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_host_env")),
     (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
     (("gb10_tenants", "gb10_head_host", "gb10_worker_hosts"), _tenants),
+    (("gb10_companions",), _companions),
     (("gb10_rules",), functools.partial(judging.tuning_problems, where="gb10_rules", id="input.rules")),
 )
 
@@ -462,7 +493,7 @@ def judge(values: Values) -> Problems:
     for wanted, rule in RULES:
         if all(name in values for name in wanted):
             yield from rule(*(values[name] for name in wanted))
-    yield from itertools.chain(_ports(values), _directories(values), _secret_files(values))
+    yield from itertools.chain(_ports(values), _companion_ports(values), _directories(values), _secret_files(values))
 
 
 def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:

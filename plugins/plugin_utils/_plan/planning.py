@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
@@ -148,6 +149,11 @@ def claimed(tenants: t.Iterable[t.Mapping[str, t.Any]], node: str) -> dict[str, 
         if one.get("node") in (None, node):
             found[one["name"]] = found.get(one["name"], 0.0) + one["gib"]
     return found
+
+
+def companion_claims(companions: t.Iterable[t.Mapping[str, t.Any]], mode: str) -> dict[str, float]:
+    """Return what the companions of a node that are up in a mode claim of it in GiB, by name (``gb10_companions``)."""
+    return {one["name"]: one["memory_gib"] for one in declared.up_in(companions, mode)}
 
 
 def who(claims: t.Mapping[str, float], now: t.Mapping[str, float] | None = None) -> str:

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import plannin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, guarding, image_copies, leavings, model_copies, model_inventory
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, guarding, image_copies, leavings, model_copies, model_inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
@@ -50,6 +50,8 @@ SETTINGS = {
     "allow_restart": "gb10_allow_restart",
     "kv_cache": "gb10_kv_cache",
     "tenants": "gb10_tenants",
+    "companions": "gb10_companions",
+    "mode": "__gb10_mode",
     "rules": "gb10_rules",
     "silenced": "gb10_silenced",
 }
@@ -103,6 +105,26 @@ def preflight(answers: Answers, run: Run) -> Outcome:
     """Judge by the rules of the preflight. ``settings`` has ``profile`` and ``executor``, empty while only the image can tell it."""
     asked = preflight_evidence(answers, run.settings["executor"])
     return _recorded("Preflight", "gb10_preflight", judging.judge(asked, run.settings["profile"], of_run(answers, run)), run)
+
+
+def companions_plan(answers: Answers, run: Run) -> Outcome:
+    """Say what leads each node to the mode, and judge whether it goes there. ``settings`` has ``up``, whether companions are to be started."""
+    plans = {}
+    for node, answer in answers.items():
+        plans[node] = companions.plan(answer["companions"], answer["info"]["companions"] or [], answer["info"]["images"] or {}, answer["mode"])
+    blind = [one for node, answer in answers.items() for one in stage_findings.unseen_companions(answer["info"]["errors"], node)]
+    found = list(blind)
+    if boolean(run.settings["up"]) and any(plan["start"] for plan in plans.values()):
+        settings = node_settings(answers, ["api_port"])
+        asked = {node: {"info": answer["info"], "zombies": {"findings": []}, "settings": settings[node]} for node, answer in answers.items()}
+        together = next(iter(answers.values()))["mode"] == "cluster"
+        # A single is a cluster of one node, and the mode off has no profile.
+        for names in [list(asked)] if together else [[node] for node in asked]:
+            own = {node: asked[node] for node in names}
+            if not together:
+                own[names[0]]["settings"].update(head=True, peers=[], ports={SETTINGS["api_port"]: int(answers[names[0]]["api_port"])})
+            found += judging.judge_companions(own, answers[names[0]]["profile"] or None, of_run(answers, run))
+    return Outcome("Companions", found or None, returns={"nodes": plans})
 
 
 def doctor_evidence(answers: Answers) -> dict[str, dict[str, t.Any]]:
@@ -339,6 +361,7 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     kept = protection.stays({node: one["protection"] for node, one in told.items()})
     kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
     kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
+    kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
     away = stage_findings.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)
@@ -395,6 +418,8 @@ STAGES = {
     "bundle": Stage(bundling.judge),
     "cache": Stage(cache, SETTINGS),
     "catalogue": Stage(profile_catalogue.judge, profile_catalogue.READS),
+    "companions": Stage(companions.judge, companions.READS),
+    "companions_plan": Stage(companions_plan, {**SETTINGS, "cluster": "__companions_cluster", "profile": "__companions_profile"}),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
     "download": Stage(download, {word: SETTINGS[word] for word in ("offline", "model_root", "hub_token")}),
     "engine": Stage(engine, ENGINE_READS),

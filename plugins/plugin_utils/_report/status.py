@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import guarding, protection, units
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import companions, guarding, protection, units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
@@ -23,6 +23,8 @@ READS = {
     "head": "gb10_head_host",
     "address": "gb10_fabric_address",
     "cluster": "gb10_cluster_name",
+    "declared": "gb10_companions",
+    "mode": "__gb10_mode",
     "reached": "__gb10_head_reached",
     "probe_seconds": "gb10_status_seconds",
 }
@@ -163,6 +165,9 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
         lines.append(f"gives an image out to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
+    if answered(answer.get("companions")):
+        beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
+        lines += [f"companion {line}" for line in beside]
     if head:
         lines.append(_serving(answers))
         if engine.get("routes"):

@@ -707,19 +707,80 @@ def available_mb(node: Node) -> int:
     return available + int(held["gpu_mib"]) + int(held["anon_mb"])
 
 
+def companions(node: Node) -> list[Entry]:
+    """What the companions of a node do. Where none is declared, a node need not have been asked, nor have answered."""
+    if node.needs["companions"]:
+        return node.get("companions")
+    return [] if node.error("companions") else node.optional("companions") or []
+
+
+def companion_pids(node: Node) -> set[int]:
+    """The processes of declared companions: what they hold is claimed, and no tenant's."""
+    return {pid for one in companions(node) if one["declared"] for pid in one["pids"]}
+
+
+def held_gib(one: Entry) -> float:
+    """What a companion holds in GiB. What the driver does not tell counts as not taken yet."""
+    return ((one["gpu_mib"] or 0) + one["anon_mb"]) / MIB_IN_GIB
+
+
+def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[str]]:
+    """What the companions of the mode have yet to take of a node, in GiB, and who holds what. One that holds more than it claims has taken all of it.
+
+    With ``admitted``, those that run have nothing more to take: they were counted before the engine was started.
+    """
+    claimed = {f"companion {name}": size for name, size in planning.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
+    running = {f"companion {one['name']}": one for one in companions(node) if one["running"]}
+    now = {name: held_gib(running[name]) if name in running else 0.0 for name in claimed}
+    others = [f"{name} {held_gib(one):.1f} GiB held, not of this mode" for name, one in running.items() if name not in claimed]
+    more = sum(max(0.0, size - now[name]) for name, size in claimed.items() if not (admitted and name in running))
+    return more, [*filter(None, [planning.who(claimed, now)]), *others]
+
+
 def claims(node: Node) -> tuple[float, str]:
-    """What declared tenants have yet to take of a node, in GiB, and who holds what. What one holds of GPU memory now is not available already."""
+    """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds of GPU memory now is not available already."""
     claimed = planning.claimed(node.needs["tenants"], node.name)
+    more, who = companion_claims(node)
+    told = companion_pids(node)
     now = dict.fromkeys(claimed, 0.0)
     beside = []
-    for tenant in node.get("tenants") if claimed else ():
+    for tenant in node.get("tenants") if claimed or who else ():
         names = {str(tenant[word]).lower() for word in ("container", "name", "kind")}
         known = next((name for name in claimed if name.lower() in names), None)
+        if tenant["pid"] in told:
+            continue
         if known is not None:
             now[known] += (tenant["gpu_mib"] or 0) / MIB_IN_GIB
         elif tenant["gpu_mib"]:
             beside.append(f"{tenant['name']} {gib(tenant['gpu_mib'])} GiB undeclared")
-    return sum(max(0.0, size - now[name]) for name, size in claimed.items()), ", ".join(filter(None, (planning.who(claimed, now), *beside)))
+    more += sum(max(0.0, size - now[name]) for name, size in claimed.items())
+    return more, ", ".join(filter(None, (*who, planning.who(claimed, now), *beside)))
+
+
+@check
+def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the companions that are to be up have yet to take is available, with a reserve, whatever the engine takes."""
+    more, who = companion_claims(node, admitted=node.engine_live)
+    left = node.get("memory.available_mb") / MIB_IN_GIB - more
+    if more and left < limits["reserve_gib"]:
+        yield Fault(round(left, 1), limits["reserve_gib"], {"more": round(more, 1), "available": gib(node.get("memory.available_mb")), "who": ", ".join(who)})
+
+
+@check
+def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The unit of each companion that is to be up is there."""
+    wanted = planning.companion_claims(node.needs["companions"], node.needs["mode"])
+    for one in companions(node) if wanted else ():
+        if one["declared"] and one["name"] in wanted and one["state"] == "not-found":
+            yield Fault("not found", one["unit"], one)
+
+
+@check
+def companions_declared(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No container of a companion runs that nobody declares."""
+    for one in companions(node):
+        if one["running"] and not one["declared"]:
+            yield Fault(one["container"], "declared", {**one, "held": round(held_gib(one), 1)})
 
 
 def records(node: Node) -> list[Entry]:
@@ -770,7 +831,9 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
         except Unseen as missing:
             unseen[node.name] = f"what is on record is unknown: {missing}"
             continue
-        on.append(plan.Node(node.name, total, sum(planning.claimed(node.needs["tenants"], node.name).values())))
+        claimed = [*planning.claimed(node.needs["tenants"], node.name).values()]
+        claimed += planning.companion_claims(node.needs["companions"], node.needs["mode"]).values()
+        on.append(plan.Node(node.name, total, sum(claimed)))
     pin = planning.pin(nodes[0].needs["plan"], on, found)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
 
@@ -795,9 +858,9 @@ def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 
 def _tenants(node: Node) -> list[Entry]:
-    """The tenants, without the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
+    """The tenants, without declared companions and the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
     classes = node.optional("zombies.classes") or {}
-    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())}
+    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
     return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
 
 
@@ -848,7 +911,10 @@ def inside(one: Entry) -> str:
 def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No container of others runs with the GPU. One that holds memory is named as a tenant already."""
     named = {tenant["container"] for tenant in node.get("tenants")}
+    told = companion_pids(node)
     for container in node.get("foreign_containers"):
+        if told.intersection(container["pids"]):
+            continue
         if container["gpu"] and container["state"] == "running" and container["name"] not in named:
             yield Fault(container["name"], "none", container)
 

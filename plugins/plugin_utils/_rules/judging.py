@@ -447,6 +447,8 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "allow_restart": settings.get("allow_restart", False),
         "kv_cache": settings.get("kv_cache", "profile"),
         "tenants": settings.get("tenants", []),
+        "companions": settings.get("companions", []),
+        "mode": settings.get("mode", ""),
         "gpus_asked": settings["container_gpus"] not in ("none", []),
         "profile_rules": profile["rules"],
     }
@@ -548,6 +550,23 @@ def judge_after_stage(
     return [*judgement.findings, *passed]
 
 
+#: Rules that say whether companions go on their nodes, alone and beside an engine.
+COMPANION_RULES = ("companion.claims", "companion.unit")
+BESIDE_ENGINE = ("plan.fits",)
+
+
+def judge_companions(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any] | None, run: dict[str, t.Any]) -> list[Finding]:
+    """Judge whether the companions of a mode go on their nodes, beside the engine of a profile where there is one.
+
+    ``asked`` and ``run`` are those of :func:`judge`.
+    """
+    if profile is None:
+        own = {name: {word: one["settings"][word] for word in ("companions", "mode", "cluster", "ports", "rules", "silenced")} for name, one in asked.items()}
+        found = judge_after_stage(COMPANION_RULES, {name: one["info"] for name, one in asked.items()}, {}, own)
+        return [one for one in found if one["verdict"] != "pass"]
+    return judge(asked, profile, run, [rule for rule in shipped() if rule.id in (*COMPANION_RULES, *BESIDE_ENGINE)])["findings"]
+
+
 def judge_cache(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> tuple[planning.Pin | None, list[Finding]]:
     """Return the size of the KV cache that starts on record bear out, None where nobody asked for it, and what is found of them.
 
@@ -564,6 +583,7 @@ def judge_cache(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -
 NO_WISHES: dict[str, t.Any] = {
     "address": "",
     "cluster": "",
+    "companions": [],
     "devices": [],
     "disk_gib": 0,
     "fabric_fallback": "none",
@@ -571,6 +591,7 @@ NO_WISHES: dict[str, t.Any] = {
     "gpus_asked": True,
     "head": False,
     "hub_token": False,
+    "mode": "",
     "offline": False,
     "peers": [],
     "ports": {},

@@ -35,6 +35,7 @@ Finding = dict[str, t.Any]
 
 #: Ids of findings that are made here. Those of rules stand in rules.yml.
 IDS = (
+    "companion.seen",
     "engine.answers",
     "engine.flags",
     "image.contract",
@@ -683,6 +684,12 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
 
 #: How to clear the nodes that answer when others do not.
 WITHOUT_LOST = "-e gb10_ignore_unreachable=true"
+
+
+def unseen_companions(errors: t.Sequence[dict[str, t.Any]], node: str) -> list[Finding]:
+    """Say that companions could not be seen: what is not seen is neither started nor taken for ended."""
+    found = [error for error in errors if error["section"].partition(".")[0] == "companions"]
+    return [finding("companion.seen", node, "unknown", f"companions: {error['error']}", remedy=error["remedy"] or "look at the node") for error in found]
 
 
 def lost(reached: dict[str, dict[str, t.Any]], ignore: bool) -> list[Finding]:

@@ -263,7 +263,7 @@ def test_the_engine_is_asked_once_for_all_sections(call, node, gb10):
 def test_an_engine_that_hangs_is_waited_for_once(call, node, gb10):
     engine = Engine(UnknownState("the Docker engine did not answer"))
     result = call(engine, nvidia_smi=gb10, **node)
-    assert engine.asked == ["/version"] and set(sections(result)) == {"docker", "containers", "foreign_containers", "held"}
+    assert engine.asked == ["/version"] and set(sections(result)) == {"docker", "containers", "foreign_containers", "held", "companions"}
 
 
 def test_our_engine_is_no_tenant_and_a_foreign_one_has_the_name_of_its_container(call, node, gb10):

@@ -75,6 +75,7 @@ def test_good_settings_raise_nothing():
         {"gb10_rules": {"memory.swap": {"most_mb": 4096, "verdict": "warn", "why": "old pages"}}},
         {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv_cache_memory_bytes": None}},
         {"gb10_tenants": [{"name": "speech", "node": "spark-2", "gib": 12}, {"name": "ollama", "gib": 0.5}]},
+        {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4}]},
     ],
 )
 def test_what_is_fine(change):
@@ -100,6 +101,20 @@ BAD = [
     (
         {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv-cache-memory-bytes": "8G"}}, "input.serve_arguments",
         "gb10_serve_arguments.kv-cache-memory-bytes: states the size of the KV cache",
+    ),
+    ({"gb10_companions": "speech"}, "input.type", "gb10_companions: is the text 'speech'; expected a list"),
+    (
+        {"gb10_companions": [{"name": "asr", "image": "asr:1", "port": 8765, "health_path": "/health", "memory_gib": 4}]}, "input.companions",
+        "gb10_companions[0].image: is 'asr:1'; expected repository@sha256:",
+    ),
+    (
+        {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8000, "health_path": "/health", "memory_gib": 4}]}, "input.companions",
+        "gb10_companions[0].port: is 8000, and gb10_api_port is 8000; expected a port that the cluster does not need.",
+    ),
+    (
+        {"gb10_companions": [{
+            "name": "asr", "image": f"asr@sha256:{'0' * 64}", "port": 1, "health_path": "/", "memory_gib": 4, "env": {"HF_TOKEN": "secret"},
+        }]}, "input.env_secret", "gb10_companions[0].env.HF_TOKEN: looks like a secret",
     ),
     ({"gb10_tenants": "speech"}, "input.type", "gb10_tenants: is the text 'speech'; expected a list"),
     ({"gb10_tenants": ["speech"]}, "input.tenants", "gb10_tenants[0]: is 'speech'; expected {name, node, gib}."),

@@ -63,6 +63,14 @@ def tenant(**changes: t.Any) -> dict[str, t.Any]:
     return {**ollama, **changes}
 
 
+OLLAMA = {"name": "ollama", "unit": "ollama.service", "port": 11434, "health_path": "/api/tags", "memory_gib": 20}
+
+
+def companion(**changes: t.Any) -> dict[str, t.Any]:
+    there = {"name": "ollama", "declared": True, "running": True, "state": "active", "container": "", "pids": [901], "gpu_mib": 0, "anon_mb": 0}
+    return {**there, **changes}
+
+
 FOREIGN = {
     "id": "77aa",
     "name": "vllm_node",
@@ -219,6 +227,21 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "plan.fits": {
         "settings": {"serve_arguments": {"max_num_seqs": 2048}},
         "words": ["no: ", "the state of 2048 sequences takes", "What would go: max_num_seqs", "gb10_silenced: [plan.fits]"],
+    },
+    "companion.claims": {
+        "settings": {"companions": [{**OLLAMA, "memory_gib": 116}], "mode": "cluster"},
+        "one": {"companions": [companion(gpu_mib=2048)]},
+        "beside": {"plan.fits"},
+        "words": ["have yet to take 114.0 of 116.0", "companion ollama 116 GiB declared (2.0 held now)"],
+    },
+    "companion.unit": {
+        "settings": {"companions": [{**OLLAMA, "memory_gib": 1}], "mode": "cluster"},
+        "one": {"companions": [companion(running=False, state="not-found", unit="ollama.service", pids=[])]},
+        "words": ["ollama.service, which the companion ollama is to be"],
+    },
+    "companion.undeclared": {
+        "one": {"companions": [companion(declared=False, container="gb10-companion-ollama", gpu_mib=2048)]},
+        "words": ["gb10-companion-ollama runs and holds 2.0 GiB", "docker stop gb10-companion-ollama"],
     },
     "memory.swap": {"one": {"memory__swap_free_mb": 8000}, "words": ["8383 MiB"]},
     "memory.pressure": {"one": {"memory__pressure__full__avg60": 31.5}},
