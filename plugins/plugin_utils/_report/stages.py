@@ -19,8 +19,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import plannin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, guarding, image_copies, leavings, model_copies, model_inventory
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import postmortem, profile_catalogue, protection, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, guarding, image_copies, leavings, model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 

@@ -738,7 +738,7 @@ def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[st
 
 
 def claims(node: Node) -> tuple[float, str]:
-    """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds of GPU memory now is not available already."""
+    """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
     claimed = planning.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
     told = companion_pids(node)

@@ -132,7 +132,8 @@ def node(tmp_path, monkeypatch):
 
 def call(node, *, check_mode=False, **params):
     defaults = {
-        "cluster_name": "gb10", "remove": False, "days": 14, "keep_images": [], "companions": None, "state_dir": str(node.root / "state"), "log_dir": str(node.root / "log"),
+        "cluster_name": "gb10", "remove": False, "days": 14, "keep_images": [], "companions": None,
+        "state_dir": str(node.root / "state"), "log_dir": str(node.root / "log"),
         "lock_id": "", "secrets_dir": str(node.root / "secrets"), "hf_home": str(node.root / "hf"), "docker_socket": "/none", "docker_timeout": 5,
     }  # fmt: skip
     return cluster_prune.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))

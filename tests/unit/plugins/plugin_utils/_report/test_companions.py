@@ -20,7 +20,8 @@ RUN = Run({"up": True}, [], "", ["all"], [], datetime.datetime(2026, 11, 24, tzi
 def row(one, **changes):
     there = {
         "name": one["name"], "kind": "unit", "declared": True, "container": "", "container_id": "", "unit": one.get("unit", ""), "state": "active",
-        "running": True, "port": one["port"], "health_path": one["health_path"], "healthy": True, "health": "status 200", "pids": [], "gpu_mib": 0, "anon_mb": 0,
+        "running": True, "port": one["port"], "health_path": one["health_path"], "healthy": True, "health": "status 200", "pids": [],
+        "gpu_mib": 0, "anon_mb": 0,
     }  # fmt: skip
     return {**there, **changes}
 

@@ -583,8 +583,8 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
         "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20",
-        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [], "companions": [],
-        "mode": "cluster",
+        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
+        "companions": [], "mode": "cluster",
     }  # fmt: skip
     found = {}
     for number in range(count):
