@@ -1,0 +1,221 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An engine's unit brings it back after a clean reboot without anybody, says why not after another one, and leaves what is not its own."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import typing as t
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab
+
+#: The single's node and its settings. The other node of the lab is not reached.
+NODE = WORKER
+SINGLE = {"gb10_single": NODE, "gb10_profile": "lab_tiny_one"}
+#: The head waits no longer than this for a worker that does not come back.
+PAIR = {"gb10_unit": "enabled", "gb10_serve_timeout": 200}
+
+SETTLED = ("active", "failed")
+
+
+def unit(cluster: str) -> str:
+    return f"gb10-engine-{cluster}.service"
+
+
+def active(lab: Lab, host: str, cluster: str) -> str:
+    return lab.run(host, "systemctl", "is-active", unit(cluster), check=False).strip()
+
+
+def state(lab: Lab, host: str, cluster: str) -> dict[str, t.Any]:
+    return lab.json(host, f"/var/lib/gb10/{cluster}/unit/state.json")
+
+
+def await_state(lab: Lab, host: str, cluster: str, wanted: t.Callable[[], bool], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not wanted():
+        journal = lab.run(host, "journalctl", "--no-pager", "--lines=40", "--output=cat", "-u", unit(cluster), check=False)
+        assert time.monotonic() < end, f"{host}: {active(lab, host, cluster)}\n{journal}"
+        time.sleep(2)
+
+
+def await_settled(lab: Lab, host: str, cluster: str) -> str:
+    """Wait until the unit of a node that boots has come up or failed."""
+    await_state(lab, host, cluster, lambda: active(lab, host, cluster) in SETTLED)
+    return active(lab, host, cluster)
+
+
+def docker(*words: str) -> None:
+    subprocess.run(["docker", *words], check=True, capture_output=True, timeout=360)
+
+
+def reboot(*hosts: str) -> None:
+    """Shut nodes down as their systemd does, all at once, and boot them."""
+    names = [f"gb10-lab-{host}" for host in hosts]
+    docker("stop", "--time=300", *names)
+    docker("start", *names)
+
+
+def cut_power(*hosts: str) -> None:
+    names = [f"gb10-lab-{host}" for host in hosts]
+    docker("kill", *names)
+    docker("start", *names)
+
+
+def serves(lab: Lab, **variables: t.Any) -> bool:
+    played = lab.play("status", **variables)
+    assert played.rc == 0, played.failures
+    return played.stat("gb10_health") == "serving"
+
+
+# --- a single -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def single(lab: Lab) -> t.Iterator[None]:
+    """A single with an enabled unit on one node."""
+    lab.clear()
+    played = lab.play("single", **SINGLE, gb10_unit="enabled")
+    assert played.rc == 0, played.failures
+    yield
+    gone = lab.play("teardown", **SINGLE, gb10_interrupt_requests=True)
+    assert gone.rc == 0, gone.failures
+    assert lab.run(NODE, "sh", "-c", f"ls /etc/systemd/system/{unit(NODE)} /var/lib/gb10/{NODE}/unit 2>/dev/null || echo none").strip() == "none"
+    assert lab.run(NODE, "docker", "ps", "--all", "--quiet").strip() == ""
+
+
+@pytest.mark.usefixtures("single")
+def test_a_second_run_changes_nothing_and_root_alone_reads_the_specification(lab: Lab) -> None:
+    assert active(lab, NODE, NODE) == "active"
+    again = lab.play("single", **SINGLE, gb10_unit="enabled")
+    assert (again.rc, again.changed) == (0, {}), again.said
+    checked = lab.play("single", check=True, **SINGLE, gb10_unit="enabled")
+    assert (checked.rc, checked.changed) == (0, {}), checked.said
+    plain = lab.play("single", **SINGLE)
+    assert (plain.rc, plain.changed) == (0, {}) and active(lab, NODE, NODE) == "active"
+    modes = lab.run(NODE, "stat", "--format=%a %U", f"/var/lib/gb10/{NODE}/unit", f"/var/lib/gb10/{NODE}/unit/specification.json").split("\n")
+    assert modes[:2] == ["700 root", "600 root"]
+    key = lab.run(NODE, "cat", f"/etc/gb10/secrets/{NODE}/api_key").strip()
+    assert key and key not in lab.run(NODE, "cat", f"/var/lib/gb10/{NODE}/unit/specification.json")
+
+
+@pytest.mark.usefixtures("single")
+def test_a_clean_reboot_comes_back_to_a_token_without_anybody(lab: Lab) -> None:
+    before = state(lab, NODE, NODE)["boot_id"]
+    reboot(NODE)
+    assert await_settled(lab, NODE, NODE) == "active"
+    after = state(lab, NODE, NODE)
+    assert (after["state"], after["tries"]) == ("running", 1) and after["boot_id"] != before
+    assert serves(lab, **SINGLE)
+    assert lab.play("single", **SINGLE, gb10_unit="enabled").changed == {}
+
+
+@pytest.mark.usefixtures("single")
+def test_after_a_power_cut_it_stays_down_says_why_and_starts_when_a_person_says_so(lab: Lab) -> None:
+    cut_power(NODE)
+    assert await_settled(lab, NODE, NODE) == "failed"
+    assert "did not shut down cleanly" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
+    assert lab.run(NODE, "docker", "ps", "--quiet").strip() == ""
+    told = lab.play("status", **SINGLE)
+    assert "did not shut down cleanly" in told.said and f"systemctl start {unit(NODE)}" in told.said
+    reboot(NODE)
+    assert await_settled(lab, NODE, NODE) == "failed"
+    lab.run(NODE, "systemctl", "start", unit(NODE))
+    assert state(lab, NODE, NODE)["state"] == "running" and serves(lab, **SINGLE)
+
+
+@pytest.mark.usefixtures("single")
+def test_a_power_cycle_that_was_announced_starts_it_once(lab: Lab) -> None:
+    lab.run(NODE, "touch", "/var/lib/gb10/power_cycled")
+    cut_power(NODE)
+    assert await_settled(lab, NODE, NODE) == "active"
+    assert lab.run(NODE, "sh", "-c", "ls /var/lib/gb10/power_cycled 2>/dev/null || echo none").strip() == "none"
+
+
+@pytest.mark.usefixtures("single")
+def test_a_stop_by_a_person_stops_engine_and_container_and_a_start_brings_both_back(lab: Lab) -> None:
+    lab.run(NODE, "systemctl", "stop", unit(NODE))
+    assert state(lab, NODE, NODE)["state"] == "stopped" and lab.run(NODE, "docker", "ps", "--quiet").strip() == ""
+    lab.run(NODE, "systemctl", "start", unit(NODE))
+    assert serves(lab, **SINGLE)
+
+
+@pytest.mark.usefixtures("single")
+def test_a_unit_that_somebody_edited_stays_as_it_is(lab: Lab) -> None:
+    path = f"/etc/systemd/system/{unit(NODE)}"
+    before = lab.run(NODE, "cat", path)
+    edited = before.replace("Restart=no", "Restart=always")
+    lab.write(NODE, path, edited)
+    try:
+        ran = lab.play("single", **SINGLE, gb10_unit="enabled")
+        assert ran.rc != 0 and "was edited by hand" in ran.said and lab.run(NODE, "cat", path) == edited
+        assert serves(lab, **SINGLE)
+    finally:
+        lab.write(NODE, path, before)
+
+
+@pytest.mark.usefixtures("single")
+def test_a_play_that_replaces_the_engine_meets_no_resistance(lab: Lab) -> None:
+    other = {"gb10_serve_arguments": {"max_num_seqs": 4}, "gb10_allow_restart": True}
+    played = lab.play("single", **SINGLE, **other, gb10_unit="enabled")
+    assert played.rc == 0, played.failures
+    assert active(lab, NODE, NODE) == "active" and "ended on request" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
+    assert lab.play("single", **SINGLE, **other, gb10_unit="enabled").changed == {}
+
+
+# --- a pair -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(lab: Lab) -> t.Iterator[None]:
+    """The pair with enabled units."""
+    played = lab.play("serve", **PAIR)
+    assert played.rc == 0, played.failures
+    yield
+    gone = lab.play("teardown", gb10_interrupt_requests=True)
+    assert gone.rc == 0, gone.failures
+
+
+def runs_again(lab: Lab, tries: int) -> bool:
+    noted = state(lab, HEAD, "gb10")
+    assert noted["state"] != "failed", noted
+    return (noted["state"], noted["tries"]) == ("running", tries) and active(lab, HEAD, "gb10") == "active"
+
+
+@pytest.mark.usefixtures("pair")
+def test_the_worker_reboots_and_the_head_starts_the_engine_once_more(lab: Lab) -> None:
+    assert lab.play("serve", **PAIR).changed == {}
+    reboot(WORKER)
+    assert await_settled(lab, WORKER, "gb10") == "active"
+    await_state(lab, HEAD, "gb10", lambda: runs_again(lab, 2))
+    assert serves(lab)
+    assert lab.play("serve", **PAIR).changed == {}
+
+
+@pytest.mark.usefixtures("pair")
+def test_both_reboot_and_come_back_in_order(lab: Lab) -> None:
+    reboot(HEAD, WORKER)
+    assert (await_settled(lab, HEAD, "gb10"), await_settled(lab, WORKER, "gb10")) == ("active", "active")
+    assert serves(lab)
+    assert lab.play("serve", **PAIR).changed == {}
+
+
+@pytest.mark.usefixtures("pair")
+def test_the_head_reboots_and_the_worker_joins_it_again(lab: Lab) -> None:
+    reboot(HEAD)
+    assert await_settled(lab, HEAD, "gb10") == "active"
+    assert active(lab, WORKER, "gb10") == "active" and serves(lab)
+    assert lab.play("serve", **PAIR).changed == {}
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_worker_that_lost_its_power_keeps_the_pair_down_and_both_say_why(lab: Lab) -> None:
+    cut_power(WORKER)
+    assert await_settled(lab, WORKER, "gb10") == "failed"
+    await_state(lab, HEAD, "gb10", lambda: active(lab, HEAD, "gb10") == "failed", PAIR["gb10_serve_timeout"] + 200)
+    assert "did not shut down cleanly" in state(lab, WORKER, "gb10")["reason"]
+    assert f"{WORKER} did not join Ray" in state(lab, HEAD, "gb10")["reason"]
