@@ -27,7 +27,10 @@ def stop_seconds(given: t.Mapping[str, t.Any]) -> int:
 
 
 def unit(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
-    """Return the unit of a specification. It restarts nothing by itself, and at a shutdown it stops before Docker does."""
+    """Return the unit of a specification. It restarts nothing by itself, and at a shutdown it stops before Docker does.
+
+    Its modules leave the same files as those of a play, which users other than root read.
+    """
     program = os.path.join(folder, look.PROGRAM)
     return look.marked(f"""[Unit]
 Description=gb10.cluster engine of {given["cluster"]} ({given["role"]})
@@ -42,7 +45,7 @@ Restart=no
 KillMode=mixed
 TimeoutStartSec={start_seconds(given)}
 TimeoutStopSec={stop_seconds(given)}
-UMask=0077
+UMask=0022
 NoNewPrivileges=yes
 PrivateTmp=yes
 LockPersonality=yes
