@@ -1,0 +1,160 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Services beside the engine: a container by its image's id and a unit of the owner's come up, count, and end, and whoever is in the way is told so.
+
+Both are stand-ins (tests/lab/companion) that hold memory and a port and speak neither to a model nor to anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+
+from .lab import HEAD, ROOT, WORKER, Lab, Play
+from .making import BARE_IMAGE
+
+SOURCES = ROOT / "tests" / "lab" / "companion"
+PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"
+UNIT = "gb10lab-speech.service"
+UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+#: As an owner writes one; Restart=no, and systemd kills it in its own time.
+UNIT_TEXT = f"""[Unit]
+Description=Stand-in for speech recognition
+[Service]
+ExecStart=/usr/bin/python3 {PLACE}/standin.py --port 8765 --path /health --hold-mib 64
+TimeoutStopSec=20
+"""
+SPEECH = {"name": "speech", "unit": UNIT, "port": 8765, "health_path": "/health", "memory_gib": 0.25, "modes": ["cluster", "singles", "off"]}
+
+
+@pytest.fixture(scope="module")
+def ollama(lab: Lab) -> t.Iterator[dict[str, t.Any]]:
+    """The declaration of a stand-in for Ollama, by the id of an image that was made on the head, and a unit beside it."""
+    lab.clear()
+    lab.run(HEAD, "mkdir", "-p", PLACE)
+    for name in ("Dockerfile", "standin.py"):
+        lab.write(HEAD, f"{PLACE}/{name}", (SOURCES / name).read_text(encoding="utf-8"))
+    lab.write(HEAD, UNIT_FILE, UNIT_TEXT)
+    lab.run(HEAD, "systemctl", "daemon-reload")
+    image = lab.run(HEAD, "docker", "build", "--quiet", "--build-arg", f"BASE={BARE_IMAGE}", "--tag", TAG, PLACE).strip()
+    yield {
+        "name": "ollama", "image": image, "port": 11434, "health_path": "/api/tags", "memory_gib": 0.5, "modes": ["off"],
+        "arguments": ["--port", 11434, "--path", "/api/tags", "--hold-mib", 128], "env": {"OLLAMA_MAX_LOADED_MODELS": 1}, "health_timeout": 60,
+    }  # fmt: skip
+    remove(lab)
+    lab.run(HEAD, "systemctl", "kill", "--signal=SIGKILL", UNIT, check=False)
+    lab.run(HEAD, "rm", "-rf", UNIT_FILE, PLACE)
+    lab.run(HEAD, "systemctl", "daemon-reload")
+    lab.run(HEAD, "docker", "rmi", TAG, check=False)
+
+
+def remove(lab: Lab) -> None:
+    names = lab.run(HEAD, "docker", "ps", "-aq", "--filter", "label=io.gb10.role=companion").split()
+    if names:
+        lab.run(HEAD, "docker", "rm", "--force", *names)
+
+
+@pytest.fixture(autouse=True)
+def nothing_beside(lab: Lab, ollama: dict[str, t.Any]) -> t.Iterator[None]:
+    yield
+    remove(lab)
+    lab.run(HEAD, "systemctl", "stop", UNIT, check=False)
+
+
+def play(lab: Lab, do: str, mode: str, *companions: dict[str, t.Any], check: bool = False, **variables: t.Any) -> Play:
+    """Bring the companions of the head up or down; the worker has none."""
+    declared = {HEAD: list(companions), WORKER: []}
+    given = {"companions_do": do, "__companions_mode": mode, "gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", **variables}
+    return lab.play("../tests/lab/companion/play", check=check, **given)
+
+
+def active(lab: Lab) -> bool:
+    return lab.run(HEAD, "systemctl", "is-active", UNIT, check=False).strip() == "active"
+
+
+def running(lab: Lab) -> list[str]:
+    return lab.run(HEAD, "docker", "ps", "--filter", "label=io.gb10.role=companion", "--format", "{{.Names}}").split()
+
+
+def test_both_come_up_once_and_end_with_their_mode(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    said = play(lab, "up", "off", ollama, SPEECH, check=True)
+    assert said.rc == 0 and set(said.changed) == {HEAD}, said.failures
+    assert not running(lab) and not active(lab)
+
+    first = play(lab, "up", "off", ollama, SPEECH)
+    assert first.rc == 0 and first.changed == {HEAD: 1}, first.failures
+    assert running(lab) == ["gb10-companion-ollama"] and active(lab)
+    found = {one["name"]: one for one in first.stat("gb10_companions_report")["nodes"][HEAD]["companions"]}
+    assert all(one["healthy"] for one in found.values()) and found["ollama"]["anon_mb"] >= 128 and found["speech"]["anon_mb"] >= 64, found
+    enabled = lab.run(HEAD, "systemctl", "is-enabled", UNIT, check=False).strip()
+
+    second = play(lab, "up", "off", ollama, SPEECH)
+    assert second.rc == 0 and second.changed == {}, second.failures
+
+    # The engine's mode has the unit alone.
+    down = play(lab, "down", "cluster", ollama, SPEECH)
+    assert down.rc == 0 and down.changed == {HEAD: 1} and running(lab) == [] and active(lab), down.failures
+    assert play(lab, "down", "cluster", ollama, SPEECH).changed == {}
+    # No mode at all has none.
+    none = play(lab, "down", "", ollama, SPEECH)
+    assert none.rc == 0 and not active(lab), none.failures
+    assert lab.run(HEAD, "cat", UNIT_FILE) == UNIT_TEXT and lab.run(HEAD, "systemctl", "is-enabled", UNIT, check=False).strip() == enabled
+
+
+def test_another_variable_makes_another_container_and_the_log_stays(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    assert play(lab, "up", "off", ollama).rc == 0
+    changed = play(lab, "up", "off", {**ollama, "env": {"OLLAMA_MAX_LOADED_MODELS": 2}})
+    assert changed.rc == 0 and changed.changed == {HEAD: 1}, changed.failures
+    kept = lab.run(HEAD, "sh", "-c", "cat /var/log/gb10/companions/containers/gb10-companion-ollama-*.log")
+    assert "answers" in kept
+    assert lab.inspect(HEAD, "gb10-companion-ollama")["HostConfig"]["RestartPolicy"]["Name"] in ("", "no")
+
+
+def test_claims_over_the_budget_start_nothing(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    refused = play(lab, "up", "off", {**ollama, "memory_gib": 4000}, SPEECH)
+    assert refused.rc != 0 and "companion ollama 4000 GiB declared, companion speech 0.25 GiB declared" in refused.said
+    assert not running(lab) and not active(lab)
+
+
+def test_beside_an_engine_the_claims_count_in_its_admission(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    many = {**ollama, "memory_gib": 4000, "modes": ["cluster"]}
+    refused = lab.play("preflight", gb10_companions=[many])
+    assert refused.rc != 0 and "companion ollama 4000 GiB declared" in refused.said, refused.failures
+
+
+def test_a_unit_that_is_not_there_starts_nothing(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    refused = play(lab, "up", "off", ollama, {**SPEECH, "unit": "gb10lab-nobody.service"})
+    assert refused.rc != 0 and "gb10lab-nobody.service, which the companion speech is to be, is no unit of this node" in refused.said
+    assert not running(lab)
+
+
+def test_ports_of_others_are_refused(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    clash = play(lab, "up", "off", {**ollama, "port": 8000, "modes": ["cluster"]})
+    assert clash.rc != 0 and "gb10_companions[0].port: is 8000, and gb10_api_port is 8000" in clash.said
+    lab.run(HEAD, "systemctl", "start", UNIT)
+    taken = play(lab, "up", "off", {**ollama, "port": 8765, "health_path": "/health"})
+    assert taken.rc != 0 and "ports that the companion ollama needs are taken" in taken.said and "port 8765" in taken.said
+    assert running(lab) == [] and active(lab)
+
+
+def test_one_that_ignores_its_stop_is_reported_and_killed_by_consent_alone(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    deaf = {**ollama, "arguments": [*ollama["arguments"], "--deaf"]}
+    assert play(lab, "up", "off", deaf).rc == 0
+    kept = play(lab, "down", "cluster", deaf, gb10_stop_grace=3)
+    assert kept.rc != 0 and "was asked to end and still runs after 3 s; it was not killed" in kept.said and "gb10_kill_companions=true" in kept.said
+    assert running(lab) == ["gb10-companion-ollama"]
+    killed = play(lab, "down", "cluster", deaf, gb10_stop_grace=3, gb10_kill_companions=True)
+    assert killed.rc == 0 and running(lab) == [], killed.failures
+
+
+def test_prune_lists_a_container_that_nobody_declares(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    assert play(lab, "up", "off", ollama).rc == 0
+    assert play(lab, "down", "", ollama).rc == 0
+    kept = lab.play("prune", gb10_companions=[ollama])
+    assert kept.rc == 0 and "gb10-companion-ollama" not in kept.said, kept.failures
+    listed = lab.play("prune")
+    assert listed.rc == 0 and "gb10-companion-ollama" in listed.said, listed.failures
