@@ -59,9 +59,15 @@ class Fault(t.NamedTuple):
     remedy: str = "correct gb10_companions"
 
 
+def modes_of(value: t.Any) -> t.Any:
+    """Return modes as texts: YAML reads a plain ``off`` as false."""
+    return ["off" if one is False else one for one in value] if isinstance(value, list) else value
+
+
 def whole(one: t.Mapping[str, t.Any]) -> Companion:
     """Return a companion with what it leaves out. It has to be one without faults."""
-    return {**DEFAULTS, **one}
+    found = {**DEFAULTS, **one}
+    return {**found, "modes": modes_of(found["modes"])}
 
 
 def up_in(companions: t.Iterable[t.Mapping[str, t.Any]], mode: str) -> list[Companion]:
@@ -91,7 +97,7 @@ def _mounts(value: t.Any) -> bool:
 
 
 def _modes(value: t.Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) and one in MODES for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) and one in MODES for one in modes_of(value))
 
 
 def _claim(value: t.Any) -> bool:
@@ -176,7 +182,7 @@ def port_faults(companions: list[t.Any], ports: t.Mapping[str, int], span: tuple
     found = []
     for index, one in enumerate(companions):
         port = one.get("port") if isinstance(one, dict) else None
-        if not _whole_number(port, 1, 65535) or one.get("modes") == ["off"]:
+        if not _whole_number(port, 1, 65535) or modes_of(one.get("modes")) == ["off"]:
             continue
         taken = [f"{name} is {value}" for name, value in ports.items() if value == port]
         if span and span[0] <= port <= span[1]:

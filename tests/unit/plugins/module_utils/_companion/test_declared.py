@@ -17,7 +17,7 @@ def of_image(**changes):
     return {**SPEECH, **changes}
 
 
-@pytest.mark.parametrize("one", [OLLAMA, SPEECH, of_image(image=ID), of_image(modes=["off"], gpus=True, env={"A": 1}, arguments=["-v", 3]), of_image(
+@pytest.mark.parametrize("one", [OLLAMA, SPEECH, of_image(image=ID), of_image(modes=[False], gpus=True, env={"A": 1}, arguments=["-v", 3]), of_image(
     mounts=[{"source": "/models", "target": "/data", "read_only": True}, {"source": "/x", "target": "/y"}],
 )])  # fmt: skip
 def test_what_is_right(one):
@@ -75,4 +75,6 @@ def test_ports_that_the_cluster_needs():
 
 def test_who_is_up():
     both = [OLLAMA, {**SPEECH, "modes": ["off", "singles"]}]
+    # YAML's plain off is false.
+    assert declared.up_in([{**OLLAMA, "modes": [False]}], "off")[0]["modes"] == ["off"]
     assert [[one["name"] for one in declared.up_in(both, mode)] for mode in ("cluster", "singles", "off", "")] == [["ollama"], ["ollama", "asr"], ["asr"], []]
