@@ -43,7 +43,7 @@ NAME_MEANS = "1 to 32 of a-z, 0-9 and '-', a letter or digit first and last, and
 #: An image that can't change under its name: repository@digest, or the id of one that lies on the node.
 IMAGE = re.compile(r"(?:[^\s@]+@)?sha256:[0-9a-f]{64}\Z")
 IMAGE_MEANS = "repository@sha256:… with 64 digits, or the id sha256:… of an image on the node"
-IMAGE_REMEDY = "a tag can be another image tomorrow; the digest of one that is on a node: docker image inspect --format '{{json .RepoDigests}} {{.Id}}' IMAGE"
+IMAGE_REMEDY = "a tag can be another image tomorrow; the digest of one that is on a node: docker image inspect IMAGE (RepoDigests, Id)"
 #: A service of systemd. Those that begin with gb10- are this collection's own.
 UNIT = re.compile(r"(?!gb10-)[A-Za-z0-9:_.\\@-]+\.service\Z")
 #: Most of a node's memory that can be claimed, in GiB: four times the largest machine with this chip.
