@@ -56,6 +56,7 @@ options:
       - held
       - ladder
       - companions
+      - mode
     default: []
     version_added: 0.2.0
   companions:
@@ -1176,6 +1177,12 @@ companions:
       description: What else they hold that no file holds, in MiB.
       type: int
       sample: 811
+mode:
+  description: The declared mode, as RV(gb10.cluster.mode_info#module:record). Empty when none was ever declared, null when it could not be read.
+  returned: when asked for
+  type: dict
+  version_added: 0.2.0
+  sample: {}
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1212,7 +1219,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import images
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombie_check
-from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, timekeeping
+from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, modes, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
@@ -1251,6 +1258,7 @@ SECTIONS = (
     "held",
     "ladder",
     "companions",
+    "mode",
 )
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
@@ -1438,6 +1446,9 @@ class Look:
             return companions.look(self.params["companions"], self.entries(), self.processes(), lambda: self._listed(section), self.proc, timeout, section)
 
         return section(found)
+
+    def mode(self) -> modes.Record | None:
+        return self.sections.read("mode", lambda: modes.read(self.params["state_dir"]) or {})
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

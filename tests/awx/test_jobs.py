@@ -45,6 +45,7 @@ LAUNCHES = {
     "GB10 doctor": ({}, "successful"),
     "GB10 bring-up": ({"gb10_allow_restart": "true", "gb10_serve_timeout": 900}, "unreachable"),
     "GB10 single": ({"gb10_single": "spark-2"}, "unreachable"),
+    "GB10 mode": ({"gb10_mode": "singles"}, "unreachable"),
     "GB10 proof": ({}, "unreachable"),
     "GB10 status": ({}, "unreachable"),
     "GB10 teardown": ({"gb10_confirmed": "true"}, "unreachable"),

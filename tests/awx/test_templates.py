@@ -25,6 +25,7 @@ Objects = dict[str, list[dict[str, t.Any]]]
 WITHOUT_TEMPLATE = {
     "awx_configure": "makes the templates, from outside, with a token of AWX",
     "find_cluster": "the first play of others, and no verb",
+    "mode_change": "the plays of mode between its plan and its end",
     "init": "writes an inventory on the controller, and a job's own files go with its container",
     "nemotron_tp2": "is serve with the profile that the inventory chooses, and bring-up asks for one",
 }
@@ -201,7 +202,8 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
-        assert question["required"] is not text and question["question_description"], name
+        # A mode that nobody chose is the one of the inventory.
+        assert question["required"] is not (text or question["variable"] == "gb10_mode") and question["question_description"], name
 
 
 def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
@@ -254,6 +256,8 @@ def test_profiles_of_ones_own_can_be_offered(tmp_path: Path) -> None:
 #: What docs/awx.md calls each question.
 CALLED = {
     "gb10_profile": "profile",
+    "gb10_mode": "which mode",
+    "gb10_mode_return": "back to the one before when it fails",
     "gb10_single": "which node alone",
     "gb10_fail_on_warn": "do warnings stop it",
     "gb10_fail_on_block": "does what blocks fail the job",
@@ -330,7 +334,9 @@ def test_a_default_that_is_no_answer_counts_for_nothing() -> None:
 def test_every_launch_with_the_defaults_is_accepted(objects: Objects) -> None:
     for template in surveyed(objects):
         variables = awx_rules.extra_vars(template, awx_rules.accepted(template, {}))
-        assert {question["variable"] for question in template["survey_spec"]["spec"]} <= set(variables)
+        # A choice that begins with none leaves it to the inventory.
+        offered = {question["variable"] for question in template["survey_spec"]["spec"] if question["type"] == "text" or question["default"] != ""}
+        assert offered <= set(variables)
 
 
 def test_every_variable_is_a_setting_of_some_role_and_no_secret(objects: Objects) -> None:
@@ -365,7 +371,7 @@ def test_tags_of_templates_are_tags_of_their_playbook(objects: Objects) -> None:
 def test_only_bring_up_gets_the_secrets(tmp_path: Path) -> None:
     own = awx_job.data(tmp_path, gb10_awx_secret_credentials=["our token", "our key"])
     got = {template["name"]: template["credentials"] for template in own["controller_templates"]}
-    assert got.pop("GB10 bring-up") == got.pop("GB10 single") == ["GB10 nodes", "our token", "our key"]
+    assert got.pop("GB10 bring-up") == got.pop("GB10 single") == got.pop("GB10 mode") == ["GB10 nodes", "our token", "our key"]
     assert set(map(tuple, got.values())) == {("GB10 nodes",)}
 
 

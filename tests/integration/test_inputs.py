@@ -310,6 +310,34 @@ def pair_alone(plays: Plays) -> Run:
     return plays.play(GOOD, "-e", "gb10_single=spark-2", playbook="single.yml")
 
 
+def no_mode(plays: Plays) -> Run:
+    return plays.play(GOOD, playbook="mode.yml")
+
+
+def bare_off(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_mode=False), playbook="mode.yml")
+
+
+def no_singles(plays: Plays) -> Run:
+    return plays.play(GOOD, "-e", "gb10_mode=singles", playbook="mode.yml")
+
+
+def too_large(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_single_profile="nemotron_3_super_tp2"), "-e", "gb10_mode=singles", playbook="mode.yml")
+
+
+def one_for_all(plays: Plays) -> Run:
+    own = inventory(gb10_single_profile="gpt_oss_120b_one")
+    return plays.play(own, "-e", "gb10_mode=singles", "-e", "gb10_profile=nemotron_3_super_tp2", playbook="mode.yml")
+
+
+def two_modes(plays: Plays) -> Run:
+    hosts = yaml.safe_load(yaml.safe_dump(GOOD))
+    hosts["gb10_cluster"]["children"]["gb10_head"]["hosts"]["spark-1"]["gb10_mode"] = "cluster"
+    hosts["gb10_cluster"]["children"]["gb10_workers"]["hosts"]["spark-2"]["gb10_mode"] = "singles"
+    return plays.play(hosts, playbook="mode.yml")
+
+
 def vault_setting(plays: Plays) -> Run:
     return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_token")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
 
@@ -339,6 +367,7 @@ SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     scenario.__name__: scenario
     for scenario in (
         members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, no_single, other_single, pair_alone,
+        no_mode, bare_off, no_singles, too_large, one_for_all, two_modes,
         vault_setting, vault_wrong, vault_become, vault_file, key_file,
     )
 }  # fmt: skip
@@ -401,6 +430,12 @@ CASES = [
     ("no_single", "gb10_single is not set: which node?", "Name one with -e gb10_single=HOST; the inventory has spark-1, spark-2"),
     ("other_single", "gb10_single is spark-9, which is not a host of the inventory.", "Name one of its hosts: spark-1, spark-2"),
     ("pair_alone", "asks for 2 ranks", "add or remove workers, or choose another profile"),
+    ("no_mode", "gb10_mode is not set: which mode is it to be?", "name one: -e gb10_mode=cluster, -e gb10_mode=singles or -e gb10_mode=off"),
+    ("bare_off", "gb10_mode: is false; expected text", "write it in quotes"),
+    ("no_singles", "no host has a gb10_single_profile", "set gb10_single_profile for the hosts"),
+    ("too_large", "asks for 2 ranks", "add or remove workers, or choose another profile"),
+    ("one_for_all", "gb10_profile is set on the command line", "leave gb10_profile out"),
+    ("two_modes", "gb10_mode: has one value for the whole cluster, but differs between hosts: spark-1 cluster, spark-2 singles", "set gb10_mode once"),
     ("vault_setting", "gb10_hf_token: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_setting", "gb10_env: can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),
     ("vault_wrong", "gb10_hf_token: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
@@ -441,7 +476,7 @@ def test_the_right_vault_password_is_enough(plays: Plays) -> None:
 BOOKS = sorted(
     path.name
     for path in (ROOT / "playbooks").glob("*.yml")
-    if path.name not in ("find_cluster.yml", "serve.yml", "single.yml") and "import_playbook" in path.read_text(encoding="utf-8")
+    if path.name not in ("find_cluster.yml", "mode_change.yml", "serve.yml", "single.yml") and "import_playbook" in path.read_text(encoding="utf-8")
 )
 
 

@@ -72,6 +72,7 @@ CLUSTER_WIDE = (
     "gb10_image_port",
     "gb10_kv_cache",
     "gb10_master_port",
+    "gb10_mode",
     "gb10_model_copy",
     "gb10_profile",
     "gb10_profile_dirs",
@@ -254,6 +255,7 @@ FORMS: dict[str, Form] = {
         "input.format", _removable, "REPO@REVISION, the revision as 40 hexadecimal digits or 'leftovers', several with commas between them",
         "copy it from the list that the playbook models prints without it",
     ),
+    "gb10_mode": Form("input.format", _like(r"(cluster|singles|off)?\Z"), "cluster, singles or off"),
     # Ray refuses less.
     "gb10_object_store_memory": _whole(75 * 1024**2),
     "gb10_preflight_path": FILE_PATH,

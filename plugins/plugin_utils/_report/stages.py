@@ -19,6 +19,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import plannin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, guarding, image_copies, leavings, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
@@ -433,6 +435,10 @@ STAGES = {
     "ladder_plan": Stage(ladder_plan.judge, ladder_plan.READS),
     "ladder_rung": Stage(ladder.rung, ladder.READS),
     "memory": Stage(memory),
+    "mode": Stage(mode.judge, mode.READS),
+    "mode_declared": Stage(mode_plan.declared, mode_plan.READS),
+    "mode_plan": Stage(mode_plan.judge, mode_plan.READS),
+    "mode_return": Stage(mode.way_back, mode.READS),
     "model": Stage(model, {"offline": "gb10_offline"}),
     "models": Stage(model_inventory.judge),
     "postmortem": Stage(postmortem.judge),

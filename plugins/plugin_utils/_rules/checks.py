@@ -928,6 +928,19 @@ def other_clusters(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 
 @check
+def mode_has_it(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The declared mode has this cluster with this profile. Where none was ever declared, and in answers from before there were modes, any may come up."""
+    record = node.optional("mode")
+    if not record:
+        return
+    cluster, profile = node.needs["cluster"], node.needs["profile"]
+    has = {name: one["profile"] for name, one in record["clusters"].items()}
+    if has.get(cluster) != profile:
+        told = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
+        yield Fault(told, f"{cluster} with {profile}", {"mode": record["mode"], "has": told, "cluster": cluster, "profile": profile})
+
+
+@check
 def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No variable of the engine, Ray or NCCL is set for the whole machine, apart from the harmless ones."""
     left: dict[str, list[str]] = collections.defaultdict(list)

@@ -432,6 +432,7 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
     asked = planning.claim(profile, over)
     return {
         **settings,
+        "profile": profile["id"],
         "image": {name: profile["image"][name] for name in ("base", "tag")},
         "memory": memory,
         "memory_class_gb": profile["memory"]["class_gb"],

@@ -265,6 +265,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     },
     "container.foreign_gpu": {"one": {"foreign_containers": [FOREIGN]}, "words": ["vllm_node", "docker stop vllm_node"]},
     "container.other_cluster": {"one": {"containers": [container(cluster="judges", name="gb10-judges-head")]}, "words": ["gb10-judges-head"]},
+    "mode.serves": {
+        "one": {"mode": {"mode": "singles", "clusters": {"spark-1": {"profile": "gpt_oss_120b_one"}}}},
+        "words": ["the declared mode is singles (spark-1 with gpt_oss_120b_one)", "the playbook mode"],
+    },
     "container.orphaned": {"other": {"containers": [container(role="worker", name="gb10-gb10-worker")]}, "node": "spark-2", "words": ["teardown"]},
     "env.left": {
         "one": {"environment": [{"where": "/etc/environment", "name": "VLLM_NVFP4_GEMM_BACKEND", "value": "marlin"}]},

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How a change of mode ended, and what is started again when it failed. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+
+Finding = dict[str, t.Any]
+
+#: Ids of findings that are made here.
+IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
+
+#: What each node says of the change: the plan, and that of a return; by ``down``, ``up`` and ``return`` what failed there, as text; whether its memory did not
+#: come back; and by the controller's clock, in seconds since the epoch, when the engine was asked to stop and when the new one had answered.
+READS = {
+    **planning.READS,
+    "return_asked": "gb10_mode_return",
+    "forget": "gb10_mode_forget",
+    "decided": "__mode_decided",
+    "returning": "__mode_returning",
+    "errors": "__mode_errors",
+    "leak": "__mode_leak",
+    "down_at": "__mode_down_at",
+    "served": "__vllm_server_result",
+}
+
+#: A plan that neither stops nor starts anything.
+NOTHING: dict[str, t.Any] = {"changes": False, "down_pair": False, "down_singles": [], "up_pair": False, "up_singles": [], "source": {}, "clusters": {}}
+
+
+def errors(answers: Answers, word: str) -> dict[str, str]:
+    """Return by node what failed on the way ``down``, ``up`` or on the ``return``."""
+    return {node: answer["errors"][word] for node, answer in answers.items() if (answer["errors"] or {}).get(word)}
+
+
+def untouched(answers: Answers) -> bool:
+    """Return whether nothing of what served before was stopped: the first thing that should go refused."""
+    return bool(errors(answers, "down")) and not any(answer["down_at"] for answer in answers.values())
+
+
+def leaked(answers: Answers) -> list[str]:
+    """Return the nodes whose memory did not come back."""
+    return [node for node, answer in answers.items() if answer["leak"]]
+
+
+def way_back(answers: Answers, run: Run) -> Outcome:
+    """Plan the return to the mode before, where that was asked for and something failed; nothing is shown otherwise.
+
+    Memory that is not back keeps everything down. The answer is ``look`` (mode_info), asked again.
+    """
+    first = next(iter(answers.values()))
+    mode = first["decided"]["plan"]["mode"]
+    idle = Outcome(returns={"plan": {**NOTHING, "mode": mode}, "returns": False})
+    failed = errors(answers, "down") or errors(answers, "up")
+    if not failed or untouched(answers) or leaked(answers) or not boolean(first["return_asked"]):
+        return idle
+    before = first["decided"]["before"]
+    target = before if before.get("phase") == modes.SETTLED else before.get("previous") or {"mode": modes.OFF, "clusters": {}}
+    wanted = {name: planning.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items()}
+    there = planning.on_nodes(answers)
+    # What serves of the mode before was not touched; all else of the mode that failed goes.
+    down = {name: "the change failed" for name in there if name not in wanted}
+    change = planning.Plan(down, wanted, [])
+    lines = planning.plan_lines(target["mode"], mode, change, there)
+    returns = {"plan": planning.as_returns(first["pair"], target["mode"], change, there), "returns": True}
+    return Outcome("Return", lines=["The change failed; back to the mode before.", *lines], returns=returns)
+
+
+def seconds_down(answers: Answers) -> float | None:
+    """Return the seconds from the first stop to the last first token, None where nothing was stopped or nothing answers since."""
+    began = [answer["down_at"] for answer in answers.values() if answer["down_at"]]
+    served = [(answer["served"] or {}).get("finished_at") for answer in answers.values()]
+    ended = [float(one) for one in served if one and began and float(one) > min(began)]
+    return round(max(ended) - min(began), 1) if began and ended else None
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say what is declared now, and why it is not what was asked for where it is not. Returns ``record``: the options of mode_record."""
+    first = next(iter(answers.values()))
+    decided, back = first["decided"], first["returning"] or {}
+    asked, before, lost = decided["plan"]["mode"], decided["before"], decided["lost"]
+    leaks, down, up, again = leaked(answers), errors(answers, "down"), errors(answers, "up"), errors(answers, "return")
+    remedy = "mend that and run the same again, which goes on from here"
+    found = [finding("mode.memory", node, "block", said, remedy=remedy) for node, said in down.items() if node in leaks]
+    found += [finding("mode.down", node, "block", said, remedy=remedy) for node, said in down.items() if node not in leaks]
+    found += [finding("mode.up", node, "block", said, remedy="see the failure above; the same command goes on from here") for node, said in up.items()]
+    found += [finding("mode.returned", node, "block", said, remedy="see the failure above; nothing else is started") for node, said in again.items()]
+    remedy = "bring it back and run the same again"
+    found += [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
+    reason = " ".join("; ".join(f"{one['node']}: {one['message']}" for one in found).split())
+    target, phase = {"mode": asked, "clusters": decided["plan"]["clusters"]}, modes.SETTLED
+    if untouched(answers) and before:
+        target, phase = before, before["phase"]
+        reason, event = before["reason"], f"{asked} refused, nothing was stopped: {reason}"
+    elif leaks:
+        target, phase, event = {"mode": modes.OFF, "clusters": {}}, modes.LEAK, f"{asked} failed, memory is not back: {reason}"
+    elif back.get("returns"):
+        target = {"mode": back["plan"]["mode"], "clusters": back["plan"]["clusters"]}
+        came = not again
+        phase = modes.SETTLED if came else modes.FAILED
+        event = f"{asked} failed, {'back to' if came else 'and so did the return to'} {target['mode']}: {reason}"
+        reason = "" if came else reason
+        if came:
+            found.append(finding("mode.returned", "cluster", "warn", f"the mode is {target['mode']} again, as before."))
+    elif found:
+        phase, event = modes.FAILED, f"{asked} failed: {reason}"
+    else:
+        reason, event = "", f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs"
+        found.append(finding("mode.settled", "cluster", "pass", f"{event}."))
+    gone = seconds_down(answers)
+    took = f"; {gone} s from the first stop to the last first token" if gone is not None else ""
+    report = {"mode": target["mode"], "phase": phase, "clusters": target["clusters"], "reason": reason, "seconds_down": gone}
+    record = {"mode": target["mode"], "phase": phase, "reason": reason, "clusters": target["clusters"], "event": f"{event}{took}"}
+    if phase == modes.SETTLED and target["mode"] == modes.OFF and boolean(first["forget"]):
+        record = {"state": "absent"}
+    if run.check_mode:
+        return Outcome(f"Mode {asked} (would be declared)", found, returns={"record": record})
+    line = f"Mode: {target['mode']}, {phase}{took}"
+    stats = {"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)}
+    return Outcome("Mode", found, lines=[line], stats=stats, returns={"record": record})

@@ -1,0 +1,191 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a change of mode stops and starts, and how it ends."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+
+PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
+ONE = {"source": "./mine.yml", "profile": "mine_one", "model": "org/one"}
+CLUSTERS = {"gb10": {"source": "pair_tp2", "profile": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}
+RECORD = {"mode": "cluster", "phase": "settled", "reason": "", "clusters": CLUSTERS, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
+
+
+def run(check_mode=False, **settings):
+    now = datetime.datetime(2026, 11, 24, 2, 10, tzinfo=datetime.timezone.utc)
+    return Run({"lost": [], **settings}, [], "", ["all"], [], now, check_mode)
+
+
+def there(role="head", live=True, model="org/pair", running=True):
+    return {"role": role, "running": running, "live": live, "run_id": "1", "argv": ["vllm", "serve", model] if live else []}
+
+
+def answers(mode, clusters=None, record=None, **more):
+    """Answers of two nodes; ``clusters`` has by node what is there."""
+    found = {}
+    for node in ("spark-1", "spark-2"):
+        look = {"record": record, "clusters": (clusters or {}).get(node, {})}
+        found[node] = {
+            "mode": mode,
+            "pair": "gb10",
+            "pair_profile": PAIR if mode == "cluster" else {},
+            "single": node,
+            "single_profile": ONE if mode == "singles" else {},
+            "one": "",
+            "look": look,
+            **more,
+        }
+    return found
+
+
+def plan_of(given, **settings):
+    return planning.judge(given, run(**settings))
+
+
+PAIR_RUNS = {"spark-1": {"gb10": there()}, "spark-2": {"gb10": there("worker", live=False)}}
+SINGLES_RUN = {node: {node: there(model="org/one")} for node in ("spark-1", "spark-2")}
+
+
+def test_singles_take_the_place_of_the_pair():
+    found = plan_of(answers("singles", PAIR_RUNS, RECORD))
+    plan = found.returns["plan"]
+    assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (True, [], False, ["spark-1", "spark-2"])
+    assert plan["changes"] and plan["source"] == {"spark-1": "./mine.yml", "spark-2": "./mine.yml"}
+    assert found.lines[0] == "Mode: cluster -> singles" and "down: gb10 on spark-1, spark-2 (the mode singles does not have it)" in found.lines[1]
+
+
+def test_the_pair_takes_the_place_of_singles():
+    plan = plan_of(answers("cluster", SINGLES_RUN)).returns["plan"]
+    assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (False, ["spark-1", "spark-2"], True, [])
+    assert plan["clusters"] == CLUSTERS
+
+
+def test_off_takes_down_what_is_there_also_when_it_only_lies_there():
+    stopped = {"spark-1": {"gb10": there(live=False, running=False)}}
+    plan = plan_of(answers("off", stopped)).returns["plan"]
+    assert plan["down_pair"] and plan["changes"] and plan["clusters"] == {}
+    assert not plan_of(answers("off")).returns["plan"]["changes"]
+
+
+@pytest.mark.parametrize(("mode", "clusters"), [("cluster", PAIR_RUNS), ("singles", SINGLES_RUN)])
+def test_what_serves_already_is_only_looked_at(mode, clusters):
+    found = plan_of(answers(mode, clusters))
+    assert not found.returns["plan"]["changes"] and found.lines[-1] == "  nothing has to be stopped or started"
+    assert not found.returns["plan"]["down_pair"] and not found.returns["plan"]["down_singles"]
+
+
+def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups():
+    found = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}, "spark-2": {"gb10": there("worker", live=False)}}))
+    assert found.returns["plan"]["down_pair"] and "it has another model than org/pair" in found.lines[1]
+    half = plan_of(answers("cluster", {"spark-1": {"gb10": there(live=False)}})).returns["plan"]
+    assert not half["down_pair"] and half["changes"]
+
+
+def test_a_cluster_of_somebody_else_refuses_the_change():
+    found = plan_of(answers("off", {"spark-2": {"judges": there()}}))
+    (foreign,) = [one for one in found.findings if one["id"] == "mode.foreign"]
+    assert (foreign["node"], foreign["verdict"]) == ("spark-2", "block") and "gb10_cluster_name=judges" in foreign["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("more", "id", "words"),
+    [
+        ({"mode": ""}, "mode.declared", "gb10_mode is not set"),
+        ({"one": "spark-1"}, "mode.declared", "a mode is about all nodes"),
+        ({"single": "gb10"}, "mode.names", "the name of more than one cluster"),
+        ({"single_profile": {}}, "mode.profile", "no host has a gb10_single_profile"),
+    ],
+)
+def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
+    found = planning.declared(answers(**{"mode": "singles", **more}), run())
+    said = [one for one in found.findings if one["id"] == id]
+    assert said and said[0]["verdict"] == "block" and words in said[0]["message"] and said[0]["remedy"]
+
+
+def test_the_services_to_come_are_named_with_what_chooses_their_profile():
+    assert planning.declared(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "source": "./mine.yml"}
+    quiet = planning.declared(answers("cluster"), run())
+    assert quiet.findings is None and quiet.returns["singles"] == {}
+
+
+def test_a_node_that_could_not_be_looked_at_stops_the_change():
+    found = plan_of(answers("singles", look={"failed": True, "msg": "the Docker engine did not answer"}))
+    assert {(one["id"], one["verdict"]) for one in found.findings} == {("mode.look", "unknown")}
+    assert "the Docker engine did not answer" in found.findings[0]["message"]
+
+
+def test_nothing_is_planned_for_a_node_that_is_lost():
+    found = plan_of(answers("singles"), lost=["spark-2"])
+    assert found.returns["plan"]["up_singles"] == ["spark-1"]
+    assert plan_of(answers("cluster"), lost=["spark-2"]).returns["plan"]["up_pair"] is False
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------------
+
+
+def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
+    base = answers(mode, PAIR_RUNS, RECORD)
+    plan = planning.judge(base, run(**(decided or {}))).returns
+    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None}
+    by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
+    return by_node, ending.judge(by_node, run(check_mode))
+
+
+def test_a_change_that_went_well_is_settled_with_its_seconds():
+    _by_node, found = ended(down_at=100.0, served={"finished_at": 252.5})
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["reason"]) == ("singles", "settled", "")
+    assert record["event"] == "singles is up; 152.5 s from the first stop to the last first token"
+    assert [one["verdict"] for one in found.findings] == ["pass"] and found.stats["gb10_verdict"] == "pass"
+    assert found.stats["gb10_mode_report"]["seconds_down"] == 152.5
+    assert list(record["clusters"]) == ["spark-1", "spark-2"]
+
+
+def test_a_stop_that_was_refused_leaves_the_mode_as_it_was():
+    _by_node, found = ended(errors={"spark-1": {"down": "it has 2 request(s)"}, "spark-2": {"down": ""}})
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["clusters"]) == ("cluster", "settled", CLUSTERS)
+    assert "singles refused, nothing was stopped: spark-1: it has 2 request(s)" in record["event"]
+    assert [one["id"] for one in found.findings] == ["mode.down"]
+
+
+def test_memory_that_is_not_back_leaves_everything_off():
+    by_node, found = ended(errors={"spark-2": {"down": "9000 MiB have not come back"}}, down_at=100.0, leak=True)
+    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "leak")
+    assert "mode.memory" in [one["id"] for one in found.findings]
+    assert not ending.way_back({node: {**one, "return_asked": True} for node, one in by_node.items()}, run()).returns["returns"]
+
+
+def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
+    errors = {"spark-2": {"up": "the engine did not start"}}
+    by_node, found = ended(errors=errors, down_at=100.0)
+    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("singles", "failed")
+    assert not ending.way_back(by_node, run()).returns["returns"]
+    asked = {node: {**one, "return_asked": True, "look": {"record": None, "clusters": SINGLES_RUN[node]}} for node, one in by_node.items()}
+    back = ending.way_back(asked, run()).returns
+    assert back["returns"] and back["plan"]["down_singles"] == ["spark-1", "spark-2"] and back["plan"]["up_pair"]
+    assert back["plan"]["source"] == {"gb10": "pair_tp2"} and back["plan"]["clusters"] == CLUSTERS
+    came = ending.judge({node: {**one, "returning": back} for node, one in asked.items()}, run())
+    assert (came.returns["record"]["mode"], came.returns["record"]["phase"]) == ("cluster", "settled")
+    assert {one["id"] for one in came.findings} == {"mode.up", "mode.returned"}
+    lost = {node: {**one, "returning": back, "errors": {**one["errors"], "return": "it did not start either"}} for node, one in asked.items()}
+    assert ending.judge(lost, run()).returns["record"]["phase"] == "failed"
+
+
+def test_a_node_that_was_lost_keeps_a_change_from_being_settled():
+    _by_node, found = ended(decided={"lost": ["spark-2"]})
+    assert found.returns["record"]["phase"] == "failed" and [one["id"] for one in found.findings] == ["mode.lost"]
+
+
+def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
+    _by_node, found = ended("off", forget=True)
+    assert found.returns["record"] == {"state": "absent"}
+    _by_node, checked = ended("off", check_mode=True)
+    assert checked.stats == {} and checked.title == "Mode off (would be declared)"
