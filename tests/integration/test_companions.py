@@ -126,6 +126,15 @@ def test_beside_an_engine_the_claims_count_in_its_admission(lab: Lab, ollama: di
     assert refused.rc != 0 and "companion ollama 4000 GiB declared" in refused.said, refused.failures
 
 
+@pytest.mark.parametrize("mode", ["cluster", "singles"])
+def test_the_engine_of_the_mode_counts_before_they_start(lab: Lab, ollama: dict[str, t.Any], mode: str) -> None:
+    profile = {"gb10_single_profile": "lab_tiny_one"} if mode == "singles" else {}
+    refused = play(lab, "up", mode, {**ollama, "memory_gib": 4000, "modes": [mode]}, **profile)
+    assert refused.rc != 0 and "plan.fits" in refused.said and "companion ollama 4000 GiB declared" in refused.said and not running(lab)
+    goes = play(lab, "up", mode, {**ollama, "modes": [mode]}, **profile)
+    assert goes.rc == 0 and running(lab) == ["gb10-companion-ollama"], goes.failures
+
+
 def test_a_unit_that_is_not_there_starts_nothing(lab: Lab, ollama: dict[str, t.Any]) -> None:
     refused = play(lab, "up", "off", ollama, {**SPEECH, "unit": "gb10lab-nobody.service"})
     assert refused.rc != 0 and "gb10lab-nobody.service, which the companion speech is to be, is no unit of this node" in refused.said

@@ -953,6 +953,34 @@ def test_what_others_claim_counts_once_and_by_name() -> None:
     assert not of_plan(judged(asked(node(), tenants=[{"name": "speech", "gib": 2}]), second(tenants=[{"name": "speech", "gib": 2}])))
 
 
+def test_a_companion_counts_once_with_the_larger_of_its_claim_and_what_it_holds() -> None:
+    """40 GiB are claimed. On one node it does not run yet; on the other it holds 30 of them, of which the driver lists a part."""
+    wish: dict[str, t.Any] = {"companions": [{**OLLAMA, "memory_gib": 40}], "mode": "cluster"}
+    left = HEALTHY["memory"]["available_mb"] - 30 * 1024
+    holds = {"companions": [companion(gpu_mib=20 * 1024, anon_mb=10 * 1024)], "tenants": [tenant(gpu_mib=20 * 1024)]}
+    record = judged(asked(node(companions=[companion(running=False, pids=[])]), **wish), second(node(memory__available_mb=left, **holds), **wish))
+    found = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
+    assert found["spark-1"]["measured"] == pytest.approx(found["spark-2"]["measured"], abs=0.1)
+    assert "others there: companion ollama 40 GiB declared." in found["spark-1"]["message"]
+    # It is no tenant that nobody knows, and counts under its own name alone.
+    assert "others there: companion ollama 40 GiB declared (30.0 held now)." in found["spark-2"]["message"]
+    assert not {"tenant.holding", "tenant.idle"} & ids(record)
+
+    # More than it claims is held already, and nothing is to come; in another mode nothing is claimed.
+    more = {"companions": [{**OLLAMA, "memory_gib": 1}], "mode": "cluster"}
+    assert ids(judged(asked(node(companions=[companion(anon_mb=2048)]), **more), second(node(companions=[companion(anon_mb=2048)]), **more))) == set()
+    other = {**wish, "companions": [{**OLLAMA, "memory_gib": 40, "modes": ["off"]}]}
+    assert ids(judged(asked(node(companions=[]), **other), second(node(companions=[]), **other))) == set()
+
+
+def test_a_companion_that_could_not_be_seen_is_unknown_where_it_counts() -> None:
+    wish: dict[str, t.Any] = {"companions": [{**OLLAMA, "memory_gib": 1}], "mode": "cluster"}
+    blind = {"companions": None, "errors": [{"section": "companions", "error": "systemd does not answer", "remedy": "x"}]}
+    record = judged(asked(node(**blind), **wish), second(node(companions=[companion()]), **wish))
+    assert ("spark-1", "unknown") in of_plan(record)
+    assert ids(judged(asked(node(**blind)))) == set()
+
+
 def test_the_size_of_the_cache_is_applied_where_every_node_has_a_start_on_record() -> None:
     wish: dict[str, t.Any] = {"kv_cache": "recorded"}
     usual = {"steady_mb": 30000, "lowest_mb": 30000}
