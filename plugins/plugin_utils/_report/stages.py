@@ -114,9 +114,9 @@ def companions_plan(answers: Answers, run: Run) -> Outcome:
     plans = {}
     for node, answer in answers.items():
         plans[node] = companions.plan(answer["companions"], answer["info"]["companions"] or [], answer["info"]["images"] or {}, answer["mode"])
-    blind = [one for node, answer in answers.items() for one in stage_findings.unseen_companions(answer["info"]["errors"], node)]
-    found = list(blind)
-    if boolean(run.settings["up"]) and any(plan["start"] for plan in plans.values()):
+    # What is not seen is said once, and not by each rule that asks for it.
+    found = [one for node, answer in answers.items() for one in stage_findings.unseen_companions(answer["info"]["errors"], node)]
+    if not found and boolean(run.settings["up"]) and any(plan["start"] for plan in plans.values()):
         settings = node_settings(answers, ["api_port"])
         asked = {node: {"info": answer["info"], "zombies": {"findings": []}, "settings": settings[node]} for node, answer in answers.items()}
         together = next(iter(answers.values()))["mode"] == "cluster"
