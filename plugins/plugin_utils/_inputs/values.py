@@ -520,7 +520,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         remedy = "list it under repositories of the profile, and write repository:NAME here"
         yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
     unit = values.get("gb10_unit", "none")
-    if unit != "none" and profile["executor"] == "native" and values.get("gb10_worker_hosts"):
+    if unit not in ("auto", "none") and profile["executor"] == "native" and values.get("gb10_worker_hosts"):
         what = f"is {unit}, and profile {profile['id']} spreads its ranks without Ray (executor native), which units of several nodes cannot start together"
         yield Problem("input.unit", "gb10_unit", what, "none", "set gb10_unit=none, or take a profile with executor ray", measured=unit, needed="none")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")

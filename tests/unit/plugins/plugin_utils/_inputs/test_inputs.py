@@ -31,7 +31,6 @@ GOOD = {
     "gb10_container_devices": ["/dev/infiniband"],
     "gb10_api_key_file": "",
     "gb10_hf_token_file": "",
-    "gb10_drain_seconds": 0,
     "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
     "gb10_preflight_path": "/home/nvidia/.cache/gb10/gb10-preflight.json",
     "gb10_fabric_path": "/home/nvidia/.cache/gb10/gb10-fabric.json",
@@ -263,7 +262,10 @@ def test_what_is_doubtful_is_reported_and_stops_nothing(change, id, part):
     assert findings[0]["remedy"]
 
 
-@pytest.mark.parametrize(("unit", "workers", "refused"), [("enabled", ["spark-2"], True), ("none", ["spark-2"], False), ("enabled", [], False)])
+@pytest.mark.parametrize(
+    ("unit", "workers", "refused"),
+    [("enabled", ["spark-2"], True), ("auto", ["spark-2"], False), ("none", ["spark-2"], False), ("enabled", [], False)],
+)
 def test_units_of_a_pair_without_ray_are_refused(unit, workers, refused):
     own = {"gb10_profile": "lab_tiny_native_tp2", "gb10_profile_dirs": [str(ROOT / "tests" / "lab" / "profiles")], "gb10_worker_hosts": workers}
     assert ("input.unit" in stopping(judged({**own, "gb10_unit": unit}))) is refused
