@@ -154,6 +154,7 @@ needs_program:
   sample: false
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -169,7 +170,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import RO
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, place, specification, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, look, place, specification, text
 
 Params = dict[str, t.Any]
 
@@ -309,6 +310,8 @@ def absent(module: AnsibleModule) -> dict[str, t.Any]:
             systemctl(params, "daemon-reload")
         if os.path.lexists(folder):
             shutil.rmtree(folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(glance.path_of(params["state_dir"], params["cluster_name"]))
     return {"actions": actions, "needs_program": False, "diff": {"before": {unit_path: shown(there)} if there else {}, "after": {}}}
 
 

@@ -331,6 +331,10 @@ def one_for_all(plays: Plays) -> Run:
     return plays.play(own, "-e", "gb10_mode=singles", "-e", "gb10_profile=nemotron_3_super_tp2", playbook="mode.yml")
 
 
+def no_such_single(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_single_profile="no_such_profile"), "-e", "gb10_mode=singles", playbook="mode.yml")
+
+
 def two_modes(plays: Plays) -> Run:
     hosts = yaml.safe_load(yaml.safe_dump(GOOD))
     hosts["gb10_cluster"]["children"]["gb10_head"]["hosts"]["spark-1"]["gb10_mode"] = "cluster"
@@ -367,7 +371,7 @@ SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     scenario.__name__: scenario
     for scenario in (
         members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, no_single, other_single, pair_alone,
-        no_mode, bare_off, no_singles, too_large, one_for_all, two_modes,
+        no_mode, bare_off, no_singles, too_large, one_for_all, no_such_single, two_modes,
         vault_setting, vault_wrong, vault_become, vault_file, key_file,
     )
 }  # fmt: skip
@@ -435,6 +439,7 @@ CASES = [
     ("no_singles", "no host has a gb10_single_profile", "set gb10_single_profile for the hosts"),
     ("too_large", "asks for 2 ranks", "add or remove workers, or choose another profile"),
     ("one_for_all", "gb10_profile is set on the command line", "leave gb10_profile out"),
+    ("no_such_single", "no_such_profile", "-e gb10_profile="),
     ("two_modes", "gb10_mode: has one value for the whole cluster, but differs between hosts: spark-1 cluster, spark-2 singles", "set gb10_mode once"),
     ("vault_setting", "gb10_hf_token: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_setting", "gb10_env: can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),

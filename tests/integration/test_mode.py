@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import typing as t
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
 from .test_models import CACHE, LAY, PARTS, SERVICES, says
 
 #: The profile of the mode cluster, the lab's own, and its model.
@@ -111,6 +112,19 @@ def test_a_bring_up_of_something_else_is_refused_and_names_the_mode(modes: Modes
     modes.said("singles")
 
 
+def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> None:
+    modes.change("singles")
+    played = modes.lab.play("status", tags="glance", ansible_become_exe="/bin/false")
+    assert played.rc == 0 and "Mode: singles, settled since" in played.said, played.said[-3000:]
+    for host, (_profile, model) in SERVICES.items():
+        (one,) = played.stat("gb10_glance")[host]["engines"]
+        assert (one["cluster"], one["state"], one["model"]) == (host, "running", model) and one["token"]["seconds"] > 0
+        # Everybody may read it, and nothing in it is a secret.
+        key = modes.lab.run(host, "cat", f"/etc/gb10/secrets/{host}/api_key").strip()
+        shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/{host}/glance.json")
+        assert key and key not in shown
+
+
 def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:
     """The note of what was available before the start says 64 GiB more than there was, so that as much seems to be missing."""
     modes.change("singles")
@@ -129,8 +143,8 @@ def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:
 def test_a_mode_that_does_not_come_up_gives_way_to_the_one_before(modes: Modes) -> None:
     modes.change("cluster")
     broken_hosts, scratch = modes.lab.scratch / "broken.yml", modes.lab.scratch / "broken"
-    scratch.mkdir()
     # The engine of one node starts with an argument that it does not know.
+    shutil.copytree(ROOT / "tests" / "lab" / "profiles", scratch)
     profile = {"schema": 1, "id": "lab_broken_one", "extends": SERVICES[WORKER][0], "serve": {"no_such_argument": True}, "evidence": "untested"}
     (scratch / "lab_broken_one.yml").write_text(yaml.safe_dump(profile), encoding="utf-8")
     hosts = {WORKER: {"gb10_single_profile": str(scratch / "lab_broken_one.yml")}}

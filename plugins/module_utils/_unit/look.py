@@ -15,7 +15,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import content
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
 
 #: The files of one cluster's unit, below its state directory. Root alone may read them.
 FOLDER, PROGRAM, RELEASE = "unit", "unit.pyz", "release"
@@ -96,7 +96,7 @@ def unit(state_dir: str, cluster: str, etc_root: str = "/etc", timeout: float = 
 
 def left(state_dir: str, cluster: str, etc_root: str = "/etc") -> list[str]:
     """Return the paths that there are of a unit."""
-    paths = (unit_path(etc_root, cluster), folder_of(state_dir, cluster))
+    paths = (unit_path(etc_root, cluster), folder_of(state_dir, cluster), glance.path_of(state_dir, cluster))
     return [path for path in paths if os.path.lexists(path)]
 
 

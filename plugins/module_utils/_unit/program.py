@@ -20,13 +20,14 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, glance, look, place, record, specification, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the engine, between two questions to Ray or to a head that is not there yet, and for one of the lock.
@@ -63,6 +64,11 @@ def notify(*lines: str) -> None:
             channel.sendall("\n".join(lines).encode())
 
 
+def utc_now() -> str:
+    """Return the time in UTC, as records have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def say(text: str) -> None:
     """Write a line to the journal."""
     sys.stdout.write(f"{text}\n")
@@ -94,13 +100,34 @@ class Supervisor:
         self.asked = False
         self.tries = 0
         self.run_id = self.lock_id = ""
+        self.token: dict[str, t.Any] = {}
         self.members: dict[str, str] = {}
 
     # -- what others see ---------------------------------------------------------------------------------------------
 
     def note(self, state: str, reason: str = "") -> None:
         record.write(self.folder, self.boot, state, reason, self.run_id, self.tries)
+        self.show(state, reason)
         notify(f"STATUS={state}{f': {reason}' if reason else ''}")
+
+    def show(self, state: str, reason: str) -> None:
+        """Let everybody see which model this is, how it is, and when it last gave a token. Raises OSError."""
+        engine = (specification.step(self.given, "start", "engine") or {"arguments": {}})["arguments"]
+        head = self.given["role"] == "head" and bool(engine)
+        glance.write(
+            self.given["state_dir"],
+            {
+                "cluster": self.given["cluster"],
+                "role": self.given["role"],
+                "state": state,
+                "reason": reason,
+                "boot_id": self.boot,
+                "at": utc_now(),
+                "model": served_name(engine["model"], engine["arguments"]) if head else "",
+                "endpoint": f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/v1" if head else "",
+                "token": self.token if state == record.RUNNING else {},
+            },
+        )
 
     def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
         """Remember that systemd wants an end. A module at work is left to end by itself."""
@@ -316,6 +343,7 @@ class Supervisor:
             found = steps.require("token", self.run(one["module"], one["arguments"], one["timeout"], False))
             if found["completion"]:
                 say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
+                self.token = {"seconds": found["completion"]["seconds"], "at": utc_now()}
                 return
             if not found["engine"]["live"]:
                 raise ClusterError(

@@ -17,14 +17,15 @@ Finding = dict[str, t.Any]
 #: Ids of findings that are made here.
 IDS = ("mode.declared", "mode.foreign", "mode.look", "mode.names", "mode.profile")
 
-READS = {
+#: What is declared, before any profile is looked at: that one is wrong is said when the inputs of its cluster are judged.
+DECLARED_READS = {
     "mode": "gb10_mode",
     "pair": "gb10_cluster_name",
-    "pair_profile": "__mode_pair_profile",
     "single": "gb10_single_name",
-    "single_profile": "__mode_single_profile",
+    "single_source": "gb10_single_profile",
     "one": "gb10_single",
 }
+READS = {**DECLARED_READS, "pair_profile": "__mode_pair_profile", "single_profile": "__mode_single_profile"}
 
 
 class Part(t.NamedTuple):
@@ -81,13 +82,15 @@ def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
 
 def declared(answers: Answers, run: Run) -> Outcome:
     """Judge the settings of a change before any node is reached. Returns ``singles``: by node, the ``name`` and ``source`` of the service it is to have."""
-    first, wanted = next(iter(answers.values())), wanted_parts(answers)
-    found = list(wrong_settings(answers, wanted))
-    singles = {part.nodes[0]: {"name": name, "source": part.source} for name, part in wanted.items()} if first["mode"] == modes.SINGLES else {}
-    return Outcome("Mode", found or None, returns={"singles": singles})
+    singles = {
+        node: {"name": answer["single"], "source": answer["single_source"]}
+        for node, answer in answers.items()
+        if answer["mode"] == modes.SINGLES and answer["single_source"]
+    }
+    return Outcome("Mode", list(wrong_settings(answers, bool(singles))) or None, returns={"singles": singles})
 
 
-def wrong_settings(answers: Answers, wanted: t.Mapping[str, Part]) -> t.Iterator[Finding]:
+def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
     """Yield what is wrong with the settings."""
     first = list(answers.values())[0]
     if not first["mode"]:
@@ -100,7 +103,7 @@ def wrong_settings(answers: Answers, wanted: t.Mapping[str, Part]) -> t.Iterator
     for name in sorted({name for name in names if names.count(name) > 1 or name == first["pair"]}):
         message = f"{name} is the name of more than one cluster, so their containers and directories would be the same."
         yield finding("mode.names", "cluster", "block", message, remedy="give each host its own gb10_single_name, and the pair another gb10_cluster_name")
-    if first["mode"] == modes.SINGLES and not wanted:
+    if first["mode"] == modes.SINGLES and not has_singles:
         remedy = "set gb10_single_profile for the hosts that shall serve a model of their own"
         yield finding("mode.profile", "cluster", "block", "no host has a gb10_single_profile, so there is nothing to start.", remedy=remedy)
 

@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planni
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, guarding, image_copies, leavings, model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, glancing, guarding, image_copies, leavings, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
@@ -427,6 +427,7 @@ STAGES = {
     "engine": Stage(engine, ENGINE_READS),
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),
+    "glance": Stage(glancing.judge),
     "guard": Stage(guarding.judge),
     "image": Stage(image),
     "known_answers": Stage(known_answers, {"head": "gb10_head_host"}),
@@ -436,7 +437,7 @@ STAGES = {
     "ladder_rung": Stage(ladder.rung, ladder.READS),
     "memory": Stage(memory),
     "mode": Stage(mode.judge, mode.READS),
-    "mode_declared": Stage(mode_plan.declared, mode_plan.READS),
+    "mode_declared": Stage(mode_plan.declared, mode_plan.DECLARED_READS),
     "mode_plan": Stage(mode_plan.judge, mode_plan.READS),
     "mode_return": Stage(mode.way_back, mode.READS),
     "model": Stage(model, {"offline": "gb10_offline"}),

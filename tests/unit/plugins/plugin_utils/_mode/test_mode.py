@@ -38,6 +38,7 @@ def answers(mode, clusters=None, record=None, **more):
             "pair_profile": PAIR if mode == "cluster" else {},
             "single": node,
             "single_profile": ONE if mode == "singles" else {},
+            "single_source": "./mine.yml" if mode == "singles" else "",
             "one": "",
             "look": look,
             **more,
@@ -100,7 +101,7 @@ def test_a_cluster_of_somebody_else_refuses_the_change():
         ({"mode": ""}, "mode.declared", "gb10_mode is not set"),
         ({"one": "spark-1"}, "mode.declared", "a mode is about all nodes"),
         ({"single": "gb10"}, "mode.names", "the name of more than one cluster"),
-        ({"single_profile": {}}, "mode.profile", "no host has a gb10_single_profile"),
+        ({"single_source": ""}, "mode.profile", "no host has a gb10_single_profile"),
     ],
 )
 def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):

@@ -1,0 +1,103 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node shows to everybody, and what status makes of it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import types
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.modules import glance_info
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import glancing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+
+BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
+GLANCE = {
+    "cluster": "spark-1", "role": "head", "state": "running", "reason": "", "boot_id": BOOT, "at": "2026-11-24T02:09:12Z", "model": "tiny",
+    "endpoint": "http://192.168.100.10:8000/v1", "token": {"seconds": 0.41, "at": "2026-11-24T02:09:12Z"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def node(tmp_path):
+    proc = tmp_path / "proc"
+    (proc / "sys" / "kernel" / "random").mkdir(parents=True)
+    (proc / "sys" / "kernel" / "random" / "boot_id").write_text(f"{BOOT}\n", encoding="ascii")
+    text = "MemTotal: 127600640 kB\nMemFree: 2048 kB\nMemAvailable: 44142592 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    (proc / "meminfo").write_text(text, encoding="ascii")
+    (tmp_path / "state" / "spark-1").mkdir(parents=True)
+    return tmp_path
+
+
+def look(node):
+    params = {"state_dir": str(node / "state"), "roots": {"proc_root": str(node / "proc"), "meminfo": str(node / "proc" / "meminfo")}}
+    return glance_info.work(types.SimpleNamespace(params=params, check_mode=False))
+
+
+def show(node, **more):
+    glance.write(str(node / "state"), {**GLANCE, **more})
+
+
+def test_what_a_unit_shows_is_for_everybody_whatever_the_umask(node):
+    before = os.umask(0o077)
+    try:
+        show(node)
+    finally:
+        os.umask(before)
+    assert os.stat(glance.path_of(str(node / "state"), "spark-1")).st_mode & 0o777 == 0o644
+    (one,) = look(node)["engines"]
+    assert one == {key: value for key, value in GLANCE.items() if key != "boot_id"}
+
+
+def test_what_ran_before_the_last_boot_is_unknown_and_what_was_refused_stays(node):
+    show(node, boot_id="another")
+    (one,) = look(node)["engines"]
+    assert (one["state"], one["reason"], one["token"]) == ("unknown", "it was running before the last boot", {})
+    show(node, boot_id="another", state="refused", reason="the node did not shut down cleanly", token={})
+    assert look(node)["engines"][0]["state"] == "refused"
+
+
+def test_a_node_that_shows_nothing_still_says_its_memory(node):
+    found = look(node)
+    assert (found["mode"], found["engines"], found["errors"]) == (None, [], [])
+    assert found["memory"] == {"total_mb": 124610, "available_mb": 43108}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "cluster": "spark-1"}'])
+def test_a_glance_that_is_none_is_an_error_and_hides_nothing_else(node, text):
+    path = glance.path_of(str(node / "state"), "spark-1")
+    (node / "state" / "spark-1" / "glance.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UnknownState, match="glance"):
+        glance.read(path)
+    found = look(node)
+    assert found["engines"] == [] and path in found["errors"][0] and found["memory"]
+
+
+def screen(**answers):
+    run = Run({}, [], "", ["all"], [], datetime.datetime.now(datetime.timezone.utc), False)
+    return glancing.judge({name: {"seen": answer} for name, answer in answers.items()}, run)
+
+
+def test_one_screen_says_mode_models_tokens_memory_and_events(node):
+    show(node)
+    events = [{"at": f"2026-11-24T02:1{number}:00Z", "text": f"event {number}"} for number in range(5)]
+    record = {"mode": "singles", "phase": "settled", "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": events}
+    modes.write(str(node / "state"), record)
+    said = screen(one=look(node), two={"unreachable": True, "msg": "no route to host"}).lines
+    assert said[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
+    assert said[1] == "one: 42.1 of 121.7 GiB available"
+    assert said[2].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert said[3] == "two: not reached: no route to host"
+    assert [line.split()[-1] for line in said[4:]] == ["2", "3", "4"]
+
+
+def test_nothing_declared_and_nothing_served_is_said():
+    quiet = {"mode": None, "engines": [], "memory": {}, "errors": ["mode.json cannot be read"]}
+    assert screen(one=quiet).lines == ["Mode: none is declared", "one: memory unknown", "  no unit of an engine", "  mode.json cannot be read"]
