@@ -77,6 +77,14 @@ def way_back(answers: Answers, run: Run) -> Outcome:
     return Outcome("Return", lines=["The change failed; back to the mode before.", *lines], returns=returns)
 
 
+def stays(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
+    """Return in one line that a mode still has a cluster which was taken down by itself; no line where none has, or while it changes."""
+    having = {node: one["mode"] for node, one in records.items() if one and one["phase"] == modes.SETTLED and cluster in one["clusters"]}
+    mode = next(iter(having.values()), "")
+    told = f"The declared mode stays {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
+    return [told] if having else []
+
+
 def seconds_down(answers: Answers) -> float | None:
     """Return the seconds from the first stop to the last first token, None where nothing was stopped or nothing answers since."""
     began = [answer["down_at"] for answer in answers.values() if answer["down_at"]]

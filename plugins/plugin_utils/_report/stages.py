@@ -364,6 +364,7 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
     kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
     kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
+    kept += mode.stays({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
     away = stage_findings.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)

@@ -185,6 +185,11 @@ def test_a_node_that_was_lost_keeps_a_change_from_being_settled():
     assert found.returns["record"]["phase"] == "failed" and [one["id"] for one in found.findings] == ["mode.lost"]
 
 
+def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
+    assert "mode stays cluster on spark-1, and has gb10" in ending.stays({"spark-1": RECORD, "spark-2": {}}, "gb10")[0]
+    assert ending.stays({"spark-1": {**RECORD, "phase": "switching"}}, "gb10") == ending.stays({"spark-1": RECORD}, "other") == []
+
+
 def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
     _by_node, found = ended("off", forget=True)
     assert found.returns["record"] == {"state": "absent"}
