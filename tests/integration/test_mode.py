@@ -118,7 +118,7 @@ def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> No
     assert played.rc == 0 and "Mode: singles, settled since" in played.said, played.said[-3000:]
     for host, (_profile, model) in SERVICES.items():
         (one,) = played.stat("gb10_glance")[host]["engines"]
-        assert (one["cluster"], one["state"], one["model"]) == (host, "running", model) and one["token"]["seconds"] > 0
+        assert (one["cluster"], one["state"]) == (host, "running") and one["model"].endswith(model) and one["token"]["seconds"] > 0
         # Everybody may read it, and nothing in it is a secret.
         key = modes.lab.run(host, "cat", f"/etc/gb10/secrets/{host}/api_key").strip()
         shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/{host}/glance.json")
