@@ -39,6 +39,11 @@ READS = {
 NOTHING: dict[str, t.Any] = {"changes": False, "down_pair": False, "down_singles": [], "up_pair": False, "up_singles": [], "source": {}, "clusters": {}}
 
 
+def asked_of(answers: Answers) -> dict[str, t.Any]:
+    """Return the variables of a node that knows the plan: one that was lost from the beginning does not."""
+    return next(answer for answer in answers.values() if answer["decided"])
+
+
 def errors(answers: Answers, word: str) -> dict[str, str]:
     """Return by node what failed on the way ``down``, ``up`` or on the ``return``."""
     return {node: answer["errors"][word] for node, answer in answers.items() if (answer["errors"] or {}).get(word)}
@@ -54,27 +59,40 @@ def leaked(answers: Answers) -> list[str]:
     return [node for node, answer in answers.items() if answer["leak"]]
 
 
+def lost_nodes(answers: Answers) -> list[str]:
+    """Return the nodes that could not be reached before the change, or were not any more after it."""
+    before = asked_of(answers)["decided"]["lost"]
+    return [node for node, answer in answers.items() if node in before or (answer["answer"] or {}).get("unreachable")]
+
+
 def way_back(answers: Answers, run: Run) -> Outcome:
     """Plan the return to the mode before, where that was asked for and something failed; nothing is shown otherwise.
 
-    Memory that is not back keeps everything down. The answer is ``look`` (mode_info), asked again.
+    Memory that is not back keeps everything down, and what ran undeclared is not known well enough to be started again. The answers are ``look``
+    (mode_info) and ``answer`` (a ping), asked again.
     """
-    first = next(iter(answers.values()))
-    mode = first["decided"]["plan"]["mode"]
-    idle = Outcome(returns={"plan": {**NOTHING, "mode": mode}, "returns": False})
+    first = asked_of(answers)
+    decided = first["decided"]
+    idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False})
     failed = errors(answers, "down") or errors(answers, "up")
-    if not failed or untouched(answers) or leaked(answers) or not boolean(first["return_asked"]):
+    if not failed or untouched(answers) or leaked(answers) or decided["undeclared"] or not boolean(first["return_asked"]):
         return idle
-    before = first["decided"]["before"]
-    target = before if before.get("phase") == modes.SETTLED else before.get("previous") or {"mode": modes.OFF, "clusters": {}}
-    wanted = {name: planning.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items()}
-    there = planning.on_nodes(answers)
-    # What serves of the mode before was not touched; all else of the mode that failed goes.
-    down = {name: "the change failed" for name in there if name not in wanted}
+    target, lost, there = former(decided["before"]), lost_nodes(answers), planning.on_nodes(answers)
+    wanted = {
+        name: planning.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
+    }
+    # What serves of the mode before was not touched; all else goes, and so does what has its name and another profile.
+    tried = {name: one["profile"] for name, one in decided["plan"]["clusters"].items()}
+    down = {name: "the change failed" for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
     change = planning.Plan(down, wanted, [])
-    lines = planning.plan_lines(target["mode"], mode, change, there)
+    lines = planning.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
     returns = {"plan": planning.as_returns(first["pair"], target["mode"], change, there), "returns": True}
     return Outcome("Return", lines=["The change failed; back to the mode before.", *lines], returns=returns)
+
+
+def former(before: modes.Record) -> dict[str, t.Any]:
+    """Return mode and clusters of what was settled last; off where nothing was."""
+    return before if before.get("phase") == modes.SETTLED else before.get("previous") or {"mode": modes.OFF, "clusters": {}}
 
 
 def stays(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
@@ -93,47 +111,71 @@ def seconds_down(answers: Answers) -> float | None:
     return round(max(ended) - min(began), 1) if began and ended else None
 
 
-def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared now, and why it is not what was asked for where it is not. Returns ``record``: the options of mode_record."""
-    first = next(iter(answers.values()))
-    decided, back = first["decided"], first["returning"] or {}
-    asked, before, lost = decided["plan"]["mode"], decided["before"], decided["lost"]
-    leaks, down, up, again = leaked(answers), errors(answers, "down"), errors(answers, "up"), errors(answers, "return")
+def findings(answers: Answers) -> list[Finding]:
+    """Return what went wrong, on the way and on the return, and which nodes were lost."""
+    leaks, lost = leaked(answers), lost_nodes(answers)
     remedy = "mend that and run the same again, which goes on from here"
+    down = errors(answers, "down")
     found = [finding("mode.memory", node, "block", said, remedy=remedy) for node, said in down.items() if node in leaks]
     found += [finding("mode.down", node, "block", said, remedy=remedy) for node, said in down.items() if node not in leaks]
-    found += [finding("mode.up", node, "block", said, remedy="see the failure above; the same command goes on from here") for node, said in up.items()]
-    found += [finding("mode.returned", node, "block", said, remedy="see the failure above; nothing else is started") for node, said in again.items()]
+    remedy = "see the failure above; the same command goes on from here"
+    found += [finding("mode.up", node, "block", said, remedy=remedy) for node, said in errors(answers, "up").items()]
+    remedy = "see the failure above; nothing else is started"
+    found += [finding("mode.returned", node, "block", said, remedy=remedy) for node, said in errors(answers, "return").items()]
     remedy = "bring it back and run the same again"
-    found += [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
+    return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
+
+
+class End(t.NamedTuple):
+    """What is declared at the end, and what happened, in one line."""
+
+    mode: str
+    phase: str
+    clusters: dict[str, t.Any]
+    reason: str
+    event: str
+
+
+def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
+    """Return how a change ended, by what went wrong."""
+    first = asked_of(answers)
+    decided, back = first["decided"], first["returning"] or {}
+    asked, before = decided["plan"]["mode"], decided["before"]
     reason = " ".join("; ".join(f"{one['node']}: {one['message']}" for one in found).split())
-    target, phase = {"mode": asked, "clusters": decided["plan"]["clusters"]}, modes.SETTLED
     if untouched(answers) and before:
-        target, phase = before, before["phase"]
-        reason, event = before["reason"], f"{asked} refused, nothing was stopped: {reason}"
-    elif leaks:
-        target, phase, event = {"mode": modes.OFF, "clusters": {}}, modes.LEAK, f"{asked} failed, memory is not back: {reason}"
-    elif back.get("returns"):
-        target = {"mode": back["plan"]["mode"], "clusters": back["plan"]["clusters"]}
-        came = not again
-        phase = modes.SETTLED if came else modes.FAILED
-        event = f"{asked} failed, {'back to' if came else 'and so did the return to'} {target['mode']}: {reason}"
-        reason = "" if came else reason
-        if came:
-            found.append(finding("mode.returned", "cluster", "warn", f"the mode is {target['mode']} again, as before."))
-    elif found:
-        phase, event = modes.FAILED, f"{asked} failed: {reason}"
-    else:
-        reason, event = "", f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs"
-        found.append(finding("mode.settled", "cluster", "pass", f"{event}."))
+        return End(before["mode"], before["phase"], before["clusters"], before["reason"], f"{asked} refused, nothing was stopped: {reason}")
+    if leaked(answers):
+        return End(modes.OFF, modes.LEAK, {}, reason, f"{asked} failed, memory is not back: {reason}")
+    if back.get("returns"):
+        came = not errors(answers, "return") and not lost_nodes(answers)
+        mode = back["plan"]["mode"]
+        event = f"{asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}"
+        return End(mode, modes.SETTLED if came else modes.FAILED, back["plan"]["clusters"], "" if came else reason, event)
+    if found:
+        return End(asked, modes.FAILED, decided["plan"]["clusters"], reason, f"{asked} failed: {reason}")
+    event = f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs"
+    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", event)
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say what is declared now, and why it is not what was asked for where it is not. Returns ``record``: the options of mode_record.
+
+    The answer is ``answer`` (a ping): who is left.
+    """
+    first = asked_of(answers)
+    found = findings(answers)
+    end = end_of(answers, found)
+    if not found:
+        found.append(finding("mode.settled", "cluster", "pass", f"{end.event}."))
+    elif end.phase == modes.SETTLED and (first["returning"] or {}).get("returns"):
+        found.append(finding("mode.returned", "cluster", "warn", f"the mode is {end.mode} again, as before."))
     gone = seconds_down(answers)
     took = f"; {gone} s from the first stop to the last first token" if gone is not None else ""
-    report = {"mode": target["mode"], "phase": phase, "clusters": target["clusters"], "reason": reason, "seconds_down": gone}
-    record = {"mode": target["mode"], "phase": phase, "reason": reason, "clusters": target["clusters"], "event": f"{event}{took}"}
-    if phase == modes.SETTLED and target["mode"] == modes.OFF and boolean(first["forget"]):
+    record = {"mode": end.mode, "phase": end.phase, "reason": end.reason, "clusters": end.clusters, "event": f"{end.event}{took}"}
+    if end.phase == modes.SETTLED and end.mode == modes.OFF and boolean(first["forget"]):
         record = {"state": "absent"}
     if run.check_mode:
-        return Outcome(f"Mode {asked} (would be declared)", found, returns={"record": record})
-    line = f"Mode: {target['mode']}, {phase}{took}"
+        return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record})
+    report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
     stats = {"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)}
-    return Outcome("Mode", found, lines=[line], stats=stats, returns={"record": record})
+    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record})

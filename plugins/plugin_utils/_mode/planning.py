@@ -25,7 +25,7 @@ DECLARED_READS = {
     "single_source": "gb10_single_profile",
     "one": "gb10_single",
 }
-READS = {**DECLARED_READS, "pair_profile": "__mode_pair_profile", "single_profile": "__mode_single_profile"}
+READS = {**DECLARED_READS, "head": "gb10_head_host", "pair_profile": "__mode_pair_profile", "single_profile": "__mode_single_profile"}
 
 
 class Part(t.NamedTuple):
@@ -81,9 +81,9 @@ def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
 
 
 def declared(answers: Answers, run: Run) -> Outcome:
-    """Judge the settings of a change before any node is reached. Returns ``singles``: by node, the ``name`` and ``source`` of the service it is to have."""
+    """Judge the settings of a change before any node is reached. Returns ``singles``: by node, ``name``, ``head`` and ``profile`` of its service."""
     singles = {
-        node: {"name": answer["single"], "source": answer["single_source"]}
+        node: {"name": answer["single"], "head": node, "profile": answer["single_source"]}
         for node, answer in answers.items()
         if answer["mode"] == modes.SINGLES and answer["single_source"]
     }
@@ -158,6 +158,12 @@ def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iter
     return out
 
 
+def is_declared(record: modes.Record | None, mode: str, found: Plan) -> bool:
+    """Return whether the record says already what the plan ends in; one of a change that was interrupted, or of another profile, does not."""
+    clusters = {name: part.recorded for name, part in found.up.items()}
+    return record is not None and (record["mode"], record["phase"], record["clusters"]) == (mode, modes.SETTLED, clusters)
+
+
 def as_returns(pair: str, mode: str, found: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
     """Return what the plays read. ``source`` is by cluster name what chooses the profile."""
     return {
@@ -186,8 +192,11 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "plan": as_returns(first["pair"], first["mode"], change, there),
         "lost": lost,
         "pair": first["pair"],
+        "head": first["head"],
         "singles": {node: answer["single"] for node, answer in answers.items()},
         "event": f"{before} -> {first['mode']}",
         "before": record or {},
+        "undeclared": bool(there) and record is None,
+        "declares": change.changes or not is_declared(record, first["mode"], change),
     }
     return Outcome("Mode", list(refusals(answers, there, lost)) or None, lines=plan_lines(first["mode"], before, change, there), returns=returns)

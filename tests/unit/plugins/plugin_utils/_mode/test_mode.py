@@ -40,6 +40,7 @@ def answers(mode, clusters=None, record=None, **more):
             "single_profile": ONE if mode == "singles" else {},
             "single_source": "./mine.yml" if mode == "singles" else "",
             "one": "",
+            "head": "spark-1",
             "look": look,
             **more,
         }
@@ -111,7 +112,7 @@ def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
 
 
 def test_the_services_to_come_are_named_with_what_chooses_their_profile():
-    assert planning.declared(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "source": "./mine.yml"}
+    assert planning.declared(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
     quiet = planning.declared(answers("cluster"), run())
     assert quiet.findings is None and quiet.returns["singles"] == {}
 
@@ -134,7 +135,7 @@ def test_nothing_is_planned_for_a_node_that_is_lost():
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
     plan = planning.judge(base, run(**(decided or {}))).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None}
+    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": {}}
     by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
     return by_node, ending.judge(by_node, run(check_mode))
 
@@ -178,6 +179,53 @@ def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
     assert {one["id"] for one in came.findings} == {"mode.up", "mode.returned"}
     lost = {node: {**one, "returning": back, "errors": {**one["errors"], "return": "it did not start either"}} for node, one in asked.items()}
     assert ending.judge(lost, run()).returns["record"]["phase"] == "failed"
+
+
+def test_what_ended_without_a_reason_is_not_settled():
+    text = "what failed on another node ended it"
+    _by_node, found = ended(errors={"spark-1": {"down": text}, "spark-2": {"down": text}}, down_at=100.0)
+    assert found.returns["record"]["phase"] == "failed"
+
+
+def test_a_node_that_is_lost_on_the_way_is_named_and_nothing_of_it_comes_back():
+    errors = {"spark-1": {"up": "spark-2 is gone"}}
+    by_node, found = ended(errors=errors, down_at=100.0, return_asked=True)
+    gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
+    back = ending.way_back(gone, run()).returns
+    assert back["returns"] and not back["plan"]["up_pair"], "the pair needs the node that is lost"
+    said = ending.judge({node: {**one, "returning": back} for node, one in gone.items()}, run())
+    assert said.returns["record"]["phase"] == "failed" and "mode.lost" in {one["id"] for one in said.findings}
+
+
+def test_a_return_takes_down_another_profile_of_the_same_name():
+    base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
+    plan = planning.judge(base, run()).returns
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {}}
+    back = ending.way_back({node: {**one, **state, "errors": {"up": "a wrong answer"}} for node, one in base.items()}, run()).returns
+    assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
+
+
+def test_what_ran_undeclared_is_not_started_again():
+    base = answers("singles", PAIR_RUNS)
+    plan = planning.judge(base, run()).returns
+    assert plan["undeclared"]
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {}}
+    assert not ending.way_back({node: {**one, **state, "errors": {"up": "no"}} for node, one in base.items()}, run()).returns["returns"]
+
+
+@pytest.mark.parametrize(
+    ("record", "declares"),
+    [
+        (None, True),
+        (RECORD, False),
+        ({**RECORD, "phase": "switching"}, True),
+        ({**RECORD, "mode": "singles", "clusters": {}}, True),
+        ({**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2"}}}, True),
+    ],
+)
+def test_what_serves_already_is_declared_only_where_the_record_says_something_else(record, declares):
+    found = plan_of(answers("cluster", PAIR_RUNS, record)).returns
+    assert (found["plan"]["changes"], found["declares"]) == (False, declares)
 
 
 def test_a_node_that_was_lost_keeps_a_change_from_being_settled():
