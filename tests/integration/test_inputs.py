@@ -438,7 +438,7 @@ CASES = [
     ("bare_off", "gb10_mode: is false; expected text", "write it in quotes"),
     ("no_singles", "no host has a gb10_single_profile", "set gb10_single_profile for the hosts"),
     ("too_large", "asks for 2 ranks", "add or remove workers, or choose another profile"),
-    ("one_for_all", "gb10_profile is set on the command line", "leave gb10_profile out"),
+    ("one_for_all", "gb10_profile is set on the command line", "leave it out, and write it into the inventory"),
     ("no_such_single", "no_such_profile", "-e gb10_profile="),
     ("two_modes", "gb10_mode: has one value for the whole cluster, but differs between hosts: spark-1 cluster, spark-2 singles", "set gb10_mode once"),
     ("vault_setting", "gb10_hf_token: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
