@@ -256,41 +256,10 @@ guard:
     ring_bytes: 8734021
 unit:
   description:
-    - What of the engine's systemd unit is on this node (M(gb10.cluster.engine_unit)). Empty unless O(state_dir) was given.
+    - What of the engine's systemd unit is on this node, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
-  contains:
-    name:
-      description: Its name.
-      type: str
-    installed:
-      description: Whether it is there.
-      type: bool
-    files:
-      description: Whether its specification and program are there.
-      type: bool
-    enabled:
-      description: Whether it is started at boot; null when systemd does not say.
-      type: bool
-    active:
-      description: Whether it runs; null when systemd does not say.
-      type: bool
-    failed:
-      description: Whether it failed, or refused to start; null when systemd does not say.
-      type: bool
-    state:
-      description: What it recorded last, C(starting), C(running), C(stopped), C(refused) or C(failed). Empty when it never ran.
-      type: str
-    reason:
-      description: Why.
-      type: str
-    at:
-      description: When, in UTC.
-      type: str
-    error:
-      description: Why its record cannot be read, empty when it can.
-      type: str
   sample:
     name: gb10-engine-gb10.service
     installed: true

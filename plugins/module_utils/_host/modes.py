@@ -109,13 +109,10 @@ def write(state_dir: str, record: Record) -> None:
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error
 
 
-def remove(state_dir: str) -> bool:
-    """Remove the record; return whether there was one. Raises :class:`ClusterError` when that is not possible."""
+def remove(state_dir: str) -> None:
+    """Remove the record that is there. Raises :class:`ClusterError` when that is not possible."""
     path = path_of(state_dir)
     try:
         os.unlink(path)
-    except FileNotFoundError:
-        return False
     except OSError as error:
         raise ClusterError(f"{path} cannot be removed: {error.strerror}", remedy="Run the task with become: true.", reason="write") from error
-    return True

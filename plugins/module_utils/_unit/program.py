@@ -64,11 +64,6 @@ def notify(*lines: str) -> None:
             channel.sendall("\n".join(lines).encode())
 
 
-def utc_now() -> str:
-    """Return the time in UTC, as records have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
 def say(text: str) -> None:
     """Write a line to the journal."""
     sys.stdout.write(f"{text}\n")
@@ -122,7 +117,7 @@ class Supervisor:
                 "state": state,
                 "reason": reason,
                 "boot_id": self.boot,
-                "at": utc_now(),
+                "at": record.utc_now(),
                 "model": served_name(engine["model"], engine["arguments"]) if head else "",
                 "endpoint": f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/v1" if head else "",
                 "token": self.token if state == record.RUNNING else {},
@@ -343,7 +338,7 @@ class Supervisor:
             found = steps.require("token", self.run(one["module"], one["arguments"], one["timeout"], False))
             if found["completion"]:
                 say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
-                self.token = {"seconds": found["completion"]["seconds"], "at": utc_now()}
+                self.token = {"seconds": found["completion"]["seconds"], "at": record.utc_now()}
                 return
             if not found["engine"]["live"]:
                 raise ClusterError(

@@ -53,11 +53,15 @@ def read(folder: str) -> dict[str, t.Any] | None:
     return content
 
 
+def utc_now() -> str:
+    """Return the time in UTC, as records and what is shown of them have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
     """Record a state. Raises OSError."""
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     files.write_json(
-        path_of(folder), {"schema": SCHEMA, "boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": at}
+        path_of(folder), {"schema": SCHEMA, "boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": utc_now()}
     )
 
 
