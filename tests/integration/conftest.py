@@ -15,6 +15,7 @@ import pytest
 
 from .fault import Bystanders, Fault, Row, table
 from .lab import BASELINE, HEAD, INVENTORY, WORKER, Lab
+from .modes import Modes
 
 ROWS = pytest.StashKey[list[Row]]()
 
@@ -38,6 +39,15 @@ def no_cluster(lab: Lab) -> None:
 def live_cluster(lab: Lab) -> None:
     """A test that needs a serving cluster, the one of the lab's own settings."""
     lab.up()
+
+
+@pytest.fixture(scope="module")
+def modes(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Modes]:
+    """Nodes of which each has a profile of its own, too; at first without a cluster."""
+    lab.down()
+    made = Modes.prepared(lab, tmp_path_factory.mktemp("modes"))
+    yield made
+    made.end()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import typing as t
 
 import yaml
 
-from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
 
 IMAGE = "gb10-lab/engine-ray:0.32.0"
 BARE_IMAGE = "gb10-lab/engine:0.32.0"
@@ -232,3 +232,47 @@ def busy(lab: Lab, endpoint: str, requests: int = 4) -> t.Iterator[None]:
             reader.start()
             process.wait(timeout=300)
             reader.join()
+
+
+def lose_ssh(lab: Lab, host: str) -> None:
+    """No new connection to a node, and the end of those that are there."""
+    lab.run(host, "systemctl", "stop", "ssh")
+    lab.run(host, "pkill", "--full", "^sshd: spark", check=False)
+
+
+def play_losing_ssh(lab: Lab, text: str, host: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> tuple[Play, float]:
+    """Play, and lose ssh to a node as soon as the play prints a text. Returns the play and when ssh was lost, in seconds since the epoch; it is back then."""
+    cut = Once(text, lambda: lose_ssh(lab, host))
+    try:
+        played = lab.play(playbook, on_output=cut, **variables)
+        cut.join()
+    finally:
+        lab.run(host, "systemctl", "start", "ssh")
+    return played, cut.at
+
+
+def docker(*words: str) -> None:
+    """Run a command of the engine that holds the nodes."""
+    subprocess.run(["docker", *words], check=True, capture_output=True, timeout=360)
+
+
+def shut_down(*hosts: str) -> None:
+    """Shut nodes down as their systemd does, all at once."""
+    docker("stop", "--time=300", *(f"gb10-lab-{host}" for host in hosts))
+
+
+def boot(*hosts: str) -> None:
+    """Boot nodes that are down."""
+    docker("start", *(f"gb10-lab-{host}" for host in hosts))
+
+
+def reboot(*hosts: str) -> None:
+    """Shut nodes down as their systemd does, all at once, and boot them."""
+    shut_down(*hosts)
+    boot(*hosts)
+
+
+def cut_power(*hosts: str) -> None:
+    """Take the power from nodes, and boot them."""
+    docker("kill", *(f"gb10-lab-{host}" for host in hosts))
+    boot(*hosts)

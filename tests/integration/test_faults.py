@@ -35,7 +35,9 @@ from .making import (
     endless_hub,
     lab_profile,
     listener,
+    lose_ssh,
     moved_away,
+    play_losing_ssh,
     put_back,
 )
 
@@ -59,23 +61,6 @@ def stage(task: str) -> str:
 
 #: What clears a cluster whose other node is lost.
 IGNORE = "-e gb10_ignore_unreachable=true"
-
-
-def lose_ssh(lab: Lab, host: str) -> None:
-    """No new connection to a node, and the end of those that are there."""
-    lab.run(host, "systemctl", "stop", "ssh")
-    lab.run(host, "pkill", "--full", "^sshd: spark", check=False)
-
-
-def play_losing_ssh(lab: Lab, text: str, host: str, **variables: t.Any) -> tuple[Play, float]:
-    """Play, and lose ssh to a node as soon as the play prints a text. Returns the play and when ssh was lost, in seconds since the epoch; it is back then."""
-    cut = Once(text, lambda: lose_ssh(lab, host))
-    try:
-        played = lab.play(on_output=cut, **variables)
-        cut.join()
-    finally:
-        lab.run(host, "systemctl", "start", "ssh")
-    return played, cut.at
 
 
 @pytest.mark.parametrize("words", [*PASSING, "/usr/bin/python3"], ids=lambda words: words.strip("-_/").replace(" ", "-"))

@@ -6,77 +6,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import shutil
-import signal
 import typing as t
-from pathlib import Path
 
-import pytest
 import yaml
 
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
-from .test_models import CACHE, LAY, PARTS, SERVICES, says
-
-#: The profile of the mode cluster, the lab's own, and its model.
-PAIR = "gb10"
-MODE = "/var/lib/gb10/mode.json"
-
-
-class Modes:
-    """The nodes with a mode of their own, by the inventory of the pair and a profile for each node."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-
-    def change(self, mode: str, rc: int = 0, **variables: t.Any) -> Play:
-        """Declare a mode."""
-        played = self.lab.play("mode", gb10_mode=mode, **variables)
-        assert (played.rc == 0) == (rc == 0), played.said[-4000:]
-        return played
-
-    def record(self, host: str = HEAD) -> dict[str, t.Any]:
-        return self.lab.json(host, MODE)
-
-    def said(self, mode: str) -> None:
-        """Assert that exactly what a mode has is there, and that it answers."""
-        there = {host: self.clusters(host) for host in (HEAD, WORKER)}
-        if mode == "singles":
-            assert there == {host: {host} for host in SERVICES}
-            for host, (_profile, model) in SERVICES.items():
-                assert "the cluster works" in says(self.lab, host, host, model)
-        elif mode == "cluster":
-            assert there == {host: {PAIR} for host in SERVICES}
-            assert "the cluster works" in says(self.lab, HEAD, PAIR, "tiny")
-        else:
-            assert there == {host: set() for host in SERVICES}
-        for host in (HEAD, WORKER):
-            record = self.record(host)
-            assert (record["mode"], record["phase"]) == (mode, "settled"), record
-
-    def clusters(self, host: str) -> set[str]:
-        """The clusters that have a container on a node, running or not."""
-        listed = self.lab.run(host, "docker", "ps", "--all", "--filter", "label=io.gb10.owner", "--format", '{{.Label "io.gb10.cluster"}}')
-        return set(listed.split())
-
-
-@pytest.fixture(scope="module")
-def modes(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Modes]:
-    lab.down()
-    directory: Path = tmp_path_factory.mktemp("modes")
-    for host in (HEAD, WORKER):
-        commit, patterns = PARTS["other"]
-        lab.run(host, "python3", "-c", LAY, CACHE, "other", commit, *patterns)
-    hosts = {host: {"gb10_single_profile": profile} for host, (profile, _model) in SERVICES.items()}
-    # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-    everywhere = {"hosts": hosts, "vars": {"gb10_memory_tolerance_mb": 16384}}
-    (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
-    made = Modes(Lab(directory, [INVENTORY, directory / "services.yml"]))
-    yield made
-    made.change("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
-    for host in (HEAD, WORKER):
-        lab.run(host, "rm", "-rf", f"{CACHE}/models--gb10-lab--tiny-other", "/var/lib/gb10/model-code")
+from .making import boot, play_losing_ssh, reboot, shut_down
+from .modes import MODE, PAIR, Modes
+from .test_models import SERVICES
 
 
 def test_from_off_to_a_model_on_each_node_to_one_over_both_and_back(modes: Modes) -> None:
@@ -186,41 +126,76 @@ def test_of_two_operators_at_once_one_is_refused(modes: Modes) -> None:
     modes.said("off")
 
 
-class Killer:
-    """Kills a play, as a crash of the controller does, as soon as so many tasks of it have changed something."""
+# --- faults during a change ---------------------------------------------------------------------------------------------
 
-    def __init__(self, after: int) -> None:
-        self.left, self.task, self.fired = after, "", False
-        self._current = ""
-
-    def __call__(self, output: str, pid: int) -> None:
-        if "TASK [" in output:
-            self._current = output.rsplit("TASK [", 1)[1].split("]")[0]
-        if self._current != self.task and "changed: [" in output and not self.fired:
-            self.task, self.left = self._current, self.left - 1
-            if self.left == 0:
-                self.fired = True
-                os.killpg(os.getpgid(pid), signal.SIGKILL)
+#: What a play prints when a change has begun, and when its way down and its way up begin.
+BEGUN, GOES_DOWN, COMES_UP = "mode : Declare that it changes", "teardown : Stop the engine", "Bring it up"
 
 
-def test_killed_after_every_changing_task_the_next_run_ends_in_the_declared_mode(modes: Modes) -> None:
-    """One way and back, and a task later each time, until a run ends before its task comes."""
+def test_ssh_to_the_worker_lost_on_the_way_is_named_and_the_next_run_goes_on(modes: Modes) -> None:
+    modes.change("singles")
+    played, _at = play_losing_ssh(modes.lab, GOES_DOWN, WORKER, "mode", gb10_mode="cluster")
+    assert played.rc != 0 and played.stat("gb10_mode_report")["phase"] == "failed", played.said[-4000:]
+    assert f"{WORKER} it could not be reached" in played.said and modes.record(HEAD)["phase"] == "failed", played.said[-4000:]
     modes.change("cluster")
-    killed: dict[str, list[str]] = {"singles": [], "cluster": []}
-    ended: set[str] = set()
-    for number in range(1, 60):
-        for mode in ("singles", "cluster"):
-            if mode not in ended:
-                killer = Killer(number)
-                played = modes.lab.play("mode", gb10_mode=mode, on_output=killer)
-                if killer.fired:
-                    killed[mode].append(killer.task)
-                else:
-                    assert played.rc == 0, played.said[-3000:]
-                    ended.add(mode)
-            modes.change(mode)
-            modes.said(mode)
-            print(f"{mode}: {len(killed[mode])} killed, the last after {killed[mode][-1:]}")
-        if len(ended) == 2:
-            break
-    assert all(len(names) >= 8 for names in killed.values()), killed
+    modes.said("cluster")
+
+
+def test_a_worker_that_reboots_on_the_way_is_named_and_the_next_run_goes_on(modes: Modes) -> None:
+    modes.change("singles")
+    rebooted = Once(COMES_UP, lambda: reboot(WORKER))
+    played = modes.lab.play("mode", gb10_mode="cluster", on_output=rebooted)
+    rebooted.join()
+    if played.rc:
+        assert played.stat("gb10_mode_report")["phase"] == "failed" and WORKER in played.failures, played.said[-4000:]
+        modes.change("cluster")
+    modes.said("cluster")
+
+
+def test_a_node_that_never_comes_back_is_named_and_the_rest_is_cleared_by_consent(modes: Modes) -> None:
+    modes.change("cluster")
+    shut_down(WORKER)
+    try:
+        refused = modes.lab.play("mode", gb10_mode="off")
+        assert refused.rc != 0 and "-e gb10_ignore_unreachable=true" in refused.said and WORKER in refused.failures, refused.said[-3000:]
+        assert PAIR in modes.clusters(HEAD)
+        cleared = modes.lab.play("mode", gb10_mode="off", gb10_ignore_unreachable=True)
+        assert cleared.rc != 0 and f"{WORKER} it could not be reached" in cleared.said, cleared.said[-3000:]
+        assert modes.clusters(HEAD) == set() and modes.record(HEAD)["phase"] == "failed"
+    finally:
+        boot(WORKER)
+    modes.change("off")
+    modes.said("off")
+
+
+def test_a_full_disk_is_said_before_anything_stops(modes: Modes) -> None:
+    modes.change("singles")
+    with full_state_disk(modes.lab, WORKER):
+        refused = modes.lab.play("mode", gb10_mode="cluster")
+        assert refused.rc != 0 and "No space left on device" in refused.failures and "/var/lib/gb10" in refused.failures, refused.said[-3000:]
+        modes.said("singles")
+    modes.change("cluster")
+    modes.said("cluster")
+
+
+@contextlib.contextmanager
+def full_state_disk(lab: Lab, host: str) -> t.Iterator[None]:
+    """A node whose state lies on a disk without a free byte; a small file system with a copy of it stands in for that, and what was written comes back."""
+    lab.run(host, "sh", "-c", FILL, "sh", "/var/lib/gb10")
+    try:
+        yield
+    finally:
+        # What is unmounted lazily goes with the container that still has it.
+        lab.run(host, "umount", "--lazy", "/var/lib/gb10")
+
+
+#: Lay a full file system with a copy of a directory over it. Argument: the directory.
+FILL = """
+set -e
+copy=$(mktemp --directory /run/gb10-lab-state.XXXXXX)
+mount -t tmpfs -o "size=$(($(du --summarize --block-size=1K "$1" | cut --fields=1) + 64))k,mode=$(stat --format=%a "$1")" tmpfs "$copy"
+cp --archive "$1/." "$copy"
+cat /dev/zero > "$copy/filled" || true
+mount --move "$copy" "$1"
+rmdir "$copy"
+"""

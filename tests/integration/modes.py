@@ -1,0 +1,80 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's nodes with a declared mode: a profile for the pair, and one for each node alone."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import yaml
+
+from .lab import HEAD, INVENTORY, WORKER, Lab, Play
+from .test_models import CACHE, LAY, PARTS, SERVICES, says
+
+#: The profile of the mode cluster, the lab's own, and its model.
+PAIR = "gb10"
+MODE = "/var/lib/gb10/mode.json"
+
+
+class Modes:
+    """The nodes with a mode of their own, by the inventory of the pair and a profile for each node."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    @classmethod
+    def prepared(cls, lab: Lab, directory: Path) -> Modes:
+        """Lay out what the node's own services need, and write the inventory to a directory."""
+        for host in (HEAD, WORKER):
+            commit, patterns = PARTS["other"]
+            lab.run(host, "python3", "-c", LAY, CACHE, "other", commit, *patterns)
+        hosts = {host: {"gb10_single_profile": profile} for host, (profile, _model) in SERVICES.items()}
+        # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+        everywhere = {"hosts": hosts, "vars": {"gb10_memory_tolerance_mb": 16384}}
+        (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
+        return cls(Lab(directory, [INVENTORY, directory / "services.yml"]))
+
+    def end(self) -> None:
+        """Leave the nodes as they were, with no mode declared."""
+        self.change("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+        for host in (HEAD, WORKER):
+            self.lab.run(host, "rm", "-rf", f"{CACHE}/models--gb10-lab--tiny-other", "/var/lib/gb10/model-code")
+
+    def change(self, mode: str, rc: int = 0, **variables: t.Any) -> Play:
+        """Declare a mode."""
+        played = self.lab.play("mode", gb10_mode=mode, **variables)
+        assert (played.rc == 0) == (rc == 0), played.said[-4000:]
+        return played
+
+    def record(self, host: str = HEAD) -> dict[str, t.Any]:
+        return self.lab.json(host, MODE)
+
+    def settled(self, mode: str) -> bool:
+        """Return whether the head's record says that a mode is declared and all of it was proven."""
+        if not self.lab.run(HEAD, "find", "/var/lib/gb10", "-maxdepth", "1", "-name", "mode.json"):
+            return False
+        return (self.record()["mode"], self.record()["phase"]) == (mode, "settled")
+
+    def said(self, mode: str) -> None:
+        """Assert that exactly what a mode has is there, and that it answers."""
+        there = {host: self.clusters(host) for host in (HEAD, WORKER)}
+        if mode == "singles":
+            assert there == {host: {host} for host in SERVICES}
+            for host, (_profile, model) in SERVICES.items():
+                assert "the cluster works" in says(self.lab, host, host, model)
+        elif mode == "cluster":
+            assert there == {host: {PAIR} for host in SERVICES}
+            assert "the cluster works" in says(self.lab, HEAD, PAIR, "tiny")
+        else:
+            assert there == {host: set() for host in SERVICES}
+        for host in (HEAD, WORKER):
+            record = self.record(host)
+            assert (record["mode"], record["phase"]) == (mode, "settled"), record
+
+    def clusters(self, host: str) -> set[str]:
+        """The clusters that have a container on a node, running or not."""
+        listed = self.lab.run(host, "docker", "ps", "--all", "--filter", "label=io.gb10.owner", "--format", '{{.Label "io.gb10.cluster"}}')
+        return set(listed.split())
