@@ -4,6 +4,7 @@
 
 """Run the parts of the test suite (tests/parts.yml), go on after a failure, and end with one table.
 
+Parts that work on the lab's nodes run one after the other, and beside them all others, one after the other, too: the former wait for nodes most of the time.
 Output of each part goes to the screen and to .cache/parts/NAME.log. What passed is remembered together with a digest of the files that
 count for it, so that ``--resume`` runs only what has not passed on exactly these files.
 """
@@ -20,6 +21,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 import typing as t
 from pathlib import Path
@@ -49,6 +51,7 @@ class Part:
     suites: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     kind: t.Literal["check", "setup", "cleanup"] = "check"
+    lane: t.Literal["main", "nodes"] = "main"
     venv: str = ".venv"
     directory: str = "."
     reads: t.Literal["all", "nodes"] = "all"
@@ -70,7 +73,8 @@ def parse_parts(data: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     for name, fields in data.items():
         lists = {key: tuple(fields[key]) for key in ("commands", "suites", "needs") if key in fields}
-        part = Part(name=name, **{**fields, **lists})
+        lane = {"lane": "nodes"} if fields.get("reads") == "nodes" else {}
+        part = Part(name=name, **{**lane, **fields, **lists})
         unknown = [need for need in part.needs if need not in parts]
         if unknown:
             raise ValueError(f"part {name} needs {', '.join(unknown)}, which no earlier part is called")
@@ -159,6 +163,7 @@ class Memory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = threading.Lock()
         self.passed: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     def green(self, digests: t.Mapping[str, str]) -> set[str]:
@@ -167,15 +172,44 @@ class Memory:
 
     def record(self, part: str, digest: str | None) -> None:
         """Remember that ``part`` passed on the files with this digest, or with None that it did not pass."""
-        self.passed.pop(part, None)
-        if digest is not None:
-            self.passed[part] = digest
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.passed, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        with self._lock:
+            self.passed.pop(part, None)
+            if digest is not None:
+                self.passed[part] = digest
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(self.passed, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 class TimeUp(Exception):
     """A command was still running at its part's deadline and has been ended."""
+
+
+class Interrupted(Exception):
+    """Somebody ended the run, and with it a command."""
+
+
+class Screen:
+    """Shows what parts print, in whole lines; each says whose it is where several parts run beside each other."""
+
+    def __init__(self, named: bool = False) -> None:
+        self._named = named
+        self._rests: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def show(self, part: str, output: bytes, whole: bool = False) -> None:
+        """Print what a part has put out. The rest of a line waits for its end, unless the output is ``whole``."""
+        with self._lock:
+            *lines, rest = (self._rests.pop(part, b"") + output).split(b"\n")
+            if whole and rest:
+                lines, rest = [*lines, rest], b""
+            self._rests[part] = rest
+            name = f"{part}: ".encode() if self._named else b""
+            sys.stdout.buffer.write(b"".join(name + line + b"\n" for line in lines))
+            sys.stdout.flush()
+
+    def say(self, part: str, text: str) -> None:
+        """Print a line of this program's own about a part."""
+        self.show(part, text.encode(), whole=True)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -188,33 +222,30 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def run_command(argv: t.Sequence[str], *, cwd: Path, env: t.Mapping[str, str], log: Path, deadline: float) -> int:
+def run_command(
+    argv: t.Sequence[str], *, cwd: Path, env: t.Mapping[str, str], log: Path, deadline: float, show: t.Callable[[bytes], None], stop: threading.Event
+) -> int:
     """Run one command, show its output while it comes, append it to ``log``, and return the exit code.
 
     The command writes to the file, not to a pipe: what it leaves running may keep its output open, and must not keep us.
-    Raises :class:`TimeUp` when ``deadline`` (monotonic seconds) passes.
+    Raises :class:`TimeUp` when ``deadline`` (monotonic seconds) passes, and :class:`Interrupted` once ``stop`` is set.
     """
     with log.open("ab") as sink, log.open("rb") as source:
         source.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
         )
-        try:
-            while True:
-                try:
-                    code: int | None = process.wait(timeout=POLL)
-                except subprocess.TimeoutExpired:
-                    code = None
-                sys.stdout.buffer.write(source.read())
-                sys.stdout.flush()
-                if code is not None:
-                    return code
-                if time.monotonic() > deadline:
-                    end_group(process)
-                    raise TimeUp
-        except KeyboardInterrupt:
-            end_group(process)
-            raise
+        while True:
+            try:
+                code: int | None = process.wait(timeout=POLL)
+            except subprocess.TimeoutExpired:
+                code = None
+            show(source.read())
+            if code is not None:
+                return code
+            if stop.is_set() or time.monotonic() > deadline:
+                end_group(process)
+                raise Interrupted if stop.is_set() else TimeUp
 
 
 def last_line(log: Path) -> str:
@@ -223,7 +254,7 @@ def last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line), "")
 
 
-def run_part(part: Part, common_env: t.Mapping[str, str]) -> Result:
+def run_part(part: Part, common_env: t.Mapping[str, str], screen: Screen, stop: threading.Event) -> Result:
     """Run all commands of a part and judge them together."""
     bin_dir = ROOT / part.venv / "bin"
     env = {
@@ -238,13 +269,22 @@ def run_part(part: Part, common_env: t.Mapping[str, str]) -> Result:
     failures: list[str] = []
     skipped = ""
     for command in part.commands:
-        print(f"$ {command}", flush=True)
+        screen.say(part.name, f"$ {command}")
         try:
             code = run_command(
-                shlex.split(command), cwd=ROOT / part.directory, env=env, log=log, deadline=started + part.timeout * 60
+                shlex.split(command),
+                cwd=ROOT / part.directory,
+                env=env,
+                log=log,
+                deadline=started + part.timeout * 60,
+                show=lambda output: screen.show(part.name, output),
+                stop=stop,
             )
         except TimeUp:
             failures.append(f"{command}: not done after {part.timeout} min")
+            break
+        except Interrupted:
+            failures.append(f"{command}: interrupted")
             break
         except FileNotFoundError as error:
             failures.append(f"{command}: {error.filename} not found")
@@ -253,12 +293,50 @@ def run_part(part: Part, common_env: t.Mapping[str, str]) -> Result:
             skipped = last_line(log)
         elif code:
             failures.append(f"{command}: exit code {code}")
+    screen.show(part.name, b"", whole=True)
     seconds = time.monotonic() - started
     if failures:
         return Result(part.name, "failed", seconds, f"{'; '.join(failures)} (log: {log.relative_to(ROOT)})")
     if skipped:
         return Result(part.name, "skipped", seconds, skipped)
     return Result(part.name, "passed", seconds)
+
+
+class Suite:
+    """Chosen parts, in the order of their file. ``run`` runs one; those that are ``green`` passed before and do not run."""
+
+    def __init__(self, parts: t.Sequence[Part], green: t.Container[str], run: t.Callable[[Part], Result], say: t.Callable[[str, str], None]) -> None:
+        self.parts = parts
+        self._green, self._run, self._say = green, run, say
+        self._results: dict[str, Result] = {}
+        self._ended = threading.Condition()
+
+    @property
+    def results(self) -> list[Result]:
+        """What became of the parts, in their order; one without an end was interrupted."""
+        return [self._results.get(part.name, Result(part.name, "failed", note="interrupted")) for part in self.parts]
+
+    def lanes(self) -> list[threading.Thread]:
+        """Return what runs each lane. A part waits for what it needs, which stands before it in the file, so that no two wait for each other."""
+        lanes = {part.lane: [one for one in self.parts if one.lane == part.lane] for part in self.parts}
+        return [threading.Thread(target=self._run_lane, args=(parts,), name=name) for name, parts in lanes.items()]
+
+    def _run_lane(self, parts: t.Sequence[Part]) -> None:
+        for part in parts:
+            result = self._result(part)
+            self._say(part.name, f"-- {part.name}: {result.outcome} {result.note}".rstrip())
+            with self._ended:
+                self._results[part.name] = result
+                self._ended.notify_all()
+
+    def _result(self, part: Part) -> Result:
+        if part.kind == "check" and part.name in self._green:
+            return Result(part.name, "passed", note="earlier, on the same files")
+        with self._ended:
+            self._ended.wait_for(lambda: set(part.needs) <= set(self._results))
+            reason = blocked_by(part, self._results)
+        self._say(part.name, f"== {part.name}: {part.title}")
+        return Result(part.name, "skipped", note=reason) if reason else self._run(part)
 
 
 def interrupt(signum: int, frame: t.Any) -> t.NoReturn:
@@ -293,26 +371,32 @@ def main() -> int:
     files = tree_files(ROOT)
     digests = {name: digest(part, files, file["not_on_nodes"]) for name, part in parts.items()}
     green = memory.green(digests) if arguments.resume else set()
-    results: dict[str, Result] = {}
+    chosen = select(parts, arguments.parts, green)
+    screen, stop = Screen(named=len({part.lane for part in chosen}) > 1), threading.Event()
+
+    def run(part: Part) -> Result:
+        if stop.is_set():
+            return Result(part.name, "failed", note="interrupted")
+        result = run_part(part, file["common_env"], screen, stop)
+        memory.record(part.name, digests[part.name] if result.outcome == "passed" else None)
+        return result
+
+    suite = Suite(chosen, green, run, screen.say)
+    lanes = suite.lanes()
+    for lane in lanes:
+        lane.start()
     try:
-        for part in select(parts, arguments.parts, green):
-            results[part.name] = Result(part.name, "failed", note="interrupted")
-            print(f"\n== {part.name}: {part.title}", flush=True)
-            if part.kind == "check" and part.name in green:
-                results[part.name] = Result(part.name, "passed", note="earlier, on the same files")
-            elif reason := blocked_by(part, results):
-                results[part.name] = Result(part.name, "skipped", note=reason)
-            else:
-                results[part.name] = run_part(part, file["common_env"])
-                passed = results[part.name].outcome == "passed"
-                memory.record(part.name, digests[part.name] if passed else None)
-            print(f"-- {part.name}: {results[part.name].outcome} {results[part.name].note}".rstrip(), flush=True)
+        for lane in lanes:
+            lane.join()
     except KeyboardInterrupt:
-        print("\n" + table(results.values()), flush=True)
+        stop.set()
+        for lane in lanes:
+            lane.join()
+    print("\n" + table(suite.results), flush=True)
+    if stop.is_set():
         return 130
-    print("\n" + table(results.values()), flush=True)
     bad = {"failed", "skipped"} if arguments.strict else {"failed"}
-    return int(any(result.outcome in bad for result in results.values()))
+    return int(any(result.outcome in bad for result in suite.results))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import threading
 import time
 import typing as t
 from pathlib import Path
@@ -141,7 +142,8 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., t
     monkeypatch.setattr(run_parts, "CACHE", tmp_path / ".cache")
 
     def run(*commands: str, **fields: t.Any) -> t.Any:
-        return run_parts.run_part(run_parts.parse_parts({"p": part(commands=commands, **fields)})["p"], {})
+        one = run_parts.parse_parts({"p": part(commands=commands, **fields)})["p"]
+        return run_parts.run_part(one, {}, run_parts.Screen(), threading.Event())
 
     return run
 
@@ -168,3 +170,57 @@ def test_what_a_command_leaves_running_does_not_hold_the_part(runner: t.Callable
     started = time.monotonic()
     assert runner("sh -c 'sleep 20 & echo done'").outcome == "passed"
     assert time.monotonic() - started < 10
+
+
+def suite(run: t.Callable[[t.Any], t.Any], **parts: dict[str, t.Any]) -> t.Any:
+    """Run parts to their end."""
+    made = run_parts.Suite(list(run_parts.parse_parts(parts).values()), set(), run, lambda part, text: None)
+    lanes = made.lanes()
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join(timeout=30)
+    return made.results
+
+
+def test_lanes_run_beside_each_other() -> None:
+    """Each of the two waits until the other one runs."""
+    together = threading.Barrier(2, timeout=20)
+
+    def run(part: t.Any) -> t.Any:
+        together.wait()
+        return Result(part.name, "passed")
+
+    assert suite(run, units=part(), play=part(reads="nodes")) == [Result("units", "passed"), Result("play", "passed")]
+
+
+def test_a_part_waits_for_one_of_the_other_lane_and_parts_of_one_lane_keep_their_order() -> None:
+    began: list[str] = []
+
+    def run(part: t.Any) -> t.Any:
+        began.append(part.name)
+        return Result(part.name, "failed" if part.name == "units" else "passed")
+
+    results = suite(run, lint=part(), venv=part(kind="setup"), play=part(reads="nodes", needs=["venv"]), units=part(), faults=part(reads="nodes", needs=["units"]))
+    assert began.index("lint") < began.index("venv") < began.index("play") and began.index("venv") < began.index("units")
+    assert results[-1] == Result("faults", "skipped", note="units failed") and "faults" not in began
+
+
+def test_lines_of_several_parts_are_whole_and_say_whose_they_are(capfd: pytest.CaptureFixture[str]) -> None:
+    screen = run_parts.Screen(named=True)
+    for name, output in (("units", b"1 pas"), ("play", b"TASK\n"), ("units", b"sed\nno end")):
+        screen.show(name, output)
+    screen.show("units", b"", whole=True)
+    assert capfd.readouterr().out == "play: TASK\nunits: 1 passed\nunits: no end\n"
+
+
+def test_an_interrupted_run_ends_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_parts, "ROOT", tmp_path)
+    monkeypatch.setattr(run_parts, "CACHE", tmp_path / ".cache")
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    started = time.monotonic()
+    one = run_parts.parse_parts({"p": part(commands=["sleep 60", "sleep 60"])})["p"]
+    result = run_parts.run_part(one, {}, run_parts.Screen(), stop)
+    assert result.outcome == "failed" and "sleep 60: interrupted (log" in result.note
+    assert time.monotonic() - started < 30
