@@ -69,7 +69,7 @@ def play(lab: Lab, do: str, mode: str, *companions: dict[str, t.Any], check: boo
     """Bring the companions of the head up or down; the worker has none."""
     declared = {HEAD: list(companions), WORKER: []}
     given = {"companions_do": do, "__companions_mode": mode, "gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", **variables}
-    return lab.play("../tests/lab/companion/play", check=check, **given)
+    return lab.play("../tests/lab/tasks/companions", check=check, **given)
 
 
 def active(lab: Lab) -> bool:

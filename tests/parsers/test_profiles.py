@@ -38,11 +38,15 @@ HERE = Path(__file__).resolve().parent
 IMAGES = {
     # A fork counts its own builds.
     "eugr/spark-vllm-b12x@sha256:66147fc1420dbd59a7bb1411697d81a8231c298105b61c5962179cd146b4a41b": "0.1.dev21553",
+    # A build of a release for this chip.
+    "ghcr.io/bjk110/vllm-spark:v019-ngc2603": "0.19.1",
     # Nightlies: the release before them.
     "eugr/spark-vllm:nightly-20260704": "0.23.0",
     "eugr/spark-vllm@sha256:2c2aa4062f3fa74a5917db55fe4bde29cfd8ddd4e90722165b6b22b1867d7066": "0.28.0",
     "nvcr.io/nvidia/vllm:26.04-py3": "0.19.0",
     "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.21.0",
+    # A preview, which is no release.
+    "vllm/vllm-openai:gemma4-0505-arm64-cu130": "0.20.2rc1.dev49",
     "vllm/vllm-openai:v0.24.0-ubuntu2404": "0.24.0",
     "vllm/vllm-openai:v0.28.0": "0.28.0",
 }

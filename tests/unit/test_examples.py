@@ -27,6 +27,8 @@ TYPED = {
     "pair_with_speech": [("serve", "")],
     "two_services": [("single", "spark-1"), ("single", "spark-2")],
 }
+#: The modes that each is used in, the one that it declares first; "example" declares none.
+MODES = {"judges_and_pair": ["off", "cluster"], "one_spark": ["cluster"], "pair_with_speech": ["cluster"], "two_services": ["singles"]}
 #: Playbooks over all nodes ask that these agree, whatever is served.
 OVER_ALL = [(example, "serve", "") for example in TYPED]
 RUNS = [(example, playbook, node) for example, runs in TYPED.items() for playbook, node in runs]
@@ -53,6 +55,25 @@ def test_its_settings_are_right(example: str, playbook: str, node: str) -> None:
     # Its hosts are nobody's yet; beside that nothing is to be said.
     rows = [line for line in done.out.splitlines() if line.startswith(("  warn", "  block", "  unknown"))]
     assert rows and all("input.placeholder" in row for row in rows), done.out
+
+
+def test_each_system_declares_its_mode() -> None:
+    assert {example: variables(example)[1]["gb10_mode"] for example in EXAMPLES if "gb10_mode" in variables(example)[1]} == {
+        example: modes[0] for example, modes in MODES.items()
+    }
+
+
+@pytest.mark.parametrize(("example", "mode"), [(example, mode) for example, modes in MODES.items() for mode in modes])
+def test_its_modes_pass_check_mode_up_to_the_first_node(example: str, mode: str) -> None:
+    """No node of an example is anybody's, so ssh is told to give up at once: all that is judged before a node is reached has passed then."""
+    given = json.dumps({"gb10_mode": mode, "ansible_ssh_common_args": "-o ProxyCommand=false"})
+    done = through_ansible.run("playbook", "-i", f"inventories/{example}", "playbooks/mode.yml", "--check", "--extra-vars", given)
+    assert done.rc != 0 and "TASK [gb10.cluster.teardown : See which nodes answer]" in done.out, done.out
+    judged, _, reached = done.out.partition("TASK [gb10.cluster.teardown : See which nodes answer]")
+    assert "fatal:" not in judged and "TASK [gb10.cluster.mode : Judge what is declared]" in judged, judged
+    assert not [line for line in judged.splitlines() if line.startswith(("  block", "  unknown"))], judged
+    blocked = [line for line in reached.splitlines() if line.startswith("  block")]
+    assert blocked and all("teardown.lost" in line for line in blocked), reached
 
 
 @pytest.mark.parametrize(("example", "playbook", "node"), RUNS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared as companions
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
@@ -25,7 +26,13 @@ DECLARED_READS = {
     "single_source": "gb10_single_profile",
     "one": "gb10_single",
 }
-READS = {**DECLARED_READS, "head": "gb10_head_host", "pair_profile": "__mode_pair_profile", "single_profile": "__mode_single_profile"}
+READS = {
+    **DECLARED_READS,
+    "head": "gb10_head_host",
+    "pair_profile": "__mode_pair_profile",
+    "single_profile": "__mode_single_profile",
+    "companions": "gb10_companions",
+}
 
 
 class Part(t.NamedTuple):
@@ -154,8 +161,19 @@ def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iter
     for name, part in found.up.items():
         out.append(f"  {'there' if name in found.there else 'up'}: {name} on {', '.join(part.nodes)}, profile {part.profile}")
     if not found.changes:
-        out.append("  nothing has to be stopped or started")
+        out.append("  no engine has to be stopped or started")
     return out
+
+
+def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]) -> list[str]:
+    """Return for people which companions a mode has beside its engines, and which it does not, by what is declared on each node."""
+    having, lacking = [], []
+    for node, ones in declared_on.items():
+        up = {one["name"] for one in companions.up_in(ones, mode)}
+        for one in ones:
+            (having if one["name"] in up else lacking).append(f"{one['name']} on {node}")
+    rows = [("companions", having, ""), ("without", lacking, " (companions that the mode does not have)")]
+    return [f"  {word}: {', '.join(names)}{why}" for word, names, why in rows if names]
 
 
 def is_declared(record: modes.Record | None, mode: str, found: Plan) -> bool:
@@ -199,4 +217,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "undeclared": bool(there) and record is None,
         "declares": change.changes or not is_declared(record, first["mode"], change),
     }
-    return Outcome("Mode", list(refusals(answers, there, lost)) or None, lines=plan_lines(first["mode"], before, change, there), returns=returns)
+    lines = plan_lines(first["mode"], before, change, there)
+    lines += companion_lines(first["mode"], {node: answer["companions"] for node, answer in answers.items() if node not in lost})
+    return Outcome("Mode", list(refusals(answers, there, lost)) or None, lines=lines, returns=returns)

@@ -41,6 +41,7 @@ def answers(mode, clusters=None, record=None, **more):
             "single_source": "./mine.yml" if mode == "singles" else "",
             "one": "",
             "head": "spark-1",
+            "companions": [],
             "look": look,
             **more,
         }
@@ -79,8 +80,20 @@ def test_off_takes_down_what_is_there_also_when_it_only_lies_there():
 @pytest.mark.parametrize(("mode", "clusters"), [("cluster", PAIR_RUNS), ("singles", SINGLES_RUN)])
 def test_what_serves_already_is_only_looked_at(mode, clusters):
     found = plan_of(answers(mode, clusters))
-    assert not found.returns["plan"]["changes"] and found.lines[-1] == "  nothing has to be stopped or started"
+    assert not found.returns["plan"]["changes"] and found.lines[-1] == "  no engine has to be stopped or started"
     assert not found.returns["plan"]["down_pair"] and not found.returns["plan"]["down_singles"]
+
+
+def test_the_plan_names_the_companions_of_the_mode_and_those_that_it_does_not_have():
+    judge = {"name": "judge", "unit": "ollama.service", "port": 11434, "health_path": "/api/tags", "memory_gib": 40, "modes": [False]}
+    speech = {**judge, "name": "asr", "port": 8765, "modes": ["cluster", "off"]}
+    off, pair = (plan_of(answers(mode, companions=[judge, speech])).lines for mode in ("off", "cluster"))
+    assert off[-2:] == ["  no engine has to be stopped or started", "  companions: judge on spark-1, asr on spark-1, judge on spark-2, asr on spark-2"]
+    assert pair[-2:] == [
+        "  companions: asr on spark-1, asr on spark-2",
+        "  without: judge on spark-1, judge on spark-2 (companions that the mode does not have)",
+    ]
+    assert "judge on spark-2" not in plan_of(answers("off", companions=[judge]), lost=["spark-2"]).lines[-1]
 
 
 def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups():

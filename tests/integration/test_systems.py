@@ -1,0 +1,105 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whole systems that owners reported, by the example inventories: each comes up with what stands beside it, changes nothing twice, and goes."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab
+from .likeness import Likeness
+
+PAIR = "gb10"
+NONE: dict[str, set[str]] = {HEAD: set(), WORKER: set()}
+
+
+@pytest.fixture
+def likeness(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[t.Callable[..., Likeness]]:
+    """Makes the likeness of an example on nodes where nothing runs."""
+    lab.down()
+    with contextlib.ExitStack() as made:
+
+        def make(example: str, **options: t.Any) -> Likeness:
+            one = Likeness(tmp_path_factory.mktemp(example), example, **options)
+            made.callback(one.remove)
+            one.lay()
+            assert not one.holding() and one.engines() == NONE
+            return one
+
+        yield make
+
+
+@contextlib.contextmanager
+def job(system: Likeness, mode: str, home: str) -> t.Iterator[None]:
+    """A mode for as long as a job takes, and back."""
+    system.change(mode)
+    yield
+    system.change(home)
+
+
+def test_two_engines_with_speech_and_ollama_beside_them(likeness: t.Callable[..., Likeness]) -> None:
+    """Two models, speech recognition, speech synthesis and a small model to fall back on: five services of single nodes."""
+    system = likeness("two_services")
+    beside = {(host, one["name"]) for host, companions in system.companions.items() for one in companions}
+    assert len(beside) == 3
+    said = system.check().said
+    assert all(f"up: {host} on {host}" in said for host in (HEAD, WORKER)), said[-2000:]
+
+    system.change()
+    assert system.engines() == {host: {host} for host in (HEAD, WORKER)}
+    assert system.answering() == beside
+    assert system.model(HEAD) != system.model(WORKER)
+    assert all("the cluster works" in system.token(host, host) for host in (HEAD, WORKER))
+
+    system.change("off")
+    assert system.engines() == NONE and not system.holding()
+
+
+def test_a_pair_with_speech_beside_it(likeness: t.Callable[..., Likeness]) -> None:
+    system = likeness("pair_with_speech")
+    beside = {(HEAD, "asr"), (WORKER, "tts")}
+    assert f"up: {PAIR} on {HEAD}, {WORKER}" in system.check().said
+
+    system.change()
+    assert system.engines() == {host: {PAIR} for host in (HEAD, WORKER)}
+    assert system.answering() == beside
+    assert "the cluster works" in system.token(PAIR)
+
+    system.change("off")
+    assert system.engines() == NONE and not system.holding()
+
+
+def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.Callable[..., Likeness]) -> None:
+    system = likeness("judges_and_pair", in_containers=True)
+    judges = {(HEAD, "judge"), (WORKER, "judge")}
+    system.check()
+    system.change()
+    assert system.answering() == judges and system.engines() == NONE
+
+    assert f"up: {PAIR} on {HEAD}, {WORKER}" in system.check("cluster").said
+    with job(system, "cluster", "off"):
+        assert not system.holding() and not system.answering()
+        assert system.engines() == {host: {PAIR} for host in (HEAD, WORKER)}
+        assert "the cluster works" in system.token(PAIR)
+    assert system.answering() == judges and system.engines() == NONE
+
+
+def test_one_spark_serves_and_the_other_is_left_alone(likeness: t.Callable[..., Likeness], lab: Lab) -> None:
+    system = likeness("one_spark")
+    look = ("find", "/var/lib/gb10", "/var/log/gb10", "/etc/gb10", "/etc/systemd/system", "-printf", "%p %s %T@ %m\\n")
+
+    def there() -> tuple[str, str]:
+        return lab.run(WORKER, *look, check=False), lab.run(WORKER, "docker", "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}")
+
+    before = there()
+    assert f"up: {PAIR} on {HEAD}," in system.check().said
+    played = system.change()
+    assert played.hosts == {HEAD, "localhost"} and system.engines() == {HEAD: {PAIR}, WORKER: set()}
+    assert "the cluster works" in system.token(PAIR)
+    system.change("off")
+    assert system.engines() == NONE and there() == before
