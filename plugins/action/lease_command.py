@@ -250,7 +250,7 @@ class ActionModule(ActionBase):
             raise UnknownState(f"no unit says that {', '.join(missing)} serves, so where is not known", remedy=remedy, reason="no unit")
         listed = os.path.join(place, "services.json")
         told = {one.cluster: {"endpoint": one.endpoint, "model": one.model, "api_key_file": one.key_file} for one in services}
-        write_private(listed, json.dumps(told, indent=1))
+        write_private(listed, f"{json.dumps(told, indent=1)}\n")
         keys = {f"key of {one.cluster}": required_text(one.key_file) for one in services if one.key_file}
         log = command.log_path(options["beside"], options["cluster_name"], time.gmtime())
         display.display(f"  (what {os.path.basename(options['command'][0])} prints is kept in {log})")
