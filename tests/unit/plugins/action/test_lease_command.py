@@ -59,6 +59,8 @@ def action(tmp_path, monkeypatch, shown):
                 assert module_args["src"] == "/etc/gb10/secrets/gb10/api_key"
                 return {"content": base64.b64encode(f"{KEY}\n".encode()).decode()}
             plugin.states.append(module_args["state"])
+            if plugin.states.count("renewed") == 3:
+                (tmp_path / f"renewed-{node}").touch()
             answer = (told or {}).get(module_args["state"], {"changed": False})
             if isinstance(answer, Exception):
                 raise answer
@@ -85,8 +87,13 @@ def test_the_command_gets_the_engine_and_its_key_as_a_file_and_its_output_is_sho
     assert not [path for path in tmp_path.rglob("*.key")] and result["tail"] and KEY not in str(result)
 
 
-def test_the_lease_is_renewed_while_the_command_runs_and_not_where_there_is_none(action):
-    plugin = action(["sleep", "0.3"])
+def until_renewed(place, node):
+    """A command that ends when the lease of a node was renewed three times."""
+    return ["timeout", "60", "sh", "-c", f"until [ -e {place}/renewed-{node} ]; do sleep 0.02; done"]
+
+
+def test_the_lease_is_renewed_while_the_command_runs_and_not_where_there_is_none(action, tmp_path):
+    plugin = action(until_renewed(tmp_path, "spark-1"))
     assert plugin.play()["exit_code"] == 0 and plugin.states.count("renewed") >= 3
     plain = action(["sleep", "0.1"], lease_id="")
     assert plain.play()["exit_code"] == 0 and plain.states == []
@@ -149,13 +156,13 @@ def test_an_engine_of_which_no_unit_says_where_it_is_stops_before_the_command(ac
     assert result["failed"] and "no unit says that gb10 serves" in result["msg"] and not os.path.exists(tmp_path / "ran")
 
 
-def test_the_other_nodes_renew_until_the_command_has_ended(action):
+def test_the_other_nodes_renew_until_the_command_has_ended(action, tmp_path):
     nodes = ("spark-1", "spark-2")
-    other = action(["sleep", "0.3"], node="spark-2", nodes=nodes, engines=())
+    other = action(["true"], node="spark-2", nodes=nodes, engines=())
     results = {}
     thread = threading.Thread(target=lambda: results.update(other=other.play()))
     thread.start()
-    first = action(["sleep", "0.3"], nodes=nodes).play()
+    first = action(until_renewed(tmp_path, "spark-2"), nodes=nodes).play()
     thread.join(30)
     assert first["exit_code"] == 0 and results["other"]["msg"] == "the command has ended" and other.states.count("renewed") >= 3
 
