@@ -191,7 +191,7 @@ class ActionModule(ActionBase):
             return self._execute_module(LEASE, module_args=arguments, task_vars=self._vars)
 
     def _give_up(self) -> None:
-        """Let the node end the lease now. One that cannot be told ends it when its time is over."""
+        """Let the node end the lease now. One that does not answer ends it when its time is over."""
         if not self._options["lease_id"]:
             return
         # The run's own directory may be gone with it, and modules are made there.

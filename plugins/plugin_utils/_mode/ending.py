@@ -165,7 +165,9 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared now, and why it is not what was asked for where it is not. Returns ``record``: the options of mode_record.
+    """Say what is declared now, and why it is not what was asked for where it is not.
+
+    Returns ``record``, the options of mode_record, and ``command``, how that of a lease failed, empty where it did not.
 
     The answer is ``answer`` (a ping): who is left.
     """
@@ -186,9 +188,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
     if end.phase == modes.SETTLED and end.mode == modes.OFF and (boolean(first["forget"]) or undone):
         record = {"state": "absent"}
     if run.check_mode:
-        return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record})
+        return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record, "command": ""})
     report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
     before = modes.former(first["decided"]["before"])["mode"]
     report["lease"] = leasing.report(lease, answers, before, first["decided"]["plan"]["mode"], end.mode)
     stats = {"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)}
-    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record})
+    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record, "command": leasing.said(answers)})

@@ -134,13 +134,18 @@ def ended(answers: Answers) -> dict[str, t.Any]:
     return results[0] if results else {}
 
 
+def said(answers: Answers) -> str:
+    """Return how a command that ran failed, empty where it did not."""
+    result = ended(answers)
+    return result["msg"] if result and (result["exit_code"] != 0 or result["limited"]) else ""
+
+
 def findings(answers: Answers, failed: t.Mapping[str, str]) -> list[Finding]:
     """Return what went wrong with the command; ``failed`` says by node why it could not be run, or not to its end."""
-    found = [
-        finding("mode.lease", node, "block", said, remedy="see the failure above; the command did not run to its end") for node, said in failed.items()
-    ]
+    remedy = "see the failure above; the command did not run to its end"
+    found = [finding("mode.lease", node, "block", why, remedy=remedy) for node, why in failed.items()]
     result = ended(answers)
-    if result and (result["exit_code"] != 0 or result["limited"]):
+    if said(answers):
         needed = 0 if not result["limited"] else None
         remedy = "raise gb10_lease_seconds where it needs longer" if result["limited"] else "see what it printed"
         message = f"{result['msg']}; its log on the controller: {result['log']}."

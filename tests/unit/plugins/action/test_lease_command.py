@@ -96,6 +96,7 @@ def test_the_lease_is_renewed_while_the_command_runs_and_not_where_there_is_none
     plugin = action(until_renewed(tmp_path, "spark-1"))
     assert plugin.play()["exit_code"] == 0 and plugin.states.count("renewed") >= 3
     plain = action(["sleep", "0.1"], lease_id="")
+    plain._task.args["cluster_name"] = "other"
     assert plain.play()["exit_code"] == 0 and plain.states == []
 
 
