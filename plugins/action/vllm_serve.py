@@ -10,7 +10,6 @@ the head's token) they publish on a :class:`RunBoard`. Without Ray they also sta
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import textwrap
 import time
@@ -36,6 +35,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED, AnotherFailed, RunBoard
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import Signature
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit import PollTimeout, time_limit
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import (
     FabricWatch,
     HaltWatch,
@@ -88,29 +88,6 @@ LINE_LENGTH = 300
 display = Display()
 
 NodeSnapshot = dict[str, t.Any]
-
-
-class PollTimeout(AnsibleError):
-    """A poll of a node took too long."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: int) -> t.Iterator[None]:
-    """Raise :class:`PollTimeout` in the block after ``seconds``; a task with a ``timeout`` of its own keeps its alarm."""
-    if signal.getsignal(signal.SIGALRM) not in (signal.SIG_DFL, None):
-        yield
-        return
-
-    def ring(_number: int, _frame: object) -> t.NoReturn:
-        raise PollTimeout(f"no answer within {seconds} s")
-
-    signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 class TokenQuestion:

@@ -28,6 +28,7 @@ description:
   - What gives a model or an image out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
     nothing was written there for a day.
   - Specification and program of a unit (M(gb10.cluster.engine_unit)) are removed when the unit itself is gone.
+  - What a lease (M(gb10.cluster.mode_lease)) left on the node is removed when the node has ended it by itself.
   - Models and the notes about their code and files, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
     in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
@@ -212,6 +213,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Do
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, transient, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import look as lease_look
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
@@ -220,6 +223,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as 
 
 #: Seconds that a download gets to end; what it has loaded stays in the cache.
 DOWNLOAD_GRACE = 5
+#: Seconds that systemd gets for one answer about the unit of a lease.
+LEASE_SECONDS = 60.0
 #: How many things that are not ours a result names.
 LEFT_LIMIT = 100
 
@@ -301,6 +306,20 @@ def survey_unit(params: Params, now: float) -> list[prune.Candidate]:
     return [prune.Candidate("unit", folder, (folder,), prune.age_of(os.lstat(folder).st_mtime, now), size, "left of a unit that is gone")]
 
 
+def survey_lease(params: Params, now: float) -> list[prune.Candidate]:
+    """Return what is left of a lease that the node ended by itself: until another mode run, it says why."""
+    try:
+        lease = leases.read(params["state_dir"])
+    except UnknownState:
+        return []
+    if lease is None or lease["state"] != leases.ENDED:
+        return []
+    folder = leases.folder_of(params["state_dir"])
+    size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
+    age = prune.age_of(os.lstat(leases.path_of(params["state_dir"])).st_mtime, now)
+    return [prune.Candidate("lease", folder, (folder,), age, size, f"of the lease for {lease['program']}, which is over")]
+
+
 def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
     """Return the ids of the images that containers use which are not among ``going``."""
     return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
@@ -342,7 +361,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
-    downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_unit(params, now)]
+    downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_unit(params, now), *survey_lease(params, now)]
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
@@ -371,7 +390,7 @@ class Remover:
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
-            "cache": self._cache, "copy": self._copy, "partial": self._partial, "unit": self._unit,
+            "cache": self._cache, "copy": self._copy, "partial": self._partial, "unit": self._unit, "lease": self._lease,
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -446,6 +465,15 @@ class Remover:
             return False
         try:
             shutil.rmtree(candidate.ref[0])
+        except OSError as error:
+            raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
+        return True
+
+    def _lease(self, candidate: prune.Candidate) -> bool:
+        if candidate.ref not in [again.ref for again in survey_lease(self._params, time.time())]:
+            return False
+        try:
+            lease_look.remove(self._params["state_dir"], "/etc", LEASE_SECONDS)
         except OSError as error:
             raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
         return True

@@ -15,6 +15,7 @@ description:
     the modules of this collection with the arguments in O(specification), which are those that the roles pass to them. No other command line exists.
   - With O(state=present), specification (mode 0600) and program are written into C(CLUSTER/unit) below O(state_dir), where root alone can look, and the unit is
     started. An engine that lives as specified is taken over as it is. One that the unit's specification changed under is not touched either.
+  - With O(state=kept), a unit that is there stays with its files. It does not run, nor start at boot. Engine and container run on.
   - With O(state=absent), the unit and its files go. Engine and container run on.
   - A unit of that name that this collection did not write, or that somebody edited, stays as it is, and the module fails.
   - When the node was not shut down cleanly, the first start of the next boot is refused, with the reason in the journal and in RV(unit). A
@@ -38,9 +39,9 @@ attributes:
 options:
   state:
     description:
-      - Whether the unit is there.
+      - Whether the unit is there. With V(kept), one that is there can be started later, and none is set up.
     type: str
-    choices: [present, absent]
+    choices: [present, kept, absent]
     default: present
   enabled:
     description:
@@ -290,6 +291,22 @@ def shown(found: bytes | None) -> str:
     return found.decode("utf-8", "replace") if found is not None else ""
 
 
+def kept(module: AnsibleModule) -> dict[str, t.Any]:
+    """Have a unit that is there neither run nor start at boot, and leave its files, engine and container as they are."""
+    params = module.params
+    folder, unit_path = paths(params)
+    there = look.require_ours(unit_path)
+    now = look.unit(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"], params["tool_timeout"])
+    actions = [f"stop {now['name']}, which leaves the engine running"] if now["active"] else []
+    actions += [f"disable {now['name']}"] if now["enabled"] else []
+    if there is not None and not module.check_mode:
+        check_lock(params)
+        # Also one that is only starting, or stopping.
+        release(params, folder)
+        systemctl(params, "disable", "--quiet", now["name"])
+    return {"actions": actions, "needs_program": False, "diff": {}}
+
+
 def absent(module: AnsibleModule) -> dict[str, t.Any]:
     """Take the unit away, and leave engine and container as they are."""
     params = module.params
@@ -324,12 +341,12 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"start_timeout": 1, "tool_timeout": 1})
     try:
-        done = present(module) if params["state"] == "present" else absent(module)
+        done = {"present": present, "kept": kept, "absent": absent}[params["state"]](module)
     except OSError as error:
         remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
         raise ClusterError(f"{error.filename or paths(params)[0]}: {error.strerror or error}", remedy=remedy) from error
     would = "would " if module.check_mode else ""
-    what = f"{would}{'; '.join(done['actions'])}" if done["actions"] else "the unit is as it should be" if params["state"] == "present" else "there is no unit"
+    what = f"{would}{'; '.join(done['actions'])}" if done["actions"] else "there is no unit" if params["state"] == "absent" else "the unit is as it should be"
     return {
         **done,
         "changed": bool(done["actions"]),
@@ -341,7 +358,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "kept", "absent"], "default": "present"},
             "enabled": {"type": "bool", "default": False},
             "cluster_name": {"type": "str", "default": "gb10"},
             "specification": {"type": "dict"},

@@ -41,6 +41,11 @@ mode:
   returned: success
   type: dict
   sample: {"mode": "off", "phase": settled, "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": []}
+lease:
+  description: The lease of the node, as RV(gb10.cluster.mode_lease#module:lease). Empty when there is none.
+  returned: success
+  type: dict
+  sample: {}
 engines:
   description:
     - What the unit of each engine says of itself. C(state) is V(starting), V(running), V(stopped), V(refused), V(failed), or V(unknown) where it was written
@@ -79,6 +84,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 
@@ -108,6 +114,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     boot = seen(lambda: boot_id(roots["proc_root"]), "")
     result = {
         "mode": seen(lambda: modes.read(params["state_dir"]), None),
+        "lease": seen(lambda: leases.summary(leases.read(params["state_dir"]), boot), {}),
         "engines": [engine(one, boot) for one in seen(lambda: glance.on_node(params["state_dir"]), [])],
         "memory": seen(memory, {}),
         "errors": errors,

@@ -17,6 +17,7 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
+  - gb10.cluster._look
 options:
   state_dir:
     description:
@@ -46,6 +47,11 @@ record:
   returned: success
   type: dict
   sample: {"mode": "off", "phase": settled, "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": []}
+lease:
+  description: The lease of the node, as RV(gb10.cluster.mode_lease#module:lease). Empty when there is none.
+  returned: success
+  type: dict
+  sample: {}
 clusters:
   description: The clusters that have a container on the node, by name.
   returned: success
@@ -79,6 +85,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 
 #: What a container can be of a cluster; others of this collection serve no model.
 ROLES = ("head", "worker")
@@ -106,6 +115,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     return {
         "msg": f"{record['mode'] if record else 'no mode is declared'}; {', '.join(clusters) or 'no cluster'}",
         "record": record,
+        "lease": leases.summary(leases.read(params["state_dir"]), boot_id(params["roots"]["proc_root"])),
         "clusters": clusters,
     }
 
@@ -117,6 +127,7 @@ def main() -> None:
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
+            "roots": ROOTS,
         },
         supports_check_mode=True,
     )

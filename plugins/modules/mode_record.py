@@ -40,10 +40,10 @@ options:
     choices: [cluster, singles, "off"]
   phase:
     description:
-      - How far it is. V(settled) means that all of it was proven, V(switching) that a change is under way or was interrupted, V(failed) that it failed, and
-        V(leak) that memory did not come back, so that nothing was started.
+      - How far it is. V(settled) means that all of it was proven, V(switching) that a change is under way or was interrupted, V(failed) that it failed,
+        V(leak) that memory did not come back, so that nothing was started, and V(leased) that it is there for a lease alone (M(gb10.cluster.mode_lease)).
     type: str
-    choices: [settled, switching, failed, leak]
+    choices: [settled, switching, failed, leak, leased]
     default: settled
   reason:
     description:

@@ -342,6 +342,19 @@ def two_modes(plays: Plays) -> Run:
     return plays.play(hosts, playbook="mode.yml")
 
 
+def no_program(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_mode="cluster"), "-e", "gb10_lease=./no_such_judge.sh", playbook="mode.yml")
+
+
+def no_words(plays: Plays) -> Run:
+    return plays.play(inventory(gb10_mode="cluster", gb10_lease_lost_seconds=5), "-e", '{"gb10_lease": []}', playbook="mode.yml")
+
+
+def lease_of_nothing(plays: Plays) -> Run:
+    settings = {"gb10_mode": "off", "gb10_mode_forget": True, "gb10_unit": "none"}
+    return plays.play(inventory(**settings), "-e", '{"gb10_lease": ["true"]}', playbook="mode.yml")
+
+
 def vault_setting(plays: Plays) -> Run:
     return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_token")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
 
@@ -372,6 +385,7 @@ SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     for scenario in (
         members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, no_single, other_single, pair_alone,
         no_mode, bare_off, no_singles, too_large, one_for_all, no_such_single, two_modes,
+        no_program, no_words, lease_of_nothing,
         vault_setting, vault_wrong, vault_become, vault_file, key_file,
     )
 }  # fmt: skip
@@ -446,6 +460,11 @@ CASES = [
     ("vault_wrong", "gb10_hf_token: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
     ("vault_become", "ansible_become_password: is encrypted and can't be decrypted", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_file", "(group_vars or host_vars): is encrypted and can't be decrypted: Attempting to", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("no_program", "gb10_lease names ./no_such_judge.sh, which is no program that can be run on this controller", "correct its path"),
+    ("no_words", "gb10_lease_lost_seconds: is 5; expected 20 to 86400", "set gb10_lease_lost_seconds to 20 to 86400"),
+    ("lease_of_nothing", "gb10_mode is off, and a lease is about a mode that serves.", "-e gb10_mode=cluster or -e gb10_mode=singles"),
+    ("lease_of_nothing", "gb10_mode_forget makes the nodes forget the mode", "leave gb10_mode_forget out"),
+    ("lease_of_nothing", "gb10_unit is none, so the nodes could not end the lease by themselves", "leave gb10_unit out"),
     ("key_file", "can be read by others (mode 0644).", "chmod 0600 "),
 ]  # fmt: skip
 

@@ -23,9 +23,10 @@ SCHEMA = 1
 CLUSTER, SINGLES, OFF = "cluster", "singles", "off"
 MODES = (CLUSTER, SINGLES, OFF)
 
-#: How far that is: everything was proven; a change is under way, or was interrupted; it failed; memory did not come back, so nothing was started.
-SETTLED, SWITCHING, FAILED, LEAK = "settled", "switching", "failed", "leak"
-PHASES = (SETTLED, SWITCHING, FAILED, LEAK)
+#: How far that is: everything was proven; a change is under way, or was interrupted; it failed; memory did not come back, so nothing was started; it is there
+#: for a lease alone.
+SETTLED, SWITCHING, FAILED, LEAK, LEASED = "settled", "switching", "failed", "leak", "leased"
+PHASES = (SETTLED, SWITCHING, FAILED, LEAK, LEASED)
 
 #: Events that a record keeps; the oldest go.
 EVENTS = 20
@@ -90,6 +91,11 @@ def following(before: Record | None, wanted: Record, now: str, event: str = "") 
     previous = {key: settled[key] for key in SHAPE} if settled and not same(settled, wanted) else before["previous"] if before else {}
     changed_at = before["changed_at"] if before and same(before, wanted) else now
     return {**{key: wanted[key] for key in SHAPE}, "previous": previous, "changed_at": changed_at, "events": events}
+
+
+def former(before: Record) -> dict[str, t.Any]:
+    """Return mode and clusters of what was settled last; off where nothing was."""
+    return before if before.get("phase") == SETTLED else before.get("previous") or {"mode": OFF, "clusters": {}}
 
 
 def same(one: t.Mapping[str, t.Any], other: t.Mapping[str, t.Any]) -> bool:

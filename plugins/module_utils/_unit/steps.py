@@ -11,8 +11,6 @@ import runpy
 import sys
 import typing as t
 
-from ansible.module_utils import basic
-
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
@@ -29,6 +27,9 @@ def run_here(name: str, arguments: bytes) -> None:
     """Run a module in this process, as Ansible does; it prints its result and ends the process. Raises :class:`ClusterError` for an unknown name."""
     if name not in specification.MODULES:
         raise ClusterError(f"{name} is no module that a unit runs")
+    # Whoever only has modules run by an archive needs nothing of Ansible.
+    from ansible.module_utils import basic
+
     basic._ANSIBLE_ARGS = arguments
     basic._ANSIBLE_PROFILE = "legacy"
     runpy.run_module(f"{MODULES}.{name}", run_name="__main__", alter_sys=True)

@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluste
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
@@ -30,7 +31,7 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    bundling, cluster, digests, inventory, known_answers, ladder, ladder_plan, long_prompt, mode, mode_plan, model_code, model_files,
+    bundling, cluster, digests, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
     node_memory, page_cache, plan, planning, rows, schema, settings, signature, stage_findings, values,
 )  # fmt: skip
 

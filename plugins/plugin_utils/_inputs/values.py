@@ -71,6 +71,9 @@ CLUSTER_WIDE = (
     "gb10_image_copy",
     "gb10_image_port",
     "gb10_kv_cache",
+    "gb10_lease",
+    "gb10_lease_lost_seconds",
+    "gb10_lease_seconds",
     "gb10_master_port",
     "gb10_mode",
     "gb10_model_copy",
@@ -249,6 +252,7 @@ FORMS: dict[str, Form] = {
     "gb10_ladder_prompt_seconds": _whole(1, 28800),
     "gb10_ladder_rungs": Form("input.format", _rungs, "whole numbers that grow, with commas between them, or nothing"),
     "gb10_ladder_sshd_ms": _whole(1, 600000),
+    "gb10_lease_lost_seconds": _whole(20, 86400),
     "gb10_memlock": Form("input.range", lambda limit: limit == -1 or limit >= 65536, "-1 (unlimited) or 65536 and more, in bytes"),
     "gb10_model_directories": Form("input.path", _is_absolute, ABSOLUTE, each=True),
     "gb10_models_remove": Form(

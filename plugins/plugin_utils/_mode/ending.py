@@ -12,7 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
 
@@ -21,8 +21,8 @@ Finding = dict[str, t.Any]
 #: Ids of findings that are made here.
 IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
 
-#: What each node says of the change: the plan, and that of a return; by ``down``, ``up`` and ``return`` what failed there, as text; whether its memory did not
-#: come back; and by the controller's clock, in seconds since the epoch, when the engine was asked to stop and when the new one had answered.
+#: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there, as text; whether its memory
+#: did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was asked to stop and when the new one had answered.
 READS = {
     **planning.READS,
     "return_asked": "gb10_mode_return",
@@ -31,6 +31,7 @@ READS = {
     "returning": "__mode_returning",
     "errors": "__mode_errors",
     "leak": "__mode_leak",
+    "leased": "__mode_leased",
     "down_at": "__mode_down_at",
     "served": "__vllm_server_result",
 }
@@ -45,7 +46,7 @@ def asked_of(answers: Answers) -> dict[str, t.Any]:
 
 
 def errors(answers: Answers, word: str) -> dict[str, str]:
-    """Return by node what failed on the way ``down``, ``up`` or on the ``return``."""
+    """Return by node what failed on the way ``down``, ``up``, in the ``lease`` or on the ``return``."""
     return {node: answer["errors"][word] for node, answer in answers.items() if (answer["errors"] or {}).get(word)}
 
 
@@ -66,7 +67,7 @@ def lost_nodes(answers: Answers) -> list[str]:
 
 
 def way_back(answers: Answers, run: Run) -> Outcome:
-    """Plan the return to the mode before, where that was asked for and something failed; nothing is shown otherwise.
+    """Plan the return to the mode before: after a lease, or where that was asked for and something failed; nothing is shown otherwise.
 
     Memory that is not back keeps everything down, and what ran undeclared is not known well enough to be started again. The answers are ``look``
     (mode_info) and ``answer`` (a ping), asked again.
@@ -75,29 +76,28 @@ def way_back(answers: Answers, run: Run) -> Outcome:
     decided = first["decided"]
     idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False})
     failed = errors(answers, "down") or errors(answers, "up")
-    if not failed or untouched(answers) or leaked(answers) or decided["undeclared"] or not boolean(first["return_asked"]):
+    leased = bool(decided["lease"]) and not decided["lease"]["keeps"]
+    asked = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
+    if not asked or untouched(answers) or leaked(answers):
         return idle
-    target, lost, there = former(decided["before"]), lost_nodes(answers), planning.on_nodes(answers)
+    target, lost, there = modes.former(decided["before"]), lost_nodes(answers), planning.on_nodes(answers)
     wanted = {
         name: planning.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
     }
     # What serves of the mode before was not touched; all else goes, and so does what has its name and another profile.
     tried = {name: one["profile"] for name, one in decided["plan"]["clusters"].items()}
-    down = {name: "the change failed" for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
+    why = "the change failed" if failed else "the lease is over"
+    down = {name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
     change = planning.Plan(down, wanted, [])
     lines = planning.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
     returns = {"plan": planning.as_returns(first["pair"], target["mode"], change, there), "returns": True}
-    return Outcome("Return", lines=["The change failed; back to the mode before.", *lines], returns=returns)
-
-
-def former(before: modes.Record) -> dict[str, t.Any]:
-    """Return mode and clusters of what was settled last; off where nothing was."""
-    return before if before.get("phase") == modes.SETTLED else before.get("previous") or {"mode": modes.OFF, "clusters": {}}
+    return Outcome("Return", lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *lines], returns=returns)
 
 
 def stays(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
     """Return in one line that a mode still has a cluster which was taken down by itself; no line where none has, or while it changes."""
-    having = {node: one["mode"] for node, one in records.items() if one and one["phase"] == modes.SETTLED and cluster in one["clusters"]}
+    phases = (modes.SETTLED, modes.LEASED)
+    having = {node: one["mode"] for node, one in records.items() if one and one["phase"] in phases and cluster in one["clusters"]}
     mode = next(iter(having.values()), "")
     told = f"The declared mode stays {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
     return [told] if having else []
@@ -123,6 +123,7 @@ def findings(answers: Answers) -> list[Finding]:
     remedy = "see the failure above; nothing else is started"
     found += [finding("mode.returned", node, "block", said, remedy=remedy) for node, said in errors(answers, "return").items()]
     remedy = "bring it back and run the same again"
+    found += leasing.findings(answers, errors(answers, "lease"))
     return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
 
 
@@ -146,10 +147,16 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
         return End(before["mode"], before["phase"], before["clusters"], before["reason"], f"{asked} refused, nothing was stopped: {reason}")
     if leaked(answers):
         return End(modes.OFF, modes.LEAK, {}, reason, f"{asked} failed, memory is not back: {reason}")
+    lease = decided["lease"]
+    leased = f"the lease of {lease['program']}" if lease else ""
+    if lease and (not found or (lease["keeps"] and all(one["id"] in leasing.IDS for one in found))):
+        here = decided["plan"] if lease["keeps"] else back["plan"]
+        how = f"failed ({reason})" if found else "is over"
+        return End(here["mode"], modes.SETTLED, here["clusters"], "", f"{leased} {how}, {'still' if lease['keeps'] else 'back to'} {here['mode']}")
     if back.get("returns"):
         came = not errors(answers, "return") and not lost_nodes(answers)
         mode = back["plan"]["mode"]
-        event = f"{asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}"
+        event = f"{leased or asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}"
         return End(mode, modes.SETTLED if came else modes.FAILED, back["plan"]["clusters"], "" if came else reason, event)
     if found:
         return End(asked, modes.FAILED, decided["plan"]["clusters"], reason, f"{asked} failed: {reason}")
@@ -158,7 +165,9 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared now, and why it is not what was asked for where it is not. Returns ``record``: the options of mode_record.
+    """Say what is declared now, and why it is not what was asked for where it is not.
+
+    Returns ``record``, the options of mode_record, and ``command``, how that of a lease failed, empty where it did not.
 
     The answer is ``answer`` (a ping): who is left.
     """
@@ -169,13 +178,19 @@ def judge(answers: Answers, run: Run) -> Outcome:
         found.append(finding("mode.settled", "cluster", "pass", f"{end.event}."))
     elif end.phase == modes.SETTLED and (first["returning"] or {}).get("returns"):
         found.append(finding("mode.returned", "cluster", "warn", f"the mode is {end.mode} again, as before."))
-    gone = seconds_down(answers)
+    lease = first["decided"]["lease"]
+    # Those of a lease are its command's more than the change's.
+    gone = seconds_down(answers) if not lease or lease["keeps"] else None
     took = f"; {gone} s from the first stop to the last first token" if gone is not None else ""
     record = {"mode": end.mode, "phase": end.phase, "reason": end.reason, "clusters": end.clusters, "event": f"{end.event}{took}"}
-    if end.phase == modes.SETTLED and end.mode == modes.OFF and boolean(first["forget"]):
+    # What was never declared before a lease is not declared after it.
+    undone = bool(lease) and not lease["keeps"] and not first["decided"]["before"]
+    if end.phase == modes.SETTLED and end.mode == modes.OFF and (boolean(first["forget"]) or undone):
         record = {"state": "absent"}
     if run.check_mode:
-        return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record})
+        return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record, "command": ""})
     report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
+    before = modes.former(first["decided"]["before"])["mode"]
+    report["lease"] = leasing.report(lease, answers, before, first["decided"]["plan"]["mode"], end.mode)
     stats = {"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)}
-    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record})
+    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record, "command": leasing.said(answers)})

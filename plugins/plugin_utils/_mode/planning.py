@@ -11,6 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared as companions
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 
 Finding = dict[str, t.Any]
@@ -25,9 +26,11 @@ DECLARED_READS = {
     "single": "gb10_single_name",
     "single_source": "gb10_single_profile",
     "one": "gb10_single",
+    **leasing.DECLARED_READS,
 }
 READS = {
     **DECLARED_READS,
+    **leasing.READS,
     "head": "gb10_head_host",
     "pair_profile": "__mode_pair_profile",
     "single_profile": "__mode_single_profile",
@@ -113,6 +116,7 @@ def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
     if first["mode"] == modes.SINGLES and not has_singles:
         remedy = "set gb10_single_profile for the hosts that shall serve a model of their own"
         yield finding("mode.profile", "cluster", "block", "no host has a gb10_single_profile, so there is nothing to start.", remedy=remedy)
+    yield from leasing.wrong_settings(answers)
 
 
 def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[str]) -> t.Iterator[Finding]:
@@ -206,17 +210,22 @@ def judge(answers: Answers, run: Run) -> Outcome:
     wanted = {name: part for name, part in wanted_parts(answers).items() if not set(part.nodes) & set(lost)}
     change = plan(first["mode"], wanted, there)
     before = record["mode"] if record else "not declared"
+    undeclared = bool(there) and record is None
+    clusters = {name: part.recorded for name, part in wanted.items()}
+    lease = leasing.planned(leasing.words_of(first["lease"]), record or {}, first["mode"], clusters, change.changes)
     returns = {
         "plan": as_returns(first["pair"], first["mode"], change, there),
         "lost": lost,
         "pair": first["pair"],
         "head": first["head"],
         "singles": {node: answer["single"] for node, answer in answers.items()},
-        "event": f"{before} -> {first['mode']}",
+        "event": f"{before} -> {first['mode']}" + (f", for the lease of {lease['program']}" if lease else ""),
         "before": record or {},
-        "undeclared": bool(there) and record is None,
+        "undeclared": undeclared,
         "declares": change.changes or not is_declared(record, first["mode"], change),
+        "lease": lease,
     }
+    found = [*refusals(answers, there, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
     lines = plan_lines(first["mode"], before, change, there)
     lines += companion_lines(first["mode"], {node: answer["companions"] for node, answer in answers.items() if node not in lost})
-    return Outcome("Mode", list(refusals(answers, there, lost)) or None, lines=lines, returns=returns)
+    return Outcome("Mode", found or None, lines=[*lines, *leasing.plan_lines(lease)], returns=returns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 
 #: Events that are shown, the newest of all nodes, each once.
@@ -28,6 +29,15 @@ def engine_text(one: t.Mapping[str, t.Any]) -> str:
     return ", ".join(text for text in (what, one["model"], one["endpoint"], token) if text)
 
 
+def lease_text(lease: t.Mapping[str, t.Any]) -> str:
+    """Return what there is of a lease in one line, empty without one."""
+    if not lease:
+        return ""
+    if lease["state"] == record.LIVE:
+        return f"leased to {record.of(lease)}; ends by itself in {lease['left_seconds']} s unless it is renewed"
+    return f"lease of {record.of(lease)}: {lease['state']}: {lease['reason']}"
+
+
 def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
     """Return the lines about a node."""
     if not answered(answer) or answer is None:
@@ -35,7 +45,7 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
-    return [f"{node}: {gib}", *(f"  {text}" for text in [*engines, *answer["errors"]])]
+    return [f"{node}: {gib}", *(f"  {text}" for text in [lease_text(answer["lease"]), *engines, *answer["errors"]] if text)]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

@@ -357,7 +357,7 @@ def reach(answers: Answers, run: Run) -> Outcome:
 def teardown(answers: Answers, run: Run) -> Outcome:
     """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left.
 
-    ``settings`` has ``lost``, the nodes that could not be reached.
+    ``settings`` has ``lost``, the nodes that could not be reached, and ``keeps_unit``, whether units are meant to stay.
     """
     told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
     kept = protection.stays({node: one["protection"] for node, one in told.items()})
@@ -368,7 +368,7 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     away = stage_findings.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)
-    units = {node: one.get("unit") or {} for node, one in told.items()}
+    units = {node: one.get("unit") or {} for node, one in told.items() if not boolean(run.settings.get("keeps_unit") or False)}
     found = [
         one
         for node, answer in answers.items()

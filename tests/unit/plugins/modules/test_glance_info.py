@@ -99,5 +99,14 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
 
 
 def test_nothing_declared_and_nothing_served_is_said():
-    quiet = {"mode": None, "engines": [], "memory": {}, "errors": ["mode.json cannot be read"]}
+    quiet = {"mode": None, "lease": {}, "engines": [], "memory": {}, "errors": ["mode.json cannot be read"]}
     assert screen(one=quiet).lines == ["Mode: none is declared", "one: memory unknown", "  no unit of an engine", "  mode.json cannot be read"]
+
+
+def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):
+    lease = {"holder": {"user": "ada", "hostname": "workbench", "pid": 7}, "program": "judge.sh", "began_at": "2026-11-24T02:00:00Z", "state": "live", "reason": ""}
+    assert look(node)["lease"] == {}
+    said = screen(one={**look(node), "lease": {**lease, "left_seconds": 270}}).lines
+    assert said[2] == "  leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; ends by itself in 270 s unless it is renewed"
+    over = screen(one={**look(node), "lease": {**lease, "state": "ended", "reason": "nobody renewed it", "left_seconds": 0}}).lines
+    assert over[2] == "  lease of ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z: ended: nobody renewed it"

@@ -80,7 +80,7 @@ def entry(cluster, role, state="running"):
 
 def look(tmp_path, monkeypatch, *entries):
     monkeypatch.setattr(mode_info.EngineApi, "containers", lambda _self, _labels: list(entries))
-    params = {"state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"), "docker_socket": "/none", "docker_timeout": 1}
+    params = {"state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"), "docker_socket": "/none", "docker_timeout": 1, "roots": {"proc_root": "/proc"}}
     return mode_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
 
@@ -101,4 +101,4 @@ def test_an_engine_whose_note_cannot_be_read_counts_as_live_while_its_container_
 
 def test_a_node_where_no_mode_was_declared_has_none(tmp_path, monkeypatch):
     found = look(tmp_path, monkeypatch)
-    assert found["record"] is None and found["clusters"] == {} and found["msg"] == "no mode is declared; no cluster"
+    assert found["record"] is None and found["clusters"] == found["lease"] == {} and found["msg"] == "no mode is declared; no cluster"

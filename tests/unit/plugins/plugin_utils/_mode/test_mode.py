@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending, leasing, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
 
 PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
@@ -43,6 +43,10 @@ def answers(mode, clusters=None, record=None, **more):
             "head": "spark-1",
             "companions": [],
             "look": look,
+            "lease": "",
+            "forget": False,
+            "unit": "auto",
+            "break_lock": "",
             **more,
         }
     return found
@@ -256,3 +260,164 @@ def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
     assert found.returns["record"] == {"state": "absent"}
     _by_node, checked = ended("off", check_mode=True)
     assert checked.stats == {} and checked.title == "Mode off (would be declared)"
+
+
+# --- a lease ------------------------------------------------------------------------------------------------------------------
+
+OFF = {"mode": "off", "phase": "settled", "reason": "", "clusters": {}}
+WAS_OFF = {**OFF, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
+WAS_SINGLES = {**WAS_OFF, "mode": "singles", "clusters": {"spark-1": {"source": "./mine.yml", "profile": "mine_one", "nodes": ["spark-1"]}}}
+HELD = {
+    "id": "abc", "holder": {"user": "ada", "hostname": "workbench", "pid": 4711}, "program": "judge.sh", "began_at": "2026-11-24T01:00:00Z", "state": "live",
+    "reason": "", "left_seconds": 288,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"lease": []}, "gb10_lease is no command: a list without a program"),
+        ({"lease": "  "}, "gb10_lease is no command: it is blank"),
+        ({"lease": "sh -c 'echo"}, "gb10_lease is no command: No closing quotation"),
+        ({"lease": {"sh": 1}}, "gb10_lease is no command: neither a text nor a list of words"),
+        ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is no program that can be run on this controller"),
+        ({"lease": "true", "mode": "off"}, "gb10_mode is off, and a lease is about a mode that serves"),
+        ({"lease": "true", "forget": "true"}, "gb10_mode_forget makes the nodes forget the mode"),
+        ({"lease": "true", "unit": "none"}, "gb10_unit is none"),
+    ],
+)
+def test_a_lease_that_cannot_be_is_refused_before_any_node_is_reached(more, words):
+    (found,) = planning.declared(answers(**{"mode": "cluster", **more}), run()).findings
+    assert (found["id"], found["verdict"]) == ("mode.lease", "block") and words in found["message"] and found["remedy"]
+
+
+def test_without_a_lease_nothing_is_said_of_one():
+    assert planning.declared(answers("cluster"), run()).findings is None
+    found = plan_of(answers("cluster"))
+    assert found.returns["lease"] == {} and not any("lease" in line for line in found.lines)
+
+
+def test_the_plan_of_a_lease_shows_the_command_and_what_comes_back():
+    found = plan_of(answers("cluster", SINGLES_RUN, WAS_SINGLES, lease=["./judge.sh", "--turns", "a b"]))
+    assert found.lines[-1] == "  lease: ./judge.sh --turns 'a b' runs on this controller, then back to singles"
+    lease = found.returns["lease"]
+    assert not lease["keeps"] and lease["back"]["mode"] == "singles" and lease["restore"] == {"spark-1": ["spark-1"]} and lease["whole"]
+    assert found.returns["event"] == "singles -> cluster, for the lease of judge.sh" and lease["program"] == "judge.sh"
+
+
+def test_what_serves_already_as_declared_stays_after_the_command():
+    found = plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true"))
+    assert found.returns["lease"]["keeps"] and found.lines[-1] == "  lease: true runs on this controller, what serves stays as it is"
+    # The lease of an earlier run was interrupted: what it brought up is there, and was not before.
+    left = plan_of(answers("cluster", PAIR_RUNS, {**RECORD, "phase": "leased", "previous": OFF}, lease="true"))
+    assert not left.returns["lease"]["keeps"] and left.returns["lease"]["back"]["mode"] == "off"
+
+
+def test_a_node_cannot_restore_a_cluster_whose_name_the_lease_needs():
+    older = {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2"}}}
+    lease = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}}, older, lease="true")).returns["lease"]
+    assert lease["restore"] == {"spark-1": [], "spark-2": []} and not lease["whole"]
+
+
+def leased_look(record=RECORD, clusters=None, **more):
+    return {"record": record, "clusters": clusters or {}, "lease": {**HELD, **more}}
+
+
+def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
+    found = plan_of(answers("off", look=leased_look()))
+    assert [(one["id"], one["node"]) for one in found.findings] == [("mode.leased", "spark-1"), ("mode.leased", "spark-2")]
+    assert "ada@workbench, process 4711, for judge.sh, since 2026-11-24T01:00:00Z" in found.findings[0]["message"]
+    assert "in 288 s" in found.findings[0]["remedy"] and "-e gb10_break_lock=abc" in found.findings[0]["remedy"]
+    assert plan_of(answers("off", look=leased_look(), break_lock="abc")).findings is None
+    assert plan_of(answers("off", look=leased_look(state="ended"))).findings is None
+    ending_now = plan_of(answers("off", look=leased_look(state="ending", reason="nobody renewed it"), break_lock="abc"))
+    assert "ends the lease" in ending_now.findings[0]["message"]
+
+
+def test_a_lease_whose_run_is_known_to_have_ended_is_replaced(monkeypatch):
+    monkeypatch.setattr(leasing, "why_ended", lambda holder, here: "its process 4711 has ended")
+    assert plan_of(answers("off", look=leased_look())).findings is None
+
+
+def test_a_lease_does_not_take_down_what_was_never_declared_and_needs_all_nodes():
+    found = plan_of(answers("cluster", SINGLES_RUN, lease="true"))
+    assert [one["id"] for one in found.findings] == ["mode.lease"] and "never declared" in found.findings[0]["message"]
+    lost = plan_of(answers("cluster", record=WAS_OFF, lease="true"), lost=["spark-2"])
+    assert "a lease needs all nodes" in lost.findings[0]["message"]
+
+
+def leased_end(result, errors=None, before=WAS_OFF, clusters=None, back=True, **more):
+    """The end of a lease of the pair whose command ended as ``result`` says."""
+    base = answers("cluster", clusters, before, lease=["./judge.sh"])
+    plan = planning.judge(base, run()).returns
+    state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": {}, "leased": None}
+    by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
+    by_node["spark-1"]["leased"] = result
+    seen = {node: {**one, "look": {"record": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
+    returning = ending.way_back(seen, run())
+    assert returning.returns["returns"] == back
+    return returning, ending.judge({node: {**one, "returning": returning.returns} for node, one in seen.items()}, run())
+
+
+DONE = {"exit_code": 0, "limited": False, "seconds": 12.0, "log": "/l/judge.log", "msg": "judge.sh ended with exit code 0 after 12 s"}
+
+
+def test_after_the_command_the_mode_before_comes_back():
+    returning, found = leased_end(DONE)
+    assert returning.returns["plan"]["down_pair"] and returning.lines[0] == "The lease is over; back to the mode before."
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["event"]) == ("off", "settled", "the lease of judge.sh is over, back to off")
+    assert [one["verdict"] for one in found.findings] == ["pass"]
+    report = found.stats["gb10_mode_report"]["lease"]
+    assert (report["exit_code"], report["before"], report["during"], report["after"]) == (0, "off", "cluster", "off")
+
+
+def test_a_command_that_fails_fails_the_play_with_its_exit_code_after_the_mode_is_back():
+    _returning, found = leased_end({**DONE, "exit_code": 3, "msg": "judge.sh ended with exit code 3 after 12 s"})
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["reason"]) == ("off", "settled", "") and "ended with exit code 3" in record["event"]
+    said = {one["id"]: one for one in found.findings}
+    assert said["mode.command"]["measured"] == 3 and "/l/judge.log" in said["mode.command"]["message"] and "mode.returned" in said
+    assert found.stats["gb10_mode_report"]["lease"]["exit_code"] == 3 and found.stats["gb10_verdict"] == "block"
+
+
+def test_a_command_that_ran_too_long_says_so():
+    _returning, found = leased_end({**DONE, "limited": True, "exit_code": 143, "msg": "judge.sh was ended after 60 s, its limit"})
+    (said,) = [one for one in found.findings if one["id"] == "mode.command"]
+    assert "its limit" in said["message"] and "gb10_lease_seconds" in said["remedy"]
+
+
+def test_a_command_that_could_not_be_run_brings_the_mode_before_back_too():
+    _returning, found = leased_end(None, errors={"lease": "the engine does not answer this controller"})
+    assert found.returns["record"]["mode"] == "off" and found.stats["gb10_mode_report"]["lease"]["exit_code"] is None
+    assert "mode.lease" in {one["id"] for one in found.findings}
+
+
+def test_a_mode_that_did_not_come_up_for_a_lease_gives_way_unasked():
+    _returning, found = leased_end(None, errors={"up": "a wrong answer"})
+    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "settled")
+
+
+def test_a_mode_that_was_there_before_stays_whatever_the_command_did():
+    for code, verdict in ((0, "pass"), (3, "block")):
+        _returning, found = leased_end({**DONE, "exit_code": code}, before=RECORD, clusters=PAIR_RUNS, back=False)
+        assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("cluster", "settled")
+        assert found.stats["gb10_verdict"] == verdict
+
+
+def test_what_was_never_declared_is_not_declared_after_a_lease():
+    assert leased_end(DONE, before=None)[1].returns["record"] == {"state": "absent"}
+
+
+def test_memory_that_is_not_back_after_a_lease_is_a_leak():
+    returning, found = leased_end(DONE, leak=False)
+    assert returning.returns["returns"]
+    base = answers("cluster", None, WAS_OFF, lease=["./judge.sh"])
+    plan = planning.judge(base, run()).returns
+    state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None, "answer": {}, "leased": DONE}
+    said = ending.judge({node: {**one, **state, "errors": {"return": "9000 MiB have not come back"}} for node, one in base.items()}, run())
+    assert said.returns["record"]["phase"] == "leak"
+
+
+def test_a_teardown_in_a_lease_says_that_the_mode_stays():
+    assert ending.stays({"spark-1": {**RECORD, "phase": "leased"}}, "gb10")

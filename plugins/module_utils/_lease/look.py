@@ -1,0 +1,87 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of a lease is on a node: its record, the program that watches it, and that program's unit. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import typing as t
+
+# What is packed has to be what a module carries to the node.
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+
+_MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"
+
+
+def archive() -> bytes:
+    """Return the program: an archive that Python runs."""
+    return pack(_MAIN, sources([keeper.__name__]))
+
+
+def unit_path(etc_root: str) -> str:
+    """Return where the unit lies."""
+    return os.path.join(etc_root, "systemd", "system", UNIT)
+
+
+def unit_text(state_dir: str, python: str) -> str:
+    """Return the unit. It is started at boot, too: a lease can be lost while the node is off."""
+    program = os.path.join(record.folder_of(state_dir), record.PROGRAM)
+    return look.marked(f"""[Unit]
+Description=gb10.cluster lease of this node
+Documentation=man:systemd.service(5)
+After=docker.service network-online.target local-fs.target
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={python} -I {program} {state_dir}
+Restart=on-failure
+RestartSec=10
+TimeoutStopSec=20
+UMask=0022
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+
+[Install]
+WantedBy=multi-user.target
+""")
+
+
+def left(state_dir: str, etc_root: str) -> list[str]:
+    """Return the paths that there are of a lease."""
+    return [path for path in (unit_path(etc_root), record.folder_of(state_dir)) if os.path.lexists(path)]
+
+
+def systemctl(seconds: float, *words: str) -> None:
+    """Run systemctl. Raises :class:`ClusterError` when that fails."""
+    answer = run_tool(["systemctl", *words], seconds)
+    if answer.rc:
+        remedy = f"See on the node: journalctl -u {UNIT}"
+        raise ClusterError(f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}", remedy=remedy, reason="unit")
+
+
+def remove(state_dir: str, etc_root: str, seconds: float) -> None:
+    """Take away what there is of a lease. What the nodes serve is not touched. Raises :class:`ClusterError` and OSError."""
+    path = unit_path(etc_root)
+    if look.require_ours(path) is not None:
+        systemctl(seconds, "disable", "--quiet", "--now", UNIT)
+        os.unlink(path)
+        systemctl(seconds, "daemon-reload")
+    if os.path.lexists(record.folder_of(state_dir)):
+        shutil.rmtree(record.folder_of(state_dir))
+
+
+def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:
+    """Return the clusters whose stopped units wait for the end of a lease and were not started again."""
+    found = {name: look.unit(state_dir, name, etc_root, seconds) for name in lease["restore"]}
+    return [name for name, unit in found.items() if unit["installed"] and unit["active"] is False]

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A lease of the nodes: a mode that is there for one command of a controller, and how long the nodes wait for its next word. This module util is PRIVATE.
+
+The record lies on each node, where everybody may read it: it names who holds the lease, and of the command its program alone. Its time is that of the kernel
+since the boot, which no correction of the clock moves; what was renewed in another boot counts from this boot on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+
+SCHEMA = 1
+#: What lies below the state directory: the folder, the record, and the program that watches it.
+FOLDER, FILE, PROGRAM = "lease", "lease.json", "lease.pyz"
+
+#: The caller renews it; the nodes end it by themselves; they did.
+LIVE, ENDING, ENDED = "live", "ending", "ended"
+STATES = (LIVE, ENDING, ENDED)
+
+#: The reason of the error for a lease that is not there any more, or is another's.
+OVER = "lease over"
+
+#: ``id`` and ``holder`` are those of the mode's lock, ``clusters`` are those that go with the lease, ``restore`` those whose stopped units the node starts
+#: again, and ``whole`` says whether that is all that it had. ``renewed_s`` are seconds since the boot ``boot_id``. ``awaits`` is where the head answers a worker
+#: while its part is there (``address``, ``port``), empty on a head. ``memory`` has the options of memory_watch, ``companions`` whether there are some.
+KEYS: dict[str, type] = {
+    "id": str, "holder": dict, "program": str, "mode": str, "began_at": str, "lost_seconds": int, "state": str, "reason": str, "boot_id": str, "renewed_s": float,
+    "clusters": list, "restore": list, "whole": bool, "awaits": dict, "memory": dict, "companions": bool, "roots": dict,
+}  # fmt: skip
+
+Lease = dict[str, t.Any]
+
+
+def folder_of(state_dir: str) -> str:
+    """Return where the files of a lease lie on a node."""
+    return os.path.join(state_dir, FOLDER)
+
+
+def path_of(state_dir: str) -> str:
+    """Return where the record of a lease lies on a node."""
+    return os.path.join(folder_of(state_dir), FILE)
+
+
+def boot_seconds() -> float:
+    """Return the seconds since the boot, those of a suspended machine included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read(state_dir: str) -> Lease | None:
+    """Return the lease of a node, None when there is none. Raises :class:`UnknownState` when it cannot be read or is something else."""
+    path = path_of(state_dir)
+    remedy = f"Look at {path}. When nobody holds a lease of this node, remove {folder_of(state_dir)} and run again."
+    try:
+        content = json.loads(files.required_text(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnknownState(f"{path} cannot be read: {error}", remedy=remedy, reason="lease") from error
+    why = lacking(content, KEYS) if isinstance(content, dict) and content.get("schema") == SCHEMA else "another schema"
+    if not why and content["state"] not in STATES:
+        why = f"state is {content['state']!r}"
+    if why:
+        raise UnknownState(f"{path} is not the record of a lease: {why}", remedy=remedy, reason="lease")
+    return {key: content[key] for key in KEYS}
+
+
+def write(state_dir: str, lease: Lease) -> None:
+    """Write the record of a lease for everybody to read. Raises OSError."""
+    os.makedirs(folder_of(state_dir), mode=0o755, exist_ok=True)
+    files.write_json(path_of(state_dir), {"schema": SCHEMA, **lease})
+    os.chmod(path_of(state_dir), 0o644)
+
+
+def silent_seconds(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> float:
+    """Return for how many seconds nobody renewed a lease; ``now_s`` are the seconds since the boot ``boot_id``."""
+    return max(0.0, now_s - lease["renewed_s"]) if lease["boot_id"] == boot_id else now_s
+
+
+def is_lost(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> bool:
+    """Return whether the nodes end the lease: its caller has been silent for too long."""
+    return silent_seconds(lease, boot_id, now_s) > lease["lost_seconds"]
+
+
+def renewed(lease: Lease | None, lease_id: str, boot_id: str, now_s: float) -> Lease:
+    """Return the lease as its caller renews it. Raises :class:`ClusterError` when it is over, or another's."""
+    if lease is None or lease["id"] != lease_id or lease["state"] != LIVE:
+        how = "it is gone" if lease is None else f"{of(lease)} has one now" if lease["id"] != lease_id else f"{lease['state']}: {lease['reason']}"
+        raise ClusterError(f"the lease is over: {how}", remedy="See the playbook status for what runs now.", reason=OVER)
+    return {**lease, "boot_id": boot_id, "renewed_s": now_s}
+
+
+def of(lease: t.Mapping[str, t.Any]) -> str:
+    """Return who holds a lease and since when, for a message."""
+    holder = lease["holder"]
+    return f"{holder.get('user', '?')}@{holder.get('hostname', '?')}, process {holder.get('pid', '?')}, for {lease['program']}, since {lease['began_at']}"
+
+
+def summary(lease: Lease | None, boot_id: str) -> dict[str, t.Any]:
+    """Return what others need to know of a lease, empty where there is none. ``left_seconds`` is when the nodes would end it unless it is renewed."""
+    if lease is None:
+        return {}
+    left = lease["lost_seconds"] - silent_seconds(lease, boot_id, boot_seconds())
+    shown = {key: lease[key] for key in ("id", "holder", "program", "mode", "began_at", "state", "reason", "clusters", "restore")}
+    return {**shown, "left_seconds": max(0, round(left)) if lease["state"] == LIVE else 0}

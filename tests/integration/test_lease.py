@@ -1,0 +1,198 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A mode for one command: up, the command, and back, whatever the command does and whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .lab import HEAD, INVENTORY, WORKER, Lab, Play
+from .test_models import says
+
+MODE, LEASE = "/var/lib/gb10/mode.json", "/var/lib/gb10/lease/lease.json"
+#: Seconds that the nodes may take to notice, to stop the pair and to start a service.
+PATIENCE = 600
+
+#: Asks the engine for a token with what a lease gives to a command, and nothing else.
+JUDGE = """
+import json, os, sys, urllib.request
+key = open(os.environ["GB10_API_KEY_FILE"]).read().strip()
+body = json.dumps({"model": os.environ["GB10_MODEL"], "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 120, "temperature": 0})
+headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body.encode(), headers)
+print("judged:", json.load(urllib.request.urlopen(request, timeout=120))["choices"][0]["message"]["content"])
+"""
+#: Says what it is about to do, and does it for longer than any test.
+WORK = ["sh", "-c", 'echo "at work"; exec sleep 3600']
+
+
+class Leases:
+    """The nodes with a service of the head's own, and leases of the pair."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def lease(self, command: list[str] | str, **variables: t.Any) -> Play:
+        return self.lab.play("mode", gb10_mode="cluster", gb10_lease=command, **variables)
+
+    def declare(self, mode: str, **variables: t.Any) -> Play:
+        played = self.lab.play("mode", gb10_mode=mode, **variables)
+        assert played.rc == 0, played.said[-4000:]
+        return played
+
+    def record(self, host: str) -> dict[str, t.Any]:
+        return self.lab.json(host, MODE)
+
+    def clusters(self, host: str) -> set[str]:
+        """The clusters whose containers run on a node."""
+        return set(self.lab.run(host, "docker", "ps", "--filter", "label=io.gb10.owner", "--format", '{{.Label "io.gb10.cluster"}}').split())
+
+    def nothing_left(self, mode: str, there: dict[str, set[str]]) -> None:
+        """Assert that the mode is there, with what it has, and nothing of a lease."""
+        for host in (HEAD, WORKER):
+            record = self.record(host)
+            assert (record["mode"], record["phase"]) == (mode, "settled"), record
+            assert self.clusters(host) == there.get(host, set())
+            left = self.lab.run(host, "sh", "-c", "ls /var/lib/gb10 /etc/systemd/system")
+            assert "lease" not in left and "mode.lock.json" not in left, left
+
+    def ended_by_nodes(self, mode: str) -> dict[str, dict[str, t.Any]]:
+        """Wait until the nodes have ended a lease by themselves; return what each has of it."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            leases = {host: self.lab.json(host, LEASE) for host in (HEAD, WORKER)}
+            if {one["state"] for one in leases.values()} == {"ended"}:
+                break
+            assert time.monotonic() < until, [leases, self.lab.run(HEAD, "journalctl", "-u", "gb10-lease", "--no-pager")]
+            time.sleep(2)
+        for host in (HEAD, WORKER):
+            journal = self.lab.run(host, "journalctl", "--unit", "gb10-lease", "--no-pager", "--lines", "40")
+            assert (self.record(host)["mode"], self.record(host)["phase"]) == (mode, "settled"), [self.record(host), journal]
+            assert "mode.lock.json" not in self.lab.run(host, "ls", "/var/lib/gb10"), journal
+        return leases
+
+
+@pytest.fixture(scope="module")
+def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Leases]:
+    lab.down()
+    directory: Path = tmp_path_factory.mktemp("leases")
+    # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+    everywhere = {"hosts": {HEAD: {"gb10_single_profile": "lab_tiny_one"}}, "vars": {"gb10_memory_tolerance_mb": 16384}}
+    (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
+    (directory / "judge.py").write_text(JUDGE, encoding="utf-8")
+    made = Leases(Lab(directory, [INVENTORY, directory / "services.yml"]))
+    yield made
+    made.declare("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+
+
+def test_from_off_to_the_pair_for_a_command_and_back(leases: Leases) -> None:
+    leases.declare("off")
+    command = ["python3", str(leases.lab.scratch / "judge.py")]
+    checked = leases.lab.play("mode", check=True, gb10_mode="cluster", gb10_lease=command)
+    assert checked.rc == 0 and checked.changed == {} and "runs on this controller, then back to off" in checked.said, checked.said[-2000:]
+    played = leases.lease(command)
+    assert played.rc == 0 and "judged: " in played.said and "the cluster works" in played.said, played.said[-4000:]
+    report = played.stat("gb10_mode_report")["lease"]
+    assert (report["exit_code"], report["before"], report["during"], report["after"]) == (0, "off", "cluster", "off")
+    log = Path(report["log"])
+    assert "the cluster works" in log.read_text(encoding="utf-8") and log.stat().st_mode & 0o777 == 0o600
+    leases.nothing_left("off", {})
+
+
+def test_a_command_that_fails_fails_the_play_after_the_service_before_is_back(leases: Leases) -> None:
+    leases.declare("singles")
+    failed = leases.lease("sh -c 'exit 3'")
+    assert failed.rc != 0 and "ended with exit code 3" in failed.said, failed.said[-4000:]
+    report = failed.stat("gb10_mode_report")
+    assert (report["lease"]["exit_code"], report["mode"], failed.stat("gb10_verdict")) == (3, "singles", "block")
+    leases.nothing_left("singles", {HEAD: {HEAD}})
+    assert "the cluster works" in says(leases.lab, HEAD, HEAD, "tiny")
+
+
+def test_what_serves_already_stays_whatever_the_command_does(leases: Leases) -> None:
+    leases.declare("singles")
+    for code in (0, 4):
+        played = leases.lab.play("mode", gb10_mode="singles", gb10_lease=f"sh -c 'exit {code}'")
+        assert (played.rc == 0) == (code == 0) and "what serves stays as it is" in played.said, played.said[-3000:]
+        assert played.stat("gb10_mode_report")["lease"]["exit_code"] == code
+        leases.nothing_left("singles", {HEAD: {HEAD}})
+
+
+class Killed:
+    """Kills a play with all of its workers as soon as the command is at work, as the end of a job's container does."""
+
+    def __init__(self) -> None:
+        self.fired = False
+
+    def __call__(self, output: str, pid: int) -> None:
+        if "  at work" in output and not self.fired:
+            self.fired = True
+            # They have sessions of their own, so that a signal to the play's group does not reach them.
+            workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if parent_of(path) == pid]
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+
+
+def parent_of(stat: Path) -> int:
+    """The parent of a process; 0 when it has ended."""
+    try:
+        return int(stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def test_when_the_caller_is_killed_the_nodes_end_the_lease_and_start_the_service_before(leases: Leases) -> None:
+    leases.declare("singles")
+    killed = Killed()
+    played = leases.lease(WORK, gb10_lease_lost_seconds=60, on_output=killed)
+    assert killed.fired and played.rc != 0
+    seen = leases.lab.play("status", tags="glance", ansible_become_exe="/bin/false")
+    assert "Mode: cluster, leased since" in seen.said and "for sh, since" in seen.said, seen.said[-2000:]
+    over = leases.ended_by_nodes("singles")
+    for host, lease in over.items():
+        assert "nobody renewed it for" in lease["reason"] and "back to singles" in lease["reason"], (host, lease)
+    assert leases.clusters(HEAD) == {HEAD} and leases.clusters(WORKER) == set()
+    assert "the cluster works" in says(leases.lab, HEAD, HEAD, "tiny")
+    assert "enabled" in leases.lab.run(HEAD, "systemctl", "is-enabled", f"gb10-engine-{HEAD}.service")
+    # The next run goes on from there, and takes away what is left.
+    leases.declare("singles")
+    leases.nothing_left("singles", {HEAD: {HEAD}})
+
+
+def test_ctrl_c_ends_the_command_and_the_nodes_go_back_at_once(leases: Leases) -> None:
+    leases.declare("off")
+    leases.lab.interrupt("  at work", "mode", gb10_mode="cluster", gb10_lease=WORK, gb10_memory_tolerance_mb=16384, gb10_lease_lost_seconds=86400)
+    over = leases.ended_by_nodes("off")
+    assert all("its caller ended before the command did" in lease["reason"] for lease in over.values()), over
+    assert leases.clusters(HEAD) == leases.clusters(WORKER) == set()
+    leases.declare("off")
+    leases.nothing_left("off", {})
+
+
+def test_a_lease_of_another_run_is_refused(leases: Leases) -> None:
+    """By its record alone: this controller knows nothing of the run that holds it."""
+    leases.declare("off")
+    boot = leases.lab.run(HEAD, "cat", "/proc/sys/kernel/random/boot_id").strip()
+    uptime = float(leases.lab.run(HEAD, "cat", "/proc/uptime").split()[0])
+    lease = {
+        "schema": 1, "id": "0f3b8a2f6c1d4e57", "holder": {"user": "bob", "hostname": "elsewhere", "pid": 7}, "program": "judge.sh", "mode": "cluster",
+        "began_at": "2026-11-24T07:00:00Z", "lost_seconds": 3600, "state": "live", "reason": "", "boot_id": boot, "renewed_s": uptime, "clusters": [],
+        "restore": [], "whole": True, "awaits": {}, "memory": {}, "companions": False, "roots": {},
+    }  # fmt: skip
+    leases.lab.run(HEAD, "mkdir", "-p", str(Path(LEASE).parent))
+    leases.lab.write(HEAD, LEASE, json.dumps(lease))
+    refused = leases.lab.play("mode", gb10_mode="off")
+    assert refused.rc != 0 and "it is leased by bob@elsewhere, process 7, for judge.sh" in refused.said, refused.said[-3000:]
+    leases.declare("off", gb10_break_lock=lease["id"])
+    leases.nothing_left("off", {})

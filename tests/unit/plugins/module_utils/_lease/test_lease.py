@@ -1,0 +1,250 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A lease on a node: who holds it, when it is lost, and what the node does then."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
+
+BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
+HOLDER = {"user": "ada", "hostname": "workbench", "pid": 4711, "run": "ansible-local-4711"}
+PAIR = {"gb10": {"profile": "pair_tp2", "source": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}
+ONE = {"spark-1": {"profile": "mine_one", "source": "mine_one", "nodes": ["spark-1"]}}
+SETTLED = {"mode": "singles", "phase": "settled", "reason": "", "clusters": ONE}
+LEASED = {"mode": "cluster", "phase": "leased", "reason": "", "clusters": PAIR}
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A node with the unit of the pair and the kept one of its own service, leased by somebody who is silent for 300 s."""
+    kernel = tmp_path / "proc" / "sys" / "kernel" / "random"
+    kernel.mkdir(parents=True)
+    (kernel / "boot_id").write_text(f"{BOOT}\n", encoding="ascii")
+    state = tmp_path / "state"
+    monkeypatch.setattr(record, "boot_seconds", lambda: 1000.0)
+    for name in ("gb10", "spark-1"):
+        folder = units.folder_of(str(state), name)
+        os.makedirs(folder)
+        step = {"name": "engine", "module": "vllm_serve", "timeout": 10, "arguments": {}}
+        given = {
+            "cluster": name, "role": "head", "executor": "ray", "nodes": {}, "gpus": 1, "state_dir": str(state), "log_dir": "/l", "roots": {}, "memory": {},
+            "address": "", "start_seconds": 100, "start": [step], "stop": [step],
+        }  # fmt: skip
+        with open(os.path.join(folder, specification.FILE), "w", encoding="utf-8") as stream:
+            stream.write(specification.dump(given))
+        with open(os.path.join(folder, units.PROGRAM), "wb"):
+            pass
+        path = units.unit_path(str(tmp_path / "etc"), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(units.marked("[Unit]\n"))
+    modes.write(str(state), modes.following(None, SETTLED, "2026-11-24T01:00:00Z", "singles is up"))
+    modes.write(str(state), modes.following(modes.read(str(state)), LEASED, "2026-11-24T02:00:00Z", "leased"))
+    return tmp_path
+
+
+def lease(node, **more):
+    roots = {"proc_root": str(node / "proc"), "etc_root": str(node / "etc")}
+    made = {
+        "id": cluster_locks.holder_id(HOLDER), "holder": HOLDER, "program": "judge.sh", "mode": "cluster", "began_at": "2026-11-24T02:00:00Z",
+        "lost_seconds": 300, "state": "live", "reason": "", "boot_id": BOOT, "renewed_s": 650.0, "clusters": ["gb10"], "restore": ["spark-1"], "whole": True,
+        "awaits": {}, "memory": {"tolerance_mb": 4096, "wait_timeout": 180}, "companions": False, "roots": roots, **more,
+    }  # fmt: skip
+    record.write(str(node / "state"), made)
+    return made
+
+
+class Node:
+    """systemd and the modules of a node, written down as they are asked."""
+
+    def __init__(self, node, fails=(), memory="pass"):
+        self.asked, self.fails, self.memory = [], fails, memory
+        self.state = str(node / "state")
+        self.keeper = keeper.Keeper(self.state, self.systemctl, self.runner)
+
+    def systemctl(self, words, seconds):
+        assert seconds >= 60
+        self.asked.append(" ".join(words))
+        return ToolResult(int(" ".join(words) in self.fails), "", "it would not")
+
+    def runner(self, program):
+        def run(name, arguments, seconds, predict):
+            self.asked.append(f"{name} {arguments['cluster_name']}")
+            assert arguments["tolerance_mb"] == 4096 and seconds == 240 and not predict and program.endswith("gb10/unit/unit.pyz")
+            return {"changed": False, "verdict": self.memory, "msg": f"memory is {self.memory}"}
+
+        return run
+
+    def record(self):
+        return modes.read(self.state)
+
+
+ENDING = ["disable --quiet gb10-engine-gb10.service", "stop gb10-engine-gb10.service", "memory_watch gb10"]
+BACK = ["enable --quiet gb10-engine-spark-1.service", "start gb10-engine-spark-1.service", "disable --quiet gb10-lease.service"]
+
+
+def test_a_lease_that_nobody_renews_ends_with_its_memory_and_the_mode_before(node):
+    lease(node)
+    found = Node(node)
+    cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
+    assert found.keeper.look() and found.asked == ENDING + BACK
+    after = found.record()
+    assert (after["mode"], after["phase"], after["clusters"], after["reason"]) == ("singles", "settled", ONE, "")
+    assert [one["text"] for one in after["events"]][-2:] == ["the lease ends: nobody renewed it for 350 s", "back to singles, the lease for judge.sh is over"]
+    over = record.read(found.state)
+    assert over["state"] == "ended" and "nobody renewed it for 350 s; back to singles" in over["reason"]
+    # The next run is not held up by the lock of one that is gone.
+    assert cluster_locks.read(keeper.lock_path(found.state)) is None
+    assert found.keeper.look() and len(found.asked) == len(ENDING + BACK)
+
+
+def test_a_lease_that_is_renewed_is_left_alone(node):
+    lease(node, renewed_s=800.0)
+    found = Node(node)
+    assert not found.keeper.look() and found.asked == [] and found.record()["phase"] == "leased"
+
+
+def test_a_lease_that_was_given_up_ends_at_once_and_an_end_that_was_interrupted_goes_on(node):
+    lease(node, renewed_s=999.0, state="ending", reason="its caller ended before the command did")
+    found = Node(node)
+    assert found.keeper.look() and found.asked == ENDING + BACK
+    assert "its caller ended before the command did" in record.read(found.state)["reason"]
+
+
+def test_another_run_that_took_the_lock_is_not_disturbed(node, capsys):
+    lease(node)
+    found = Node(node)
+    cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump({**HOLDER, "user": "bob"}, keeper.utc_now()), replace=False)
+    assert not found.keeper.look() and not found.keeper.look() and found.asked == []
+    assert capsys.readouterr().out.count("another run works here: bob@workbench") == 1
+    assert record.read(found.state)["state"] == "live"
+
+
+def test_memory_that_is_not_back_starts_nothing_and_says_leak(node):
+    lease(node)
+    found = Node(node, memory="block")
+    assert found.keeper.look() and found.asked == [*ENDING, BACK[-1]]
+    after = found.record()
+    assert (after["mode"], after["phase"], after["clusters"]) == ("off", "leak", {}) and "memory is block" in after["reason"]
+
+
+@pytest.mark.parametrize(("fails", "asked"), [(ENDING[1], [*ENDING, BACK[-1]]), (BACK[1], ENDING + BACK)])
+def test_what_fails_is_on_record_and_the_next_run_goes_on(node, fails, asked):
+    lease(node)
+    found = Node(node, fails=[fails])
+    assert found.keeper.look() and found.asked == asked
+    after = found.record()
+    assert (after["mode"], after["phase"]) == ("singles", "failed") and "it would not; the playbook mode goes on from here" in after["reason"]
+    assert modes.former(after)["mode"] == "singles"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [({"whole": False, "restore": []}, "this node kept no unit of it"), ({"companions": True}, "companions as the lease left them")]
+)
+def test_what_a_node_cannot_bring_back_is_said(node, more, words):
+    lease(node, **more)
+    found = Node(node)
+    assert found.keeper.look()
+    assert found.record()["phase"] == "failed" and words in found.record()["reason"]
+
+
+def test_a_mode_that_was_never_declared_is_not_declared_after_the_lease(node):
+    lease(node, restore=[])
+    modes.remove(str(node / "state"))
+    modes.write(str(node / "state"), modes.following(None, LEASED, "2026-11-24T02:00:00Z"))
+    found = Node(node)
+    assert found.keeper.look() and found.record() is None and found.asked == [*ENDING, BACK[-1]]
+
+
+def test_a_worker_waits_until_the_head_is_gone(node, monkeypatch):
+    lease(node, awaits={"address": "192.0.2.1", "port": 6379, "seconds": 60})
+    answers = [True, True, False]
+    monkeypatch.setattr(keeper, "listens", lambda address, port: answers.pop(0))
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.01)
+    found = Node(node)
+    assert found.keeper.look() and answers == [] and found.asked == ENDING + BACK
+
+
+def test_what_somebody_took_down_already_is_not_stopped_again(node):
+    lease(node)
+    os.unlink(units.unit_path(str(node / "etc"), "gb10"))
+    found = Node(node)
+    assert found.keeper.look() and found.asked == [ENDING[-1], *BACK]
+
+
+# --- the record ---------------------------------------------------------------------------------------------------------------
+
+
+def test_another_boot_counts_from_its_beginning(node):
+    made = lease(node)
+    assert record.silent_seconds(made, BOOT, 1000.0) == 350 and record.silent_seconds(made, "another", 40.0) == 40
+    assert record.is_lost(made, BOOT, 1000.0) and not record.is_lost(made, "another", 40.0) and record.is_lost(made, "another", 301.0)
+
+
+def test_only_the_holder_renews_a_lease_that_lives(node):
+    made = lease(node)
+    assert record.renewed(made, made["id"], "another", 5.0)["renewed_s"] == 5.0
+    for there, id, words in (
+        (None, made["id"], "it is gone"),
+        (made, "other", "ada@workbench, process 4711, for judge.sh"),
+        ({**made, "state": "ended", "reason": "why"}, made["id"], "ended: why"),
+    ):
+        with pytest.raises(ClusterError, match=words) as caught:
+            record.renewed(there, id, BOOT, 5.0)
+        assert caught.value.reason == record.OVER
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"schema": 2}'])
+def test_a_record_that_is_none_is_not_taken_for_no_lease(node, text):
+    lease(node)
+    with open(record.path_of(str(node / "state")), "w", encoding="utf-8") as stream:
+        stream.write(text)
+    with pytest.raises(UnknownState, match="lease.json") as caught:
+        record.read(str(node / "state"))
+    assert "run again" in caught.value.remedy
+
+
+def test_a_lease_says_for_how_long_it_lives_and_nothing_of_the_command_but_its_program(node):
+    made = lease(node, renewed_s=988.0)
+    found = record.summary(made, BOOT)
+    assert found["left_seconds"] == 288 and found["program"] == "judge.sh" and "roots" not in found
+    assert record.summary({**made, "state": "ended"}, BOOT)["left_seconds"] == 0 and record.summary(None, BOOT) == {}
+    assert os.stat(record.path_of(str(node / "state"))).st_mode & 0o777 == 0o644
+
+
+def test_the_program_is_one_file_that_needs_nothing_of_ansible(tmp_path):
+    path = tmp_path / "lease.pyz"
+    path.write_bytes(look.archive())
+    names = zipfile.ZipFile(path).namelist()
+    assert any(name.endswith("_lease/keeper.py") for name in names) and not any(name.startswith("ansible/") for name in names)
+    assert look.archive() == path.read_bytes()
+
+
+def test_the_unit_is_known_as_ours_and_comes_back_at_boot(tmp_path):
+    text = look.unit_text("/var/lib/gb10", "/usr/bin/python3")
+    assert units.whose(text.encode()) == "ours" and "WantedBy=multi-user.target" in text and "lease.pyz /var/lib/gb10\n" in text
+
+
+def test_the_program_runs_by_itself(node):
+    """In an interpreter of its own, which knows neither the collection nor Ansible."""
+    program = node / "lease.pyz"
+    program.write_bytes(look.archive())
+    assert subprocess.run([sys.executable, "-I", program, node / "state"], timeout=60, check=False, capture_output=True).returncode == 0
+    (node / "state" / "lease").mkdir()
+    (node / "state" / "lease" / "lease.json").write_text(json.dumps({"schema": 9}), encoding="utf-8")
+    done = subprocess.run([sys.executable, "-I", program, node / "state"], timeout=60, check=False, capture_output=True, text=True)
+    assert done.returncode == 1 and "another schema" in done.stdout
