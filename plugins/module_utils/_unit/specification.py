@@ -14,6 +14,8 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 
 SCHEMA = 1
 FILE = "specification.json"
@@ -25,14 +27,16 @@ STEP_MODULES = (
 )  # fmt: skip
 MODULES = (*STEP_MODULES, "cluster_lock")
 
-#: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory`` runs no module.
-START = ("drop", "zombies", "memory", "note", "container", "ray", "engine", "token", "guard")
+#: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory``, ``meet`` and
+#: ``join`` run no module.
+START = ("drop", "zombies", "memory", "note", "container", "ray", "meet", "engine", "join", "token", "guard")
 STOP = ("drain", "engine", "container")
 
-#: What else it says, with its type. ``nodes`` maps names to addresses; seconds are whole ones.
+#: What else it says, with its type. ``nodes`` maps names to addresses, ``meeting`` says where the ranks of several nodes meet without Ray, and is
+#: empty for others; seconds are whole ones.
 KEYS: dict[str, type] = {
     "cluster": str, "role": str, "executor": str, "nodes": dict, "gpus": int, "state_dir": str, "log_dir": str, "roots": dict, "memory": dict,
-    "address": str, "start_seconds": int, "start": list, "stop": list,
+    "meeting": dict, "address": str, "start_seconds": int, "start": list, "stop": list,
 }  # fmt: skip
 
 Specification = dict[str, t.Any]
@@ -40,11 +44,10 @@ Specification = dict[str, t.Any]
 
 def wrong(given: t.Any) -> str:
     """Return what is wrong with a specification, empty when nothing is."""
-    if not isinstance(given, dict):
-        return "it is not a mapping"
-    names = [key for key, kind in KEYS.items() if not isinstance(given.get(key), kind) or (kind is int and isinstance(given[key], bool))]
-    if names:
-        return f"{', '.join(names)}: missing, or of another type"
+    if problem := lacking(given, KEYS):
+        return problem
+    if given["meeting"] and (problem := lacking(given["meeting"], meeting.KEYS)):
+        return f"meeting: {problem}"
     for part, allowed in (("start", START), ("stop", STOP)):
         for step in given[part]:
             whole = isinstance(step, dict) and isinstance(step.get("arguments"), dict) and isinstance(step.get("timeout"), int)
