@@ -4,7 +4,8 @@
 
 """The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection.
 
-``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input.
+``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input, and ``companions SPECIFICATION`` the main
+process of the unit of a node's companions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import time
 import types
@@ -27,7 +27,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import bo
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, glance, look, meeting, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, look, meeting, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the engine, between two questions to Ray or to a head that is not there yet, and for one of the lock.
@@ -61,21 +62,6 @@ class Seen(t.NamedTuple):
     left: t.Sequence[str] = ()
 
 
-def notify(*lines: str) -> None:
-    """Tell systemd the state of the unit. Without systemd nobody is told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-            channel.sendall("\n".join(lines).encode())
-
-
-def say(text: str) -> None:
-    """Write a line to the journal."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def lacking(nodes: t.Iterable[t.Mapping[str, t.Any]], wanted: t.Mapping[str, str], gpus: int) -> list[str]:
     """Return the nodes (names of ``wanted``, with their addresses) that Ray does not list as alive with their GPUs."""
     alive = {node["address"]: node["gpus"] for node in nodes if node["alive"]}
@@ -103,8 +89,7 @@ class Supervisor:
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
         self.given = given
         self.run = run
-        self.unit = look.unit_name(given["cluster"])
-        self.folder = look.folder_of(given["state_dir"], given["cluster"])
+        self.unit, self.folder, _path = look.of_engine(given["state_dir"], given["cluster"])
         self.paths = engine_state.EnginePaths.of(given["state_dir"], given["log_dir"], given["cluster"])
         self.boot = boot_id(given["roots"]["proc_root"])
         self.has_engine = specification.step(given, "start", "engine") is not None
@@ -174,7 +159,8 @@ class Supervisor:
 
     def begin(self) -> None:
         """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
-        self.refuse_after_a_crash()
+        if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit):
+            say(said)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, look.RELEASE))
         self.note(record.STARTING)
@@ -185,22 +171,6 @@ class Supervisor:
         self.note(record.RUNNING)
         notify("READY=1")
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
-
-    def refuse_after_a_crash(self) -> None:
-        """Raise :class:`ClusterError` at the first start after a shutdown that was not clean, unless the power cycle was this collection's own."""
-        noted = record.read(self.folder)
-        if noted is None or noted["boot_id"] == self.boot:
-            return
-        marker = os.path.join(self.given["state_dir"], record.POWER_CYCLED)
-        cycled = record.is_power_cycled(marker)
-        why, anyway = (record.why_refused(noted, self.boot, power_cycled) for power_cycled in (False, cycled))
-        if cycled:
-            os.unlink(marker)
-        if anyway:
-            remedy = f"Look at the node (the playbooks doctor and preflight), then: systemctl start {self.unit}"
-            raise ClusterError(anyway, remedy=remedy, reason=record.REFUSED)
-        if why:
-            say(f"{why}; the power cycle was this collection's own, so the unit starts once")
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -596,14 +566,16 @@ class Supervisor:
 def main(argv: t.Sequence[str] | None = None) -> int:
     """Run what the command line asks for, and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 2 or words[0] not in ("run", "module"):
-        say("usage: run SPECIFICATION | module NAME")
+    if len(words) != 2 or words[0] not in ("run", "companions", "module"):
+        say("usage: run SPECIFICATION | companions SPECIFICATION | module NAME")
         return 2
     if words[0] == "module":
         steps.run_here(words[1], sys.stdin.buffer.read())
         return 0
+    run = steps.runner(sys.argv[0])
+    supervisor: Supervisor | beside.Companions
     try:
-        supervisor = Supervisor(specification.read(words[1]), steps.runner(sys.argv[0]))
+        supervisor = Supervisor(specification.read(words[1]), run) if words[0] == "run" else beside.Companions(beside.read(words[1]), run)
     except ClusterError as error:
         say(error.with_remedy())
         return 1

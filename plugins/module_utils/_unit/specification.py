@@ -20,12 +20,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 SCHEMA = 1
 FILE = "specification.json"
 
-#: The modules that a step may run, and those that the program itself asks. They are what is packed.
+#: The modules that a step may run, and those that the program itself asks, the companions' too. They are what is packed.
 STEP_MODULES = (
     "cuda_zombie_check", "memory_watch", "node_container", "node_container_info", "node_guard", "page_cache_drop", "ray_cluster", "vllm_serve",
     "vllm_serve_info",
 )  # fmt: skip
-MODULES = (*STEP_MODULES, "cluster_lock")
+MODULES = (*STEP_MODULES, "cluster_lock", "companion")
 
 #: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory``, ``meet`` and
 #: ``join`` run no module.
@@ -68,13 +68,13 @@ def check(given: t.Any) -> Specification:
 
 
 def dump(given: Specification) -> str:
-    """Return the text of a specification: the same for the same content."""
+    """Return the text of a specification, of whatever unit: the same for the same content."""
     return json.dumps({**given, "schema": SCHEMA}, indent=1, sort_keys=True) + "\n"
 
 
-def read(path: str) -> Specification:
-    """Return the specification in a file. Raises :class:`UnknownState` when it holds none."""
-    remedy = "Run the bring-up again: it writes the specification."
+def read(path: str, wrong: t.Callable[[t.Any], str] = wrong) -> Specification:
+    """Return the specification in a file. Raises :class:`UnknownState` when it holds none, by what ``wrong`` says."""
+    remedy = "Run the bring-up or the playbook mode again: it writes the specification."
     try:
         given = json.loads(files.required_text(path))
     except OSError as error:

@@ -103,7 +103,7 @@ def test_a_link_is_no_power_cycle_of_ours(tmp_path):
 
 
 def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
-    written = text.unit("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
+    written = text.engine("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
     path = tmp_path / "unit.service"
     for content, whose in ((written, "ours"), (written.replace("Restart=no", "Restart=always"), "edited"), ("[Unit]\nDescription=mine\n", "foreign")):
         assert look.whose(content.encode()) == whose
@@ -119,7 +119,7 @@ def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
 
 def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
     asked = given(start_seconds=3600)
-    lines = text.unit("/state/unit", "/usr/bin/python3", asked).splitlines()
+    lines = text.engine("/state/unit", "/usr/bin/python3", asked).splitlines()
     assert "Restart=no" in lines and "Type=notify" in lines and "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz run /state/unit/specification.json" in lines
     assert int(next(line for line in lines if line.startswith("TimeoutStartSec=")).partition("=")[2]) > 2 * 3600
     assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > sum(one["timeout"] for one in asked["stop"])
@@ -236,6 +236,7 @@ class Node:
         self.answers: dict[str, t.Any] = {}
         self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": ""}
         monkeypatch.setattr(program, "say", self.said.append)
+        monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
         monkeypatch.setattr(program, "EngineApi", lambda *_given: types.SimpleNamespace(image=lambda _name: {"Id": "sha256:1"}))
         monkeypatch.setattr(program.engine_state, "engine_state", lambda *_given, **_more: dict(self.engine))
         monkeypatch.setattr(program.engine_state, "last_end", lambda engine: f"run {engine['run_id']} ended")
