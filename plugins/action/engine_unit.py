@@ -6,51 +6,10 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
-import tempfile
-import typing as t
-
-from ansible import constants as C
-from ansible.plugins.action import ActionBase
-
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
-
-MODULE = "gb10.cluster.engine_unit"
+from ansible_collections.gb10.cluster.plugins.plugin_utils._unit.sending import SendsProgram
 
 
-@functools.cache
-def program() -> bytes:
-    """Return the program; a worker process of Ansible makes it once."""
-    return archive.content()
-
-
-class ActionModule(ActionBase):
+class ActionModule(SendsProgram):
     """Runs the module; once more with the program where the node needs it."""
 
-    TRANSFERS_FILES = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        base = super().run(tmp, task_vars)
-        args = dict(self._task.args)
-        if args.get("state", "present") != "present":
-            return {**base, **self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)}
-        try:
-            content = program()
-        except ClusterError as error:
-            return {**base, "failed": True, "msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason}
-        args["program_digest"] = hashlib.sha256(content).hexdigest()
-        result = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)
-        if result.get("failed") or not result.get("needs_program") or self._task.check_mode:
-            return {**base, **result}
-        with tempfile.NamedTemporaryFile(dir=C.DEFAULT_LOCAL_TMP) as local:
-            local.write(content)
-            local.flush()
-            folder = self._make_tmp_path()
-            try:
-                args["program"] = self._transfer_file(local.name, self._connection._shell.join_path(folder, os.path.basename(local.name)))
-                return {**base, **self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)}
-            finally:
-                self._remove_tmp_path(folder)
+    MODULE = "gb10.cluster.engine_unit"

@@ -298,12 +298,14 @@ def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
 
 
 def survey_unit(params: Params, now: float) -> list[prune.Candidate]:
-    """Return the files of a unit that is gone: without it nothing reads them."""
-    folder = unit_look.folder_of(params["state_dir"], params["cluster_name"])
-    if not os.path.isdir(folder) or os.path.lexists(unit_look.unit_path("/etc", params["cluster_name"])):
-        return []
-    size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
-    return [prune.Candidate("unit", folder, (folder,), prune.age_of(os.lstat(folder).st_mtime, now), size, "left of a unit that is gone")]
+    """Return the files of units that are gone, the cluster's and that of the companions: without it nothing reads them."""
+    found = []
+    for place in (unit_look.of_engine(params["state_dir"], params["cluster_name"]), unit_look.of_companions(params["state_dir"])):
+        if os.path.isdir(place.folder) and not os.path.lexists(place.path):
+            size = sum(status.st_blocks * 512 for _path, status in prune.files_below(place.folder))
+            age = prune.age_of(os.lstat(place.folder).st_mtime, now)
+            found.append(prune.Candidate("unit", place.folder, (place.folder,), age, size, "left of a unit that is gone"))
+    return found
 
 
 def survey_lease(params: Params, now: float) -> list[prune.Candidate]:

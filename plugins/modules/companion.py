@@ -18,6 +18,7 @@ description:
     last five logs of replaced containers stay below O(log_dir), in C(companions/containers).
   - A unit is started and stopped as its owner defined it, its own C(TimeoutStopSec) included. It is never written, enabled or disabled.
   - Started means that O(health_path) answers with a status of 200 to 299 at 127.0.0.1.
+  - A container that is stopped or removed does not come back at a boot, unless O(comes_back=true).
   - Stopping is gentle. A companion that does not end within O(stop_timeout) is reported and left running unless O(kill=true).
 requirements:
   - The Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer), for a container.
@@ -115,6 +116,17 @@ options:
       - Kill a companion that does not end in time. A killed process can leave GPU memory behind that only a reboot brings back.
     type: bool
     default: false
+  comes_back:
+    description:
+      - Whether a container that is stopped or removed stays among those that C(gb10-companions.service) starts at a boot
+        (M(gb10.cluster.companions_unit)). With V(false) it is taken out of that unit's specification below O(state_dir).
+    type: bool
+    default: false
+  state_dir:
+    description:
+      - The directory on the node that holds the state of the collection.
+    type: path
+    default: /var/lib/gb10
   log_dir:
     description:
       - The directory of logs on the node.
@@ -126,6 +138,7 @@ options:
     type: int
     default: 30
 seealso:
+  - module: gb10.cluster.companions_unit
   - module: gb10.cluster.node_info
 """
 
@@ -234,6 +247,8 @@ def main() -> None:
             "health_timeout": {"type": "int", "default": 120},
             "stop_timeout": {"type": "int", "default": 120},
             "kill": {"type": "bool", "default": False},
+            "comes_back": {"type": "bool", "default": False},
+            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "tool_timeout": {"type": "int", "default": 30},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},

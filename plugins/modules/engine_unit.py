@@ -155,221 +155,47 @@ needs_program:
   sample: false
 """
 
-import contextlib
-import hashlib
 import os
-import shutil
 import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import content, write
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, look, place, specification, text
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, look, place, specification, text
 
 Params = dict[str, t.Any]
 
 
-class Wanted(t.NamedTuple):
-    """The files of a unit by path: those that it reads, and the unit itself. The program is known by its digest alone."""
-
-    program: str
-    texts: dict[str, bytes]
-    unit: str
-
-
-def paths(params: Params) -> tuple[str, str]:
-    """Return where the unit's files lie, and where the unit itself."""
-    cluster = params["cluster_name"]
-    return look.folder_of(params["state_dir"], cluster), look.unit_path(params["roots"]["etc_root"], cluster)
-
-
-def wanted(params: Params) -> Wanted:
+def wanted(params: Params, where: look.Place) -> dict[str, bytes]:
     """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
-    folder, unit_path = paths(params)
     given = dict(specification.check({**(params["specification"] or {}), "roots": params["roots"]}))
     container = specification.step(given, "start", "container") or {"arguments": {}}
     env, roots = container["arguments"].get("env") or {}, params["roots"]
     given["seen"] = place.seen(given["address"], env, roots["sysfs_root"], roots["proc_root"])
-    texts = {
-        os.path.join(folder, specification.FILE): specification.dump(given).encode(),
-        unit_path: text.unit(folder, sys.executable, given).encode(),
+    return {
+        os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
+        where.path: text.engine(where.folder, sys.executable, given).encode(),
     }
-    return Wanted(os.path.join(folder, look.PROGRAM), texts, unit_path)
-
-
-def digest(path: str) -> str:
-    """Return the SHA-256 of a file, empty where there is none."""
-    found = content(path)
-    return hashlib.sha256(found).hexdigest() if found is not None else ""
-
-
-def systemctl(params: Params, *words: str, seconds: float = 0) -> None:
-    """Run systemctl. Raises :class:`ClusterError` with what the unit recorded when that fails."""
-    answer = run_tool(["systemctl", *words], seconds or params["tool_timeout"])
-    if answer.rc:
-        name = look.unit_name(params["cluster_name"])
-        noted = look.unit(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"], params["tool_timeout"])
-        raise ClusterError(
-            f"systemctl {' '.join(words)} ended with {answer.rc}: {noted['reason'] or answer.raw[:300]}",
-            remedy=f"See on the node: journalctl -u {name}",
-            reason="unit",
-        )
-
-
-def release(params: Params, folder: str) -> None:
-    """Let a unit that runs go: it ends and leaves engine and container as they are."""
-    look.write_private(os.path.join(folder, look.RELEASE), b"")
-    systemctl(params, "stop", look.unit_name(params["cluster_name"]))
-
-
-def present(module: AnsibleModule) -> dict[str, t.Any]:
-    """Write what differs, and have the unit run."""
-    params = module.params
-    folder, unit_path = paths(params)
-    files = wanted(params)
-    look.require_ours(unit_path)
-    before = {path: content(path) for path in files.texts}
-    differing = [path for path in files.texts if before[path] != files.texts[path]]
-    needs_program = digest(files.program) != params["program_digest"]
-    now = look.unit(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"], params["tool_timeout"])
-    name = now["name"]
-    actions = [f"write {path}" for path in [*([files.program] if needs_program else []), *differing]]
-    if now["enabled"] is not params["enabled"]:
-        actions.append(f"{'enable' if params['enabled'] else 'disable'} {name}")
-    stale = bool(differing or needs_program)
-    if stale or not now["active"]:
-        actions.append(f"restart {name}, which leaves the engine running" if now["active"] else f"start {name}")
-    result = {
-        "actions": actions,
-        "needs_program": needs_program,
-        "diff": {
-            "before": {path: shown(before[path]) for path in differing},
-            "after": {path: shown(files.texts[path]) for path in differing},
-        },
-    }
-    if not actions or module.check_mode or (needs_program and not params["program"]):
-        return result
-    check_lock(params)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    os.chmod(folder, 0o700)
-    if now["active"] and stale:
-        release(params, folder)
-    if needs_program:
-        bring_program(params, files.program)
-    for path in differing:
-        if path == unit_path:
-            write(path, files.texts[path])
-        else:
-            look.write_private(path, files.texts[path])
-    if unit_path in differing:
-        systemctl(params, "daemon-reload")
-    if now["enabled"] is not params["enabled"]:
-        systemctl(params, "enable" if params["enabled"] else "disable", "--quiet", name)
-    if stale or not now["active"]:
-        systemctl(params, "start", name, seconds=params["start_timeout"])
-    return result
-
-
-def bring_program(params: Params, path: str) -> None:
-    """Put the program that the controller sent into its place. Raises :class:`ClusterError` when it is another."""
-    with open(params["program"], "rb") as stream:
-        sent = stream.read()
-    if hashlib.sha256(sent).hexdigest() != params["program_digest"]:
-        raise ClusterError(f"{params['program']} is not the program that the controller made", remedy="Run again.", reason="program")
-    look.write_private(path, sent)
-
-
-def shown(found: bytes | None) -> str:
-    """Return a file's content for a diff."""
-    return found.decode("utf-8", "replace") if found is not None else ""
-
-
-def kept(module: AnsibleModule) -> dict[str, t.Any]:
-    """Have a unit that is there neither run nor start at boot, and leave its files, engine and container as they are."""
-    params = module.params
-    folder, unit_path = paths(params)
-    there = look.require_ours(unit_path)
-    now = look.unit(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"], params["tool_timeout"])
-    actions = [f"stop {now['name']}, which leaves the engine running"] if now["active"] else []
-    actions += [f"disable {now['name']}"] if now["enabled"] else []
-    if there is not None and not module.check_mode:
-        check_lock(params)
-        # Also one that is only starting, or stopping.
-        release(params, folder)
-        systemctl(params, "disable", "--quiet", now["name"])
-    return {"actions": actions, "needs_program": False, "diff": {}}
-
-
-def absent(module: AnsibleModule) -> dict[str, t.Any]:
-    """Take the unit away, and leave engine and container as they are."""
-    params = module.params
-    folder, unit_path = paths(params)
-    there = look.require_ours(unit_path)
-    now = look.unit(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"], params["tool_timeout"])
-    gone = look.left(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
-    actions = [f"stop {now['name']}, which leaves the engine running"] if now["active"] else []
-    actions += [f"remove {path}" for path in gone]
-    if actions and not module.check_mode:
-        check_lock(params)
-        if there is not None:
-            # Also one that is only starting, or stopping.
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            release(params, folder)
-            systemctl(params, "disable", "--quiet", now["name"])
-            os.unlink(unit_path)
-            systemctl(params, "daemon-reload")
-        if os.path.lexists(folder):
-            shutil.rmtree(folder)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(glance.path_of(params["state_dir"], params["cluster_name"]))
-    return {"actions": actions, "needs_program": False, "diff": {"before": {unit_path: shown(there)} if there else {}, "after": {}}}
-
-
-def check_lock(params: Params) -> None:
-    """Raise :class:`ClusterError` when the lock that this run took is not there any more."""
-    cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    require_least(params, {"start_timeout": 1, "tool_timeout": 1})
-    try:
-        done = {"present": present, "kept": kept, "absent": absent}[params["state"]](module)
-    except OSError as error:
-        remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
-        raise ClusterError(f"{error.filename or paths(params)[0]}: {error.strerror or error}", remedy=remedy) from error
-    would = "would " if module.check_mode else ""
-    what = f"{would}{'; '.join(done['actions'])}" if done["actions"] else "there is no unit" if params["state"] == "absent" else "the unit is as it should be"
-    return {
-        **done,
-        "changed": bool(done["actions"]),
-        "msg": what,
-        "unit": look.unit(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"], params["tool_timeout"]),
-    }
+    where = look.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
+    unit = install.Unit(where, "the engine", (glance.path_of(params["state_dir"], params["cluster_name"]),))
+    lock = cluster_locks.path_of(params["state_dir"], params["cluster_name"])
+    return install.bring(module, unit, lambda: wanted(params, where), lambda: cluster_locks.check_held(lock, params["lock_id"]))
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **install.ARGUMENT_SPEC,
             "state": {"type": "str", "choices": ["present", "kept", "absent"], "default": "present"},
-            "enabled": {"type": "bool", "default": False},
             "cluster_name": {"type": "str", "default": "gb10"},
-            "specification": {"type": "dict"},
-            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "lock_id": {"type": "str", "default": ""},
-            "start_timeout": {"type": "int", "default": 300},
-            "tool_timeout": {"type": "int", "default": 60},
-            "program_digest": {"type": "str", "default": ""},
-            "program": {"type": "path"},
-            "roots": ROOTS,
         },
         required_if=[("state", "present", ["specification"])],
         supports_check_mode=True,

@@ -271,6 +271,14 @@ unit:
     reason: ""
     at: "2026-11-24T02:10:00Z"
     error: ""
+companions_unit:
+  description:
+    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.companions_unit#module:unit). Empty unless O(state_dir) was
+      given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"name": gb10-companions.service, "installed": true, "enabled": true, "active": true, "state": running, "reason": ""}
 last_start:
   description:
     - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.memory_record) keeps, in short. Empty without one, and unless
@@ -378,7 +386,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
     guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
     kept = {"protection": protection, "guard": guard, "last_start": starts.last(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}}
-    kept["unit"] = unit_look.unit(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}
+    kept["unit"] = unit_look.unit(unit_look.of_engine(params["state_dir"], params["cluster_name"])) if params["state_dir"] else {}
+    kept["companions_unit"] = unit_look.unit(unit_look.of_companions(params["state_dir"])) if params["state_dir"] else {}
     ladder = climbs_of(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}
     return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), **kept, "ladder": ladder}
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An engine's unit brings it back after a clean reboot without anybody, says why not after another one, and leaves what is not its own."""
+"""A single's unit brings it back after a clean reboot without anybody, says why not after another one, and leaves what is not its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import typing as t
 
 import pytest
 
-from .lab import HEAD, WORKER, Lab
+from .lab import WORKER, Lab
 
 #: The single's node and its settings. The other node of the lab is not reached.
 NODE = WORKER
 SINGLE = {"gb10_single": NODE, "gb10_profile": "lab_tiny_one"}
-#: The head waits no longer than this for a worker that does not come back.
-PAIR = {"gb10_unit": "enabled", "gb10_serve_timeout": 200}
 
 SETTLED = ("active", "failed")
 
@@ -70,9 +68,6 @@ def serves(lab: Lab, **variables: t.Any) -> bool:
     played = lab.play("status", **variables)
     assert played.rc == 0, played.failures
     return played.stat("gb10_health") == "serving"
-
-
-# --- a single -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -165,57 +160,3 @@ def test_a_play_that_replaces_the_engine_meets_no_resistance(lab: Lab) -> None:
     assert played.rc == 0, played.failures
     assert active(lab, NODE, NODE) == "active" and "ended on request" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
     assert lab.play("single", **SINGLE, **other, gb10_unit="enabled").changed == {}
-
-
-# --- a pair -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pair(lab: Lab) -> t.Iterator[None]:
-    """The pair with enabled units."""
-    played = lab.play("serve", **PAIR)
-    assert played.rc == 0, played.failures
-    yield
-    gone = lab.play("teardown", gb10_interrupt_requests=True)
-    assert gone.rc == 0, gone.failures
-
-
-def runs_again(lab: Lab, tries: int) -> bool:
-    noted = state(lab, HEAD, "gb10")
-    assert noted["state"] != "failed", noted
-    return (noted["state"], noted["tries"]) == ("running", tries) and active(lab, HEAD, "gb10") == "active"
-
-
-@pytest.mark.usefixtures("pair")
-def test_the_worker_reboots_and_the_head_starts_the_engine_once_more(lab: Lab) -> None:
-    assert lab.play("serve", **PAIR).changed == {}
-    reboot(WORKER)
-    assert await_settled(lab, WORKER, "gb10") == "active"
-    await_state(lab, HEAD, "gb10", lambda: runs_again(lab, 2))
-    assert serves(lab)
-    assert lab.play("serve", **PAIR).changed == {}
-
-
-@pytest.mark.usefixtures("pair")
-def test_both_reboot_and_come_back_in_order(lab: Lab) -> None:
-    reboot(HEAD, WORKER)
-    assert (await_settled(lab, HEAD, "gb10"), await_settled(lab, WORKER, "gb10")) == ("active", "active")
-    assert serves(lab)
-    assert lab.play("serve", **PAIR).changed == {}
-
-
-@pytest.mark.usefixtures("pair")
-def test_the_head_reboots_and_the_worker_joins_it_again(lab: Lab) -> None:
-    reboot(HEAD)
-    assert await_settled(lab, HEAD, "gb10") == "active"
-    assert active(lab, WORKER, "gb10") == "active" and serves(lab)
-    assert lab.play("serve", **PAIR).changed == {}
-
-
-@pytest.mark.usefixtures("pair")
-def test_a_worker_that_lost_its_power_keeps_the_pair_down_and_both_say_why(lab: Lab) -> None:
-    cut_power(WORKER)
-    assert await_settled(lab, WORKER, "gb10") == "failed"
-    await_state(lab, HEAD, "gb10", lambda: active(lab, HEAD, "gb10") == "failed", PAIR["gb10_serve_timeout"] + 200)
-    assert "did not shut down cleanly" in state(lab, WORKER, "gb10")["reason"]
-    assert f"{WORKER} did not join Ray" in state(lab, HEAD, "gb10")["reason"]

@@ -22,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import containe
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, obstacles, removal
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Params = dict[str, t.Any]
@@ -220,10 +221,15 @@ def of_container(module: AnsibleModule, params: Params, node: str) -> dict[str, 
     changed = fields.compare(current.fields, wanted, {}) if current and wanted and current.digest != container.digest(wanted) else {}
     steps = node_containers.plan(params["state"], container.name_for(params["name"]), current, changed)
     before = node_containers.snapshot(current.status, current.fields) if current else node_containers.snapshot("absent", {})
-    common = {"actions": [str(step) for step in steps], "changed": bool(steps), "diff": {"before": before, "after": after(params["state"], current, wanted)}}
+    ends = params["state"] != "started" and not params["comes_back"] and beside.listed(params["state_dir"], params["name"])
+    actions = [str(step) for step in steps] + ([f"take {params['name']} out of {look.COMPANIONS}"] if ends else [])
+    common = {"actions": actions, "changed": bool(actions), "diff": {"before": before, "after": after(params["state"], current, wanted)}}
     try:
         if wanted and steps:
             check_port(docker, params, node, current)
+        if ends and not module.check_mode:
+            with removal.local_files():
+                beside.leave_out(params["state_dir"], params["name"])
         if steps and not module.check_mode:
             actor = Actor(docker, params, node)
             actor.carry_out(steps, current, wanted)
@@ -232,7 +238,7 @@ def of_container(module: AnsibleModule, params: Params, node: str) -> dict[str, 
     except ClusterError as error:
         error.details = {**common, **error.details}
         raise
-    return {**common, "health": said, "reason": steps[0].reason if steps else "as wanted"}
+    return {**common, "health": said, "reason": steps[0].reason if steps else f"state {params['state']}" if ends else "as wanted"}
 
 
 def after(state: str, current: ExistingContainer | None, wanted: fields.Fields | None) -> dict[str, t.Any]:

@@ -74,6 +74,18 @@ def parse_tcp(text: str) -> list[Socket]:
     return [Socket(entry.address, entry.port, entry.inode) for entry in parse_connections(text) if entry.state == TCP_LISTEN]
 
 
+def connections(root: str = "/proc") -> list[Connection]:
+    """Return all TCP sockets of the node. Raises OSError, and :class:`UnknownState` for a list that cannot be read."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        path = os.path.join(root, "net", name)
+        # Without IPv6 there is no second list.
+        if name == "tcp" or os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                found += parse_connections(stream.read())
+    return found
+
+
 def unanswered(address: str, root: str = "/proc") -> dict[str, int]:
     """Return the peers of an address of this node that owe an answer to an open connection: how often the same was sent there since the last one.
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of an engine's unit is on a node, and whose it is. This module util is PRIVATE to the collection."""
+"""What of a unit of ours is on a node, an engine's or that of the companions, and whose it is. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,27 +15,41 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import content
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
 
 #: The files of one cluster's unit, below its state directory. Root alone may read them.
 FOLDER, PROGRAM, RELEASE = "unit", "unit.pyz", "release"
+#: The unit of a node's companions, and the directory of its files below the state directory.
+COMPANIONS, COMPANIONS_FOLDER = "gb10-companions.service", "companions"
 #: The line by which a unit file is known to be ours; the digest of all lines after it follows.
-MARK = "# Written by gb10.cluster (unit of an engine), "
+MARK = "# Written by gb10.cluster, "
+
+
+class Place(t.NamedTuple):
+    """A unit by its name, where its files lie, and where it lies itself."""
+
+    name: str
+    folder: str
+    path: str
+
+
+def of_engine(state_dir: str, cluster: str, etc_root: str = "/etc") -> Place:
+    """Return the place of a cluster's unit."""
+    return _place(unit_name(cluster), os.path.join(state_dir, cluster, FOLDER), etc_root)
+
+
+def of_companions(state_dir: str, etc_root: str = "/etc") -> Place:
+    """Return the place of the unit that starts a node's companions."""
+    return _place(COMPANIONS, os.path.join(state_dir, COMPANIONS_FOLDER), etc_root)
+
+
+def _place(name: str, folder: str, etc_root: str) -> Place:
+    return Place(name, folder, os.path.join(etc_root, "systemd", "system", name))
 
 
 def unit_name(cluster: str) -> str:
     """Return the name of a cluster's unit."""
     return f"gb10-engine-{cluster}.service"
-
-
-def folder_of(state_dir: str, cluster: str) -> str:
-    """Return where the files of a cluster's unit lie."""
-    return os.path.join(state_dir, cluster, FOLDER)
-
-
-def unit_path(etc_root: str, cluster: str) -> str:
-    """Return where the unit itself lies."""
-    return os.path.join(etc_root, "systemd", "system", unit_name(cluster))
 
 
 def marked(body: str) -> str:
@@ -68,36 +82,29 @@ def require_ours(path: str) -> bytes | None:
     return there
 
 
-def unit(state_dir: str, cluster: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is: ``name``, ``installed``, ``enabled``, ``active`` and ``failed`` (None where systemd does not say), and what it recorded.
+def unit(place: Place, timeout: float = 20) -> dict[str, t.Any]:
+    """Return what there is of a unit: ``name``, ``installed``, ``enabled``, ``active`` and ``failed`` (None where systemd does not say), and what it recorded.
 
     ``state`` and ``reason`` are the last that the unit itself recorded, empty where it never ran; ``error`` says why the record cannot be read.
     """
-    name, path = unit_name(cluster), unit_path(etc_root, cluster)
     about: dict[str, t.Any] = {
-        "name": name, "installed": os.path.lexists(path), "files": os.path.lexists(folder_of(state_dir, cluster)), "enabled": False, "active": False,
+        "name": place.name, "installed": os.path.lexists(place.path), "files": os.path.lexists(place.folder), "enabled": False, "active": False,
         "failed": False, "state": "", "reason": "", "at": "", "error": "",
     }  # fmt: skip
     try:
-        noted = record.read(folder_of(state_dir, cluster))
+        noted = record.read(place.folder)
         about.update({key: noted[key] for key in ("state", "reason", "at")} if noted else {})
     except ClusterError as error:
         about["error"] = str(error)
     if about["installed"] and shutil.which("systemctl"):
         try:
-            said = run_tool(["systemctl", "show", "--property=ActiveState,UnitFileState", name], timeout).stdout
+            said = run_tool(["systemctl", "show", "--property=ActiveState,UnitFileState", place.name], timeout).stdout
         except ClusterError:
             return {**about, "enabled": None, "active": None, "failed": None}
         found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
         state = found.get("ActiveState")
         about.update(enabled=found.get("UnitFileState") == "enabled", active=state in ("active", "reloading"), failed=state == "failed")
     return about
-
-
-def left(state_dir: str, cluster: str, etc_root: str = "/etc") -> list[str]:
-    """Return the paths that there are of a unit."""
-    paths = (unit_path(etc_root, cluster), folder_of(state_dir, cluster), glance.path_of(state_dir, cluster))
-    return [path for path in paths if os.path.lexists(path)]
 
 
 def write_private(path: str, text: bytes) -> None:

@@ -4,7 +4,8 @@
 
 """The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection.
 
-``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input.
+``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input, and ``companions SPECIFICATION`` the main
+process of the unit of a node's companions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import time
 import types
@@ -27,7 +27,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import bo
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, glance, look, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, look, meeting, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the engine, between two questions to Ray or to a head that is not there yet, and for one of the lock.
@@ -36,6 +37,8 @@ LOOK_SECONDS, ASK_SECONDS, LOCK_SECONDS = 2.0, 5.0, 30.0
 NETWORK_SECONDS = 120.0
 #: Seconds for one answer of the API or of Docker, and for one of Ray.
 ANSWER_SECONDS, RAY_SECONDS = 5.0, 60.0
+#: Seconds that the memory of a part that was stopped gets to come back before the next start.
+MEMORY_SECONDS = 300.0
 #: Starts of the engine in one activation.
 TRIES = 2
 #: The steps whose modules make sure that the lock still is this unit's.
@@ -49,25 +52,14 @@ class StopAsked(Exception):
 
 
 class Seen(t.NamedTuple):
-    """What a look found: ``asked`` says at whose request it ended, ``how`` how it ended by itself; both are empty while it lives."""
+    """What a look found: ``asked`` says at whose request it ended, ``how`` how it ended by itself; both are empty while it lives.
+
+    ``left`` are the nodes without whose ranks what is left here serves nobody.
+    """
 
     asked: str = ""
     how: str = ""
-
-
-def notify(*lines: str) -> None:
-    """Tell systemd the state of the unit. Without systemd nobody is told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-            channel.sendall("\n".join(lines).encode())
-
-
-def say(text: str) -> None:
-    """Write a line to the journal."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    left: t.Sequence[str] = ()
 
 
 def lacking(nodes: t.Iterable[t.Mapping[str, t.Any]], wanted: t.Mapping[str, str], gpus: int) -> list[str]:
@@ -81,14 +73,23 @@ def incarnations(nodes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, str]:
     return {node["address"]: node["node_id"] for node in nodes if node["alive"]}
 
 
+def did_not_come_up(how: str, engine: t.Mapping[str, t.Any]) -> ClusterError:
+    """Return the error for an engine that ended before it served."""
+    return ClusterError(f"the engine did not come up: {how or 'it is gone'}", remedy=f"See its log: {engine['log_path']}", reason="engine ended")
+
+
+def ended(how: str) -> ClusterError:
+    """Return the error for an engine or a container that ended by itself."""
+    return ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
+
+
 class Supervisor:
     """Runs one specification. ``run`` runs a module."""
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
         self.given = given
         self.run = run
-        self.unit = look.unit_name(given["cluster"])
-        self.folder = look.folder_of(given["state_dir"], given["cluster"])
+        self.unit, self.folder, _path = look.of_engine(given["state_dir"], given["cluster"])
         self.paths = engine_state.EnginePaths.of(given["state_dir"], given["log_dir"], given["cluster"])
         self.boot = boot_id(given["roots"]["proc_root"])
         self.has_engine = specification.step(given, "start", "engine") is not None
@@ -97,6 +98,9 @@ class Supervisor:
         self.run_id = self.lock_id = ""
         self.token: dict[str, t.Any] = {}
         self.members: dict[str, str] = {}
+        self.ranks = meeting.Ranks(given)
+        #: Whether this node's part of an engine was found to lack another one.
+        self.lacks = False
 
     # -- what others see ---------------------------------------------------------------------------------------------
 
@@ -155,7 +159,8 @@ class Supervisor:
 
     def begin(self) -> None:
         """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
-        self.refuse_after_a_crash()
+        if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit):
+            say(said)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, look.RELEASE))
         self.note(record.STARTING)
@@ -166,22 +171,6 @@ class Supervisor:
         self.note(record.RUNNING)
         notify("READY=1")
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
-
-    def refuse_after_a_crash(self) -> None:
-        """Raise :class:`ClusterError` at the first start after a shutdown that was not clean, unless the power cycle was this collection's own."""
-        noted = record.read(self.folder)
-        if noted is None or noted["boot_id"] == self.boot:
-            return
-        marker = os.path.join(self.given["state_dir"], record.POWER_CYCLED)
-        cycled = record.is_power_cycled(marker)
-        why, anyway = (record.why_refused(noted, self.boot, power_cycled) for power_cycled in (False, cycled))
-        if cycled:
-            os.unlink(marker)
-        if anyway:
-            remedy = f"Look at the node (the playbooks doctor and preflight), then: systemctl start {self.unit}"
-            raise ClusterError(anyway, remedy=remedy, reason=record.REFUSED)
-        if why:
-            say(f"{why}; the power cycle was this collection's own, so the unit starts once")
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -198,6 +187,8 @@ class Supervisor:
             self.run_id = found["run_id"] if name == "engine" else self.run_id
         if specification.step(self.given, "start", "ray"):
             self.members = incarnations(self.ray_nodes())
+        if not self.is_whole():
+            return False
         if self.has_engine:
             self.await_token()
         say("container and engine are as wanted" if self.has_engine else "the container is as wanted")
@@ -253,7 +244,8 @@ class Supervisor:
     def bring_up(self, names: t.Iterable[str]) -> None:
         """Take these steps of the start, of those that there are. Raises :class:`ClusterError` at the first that fails."""
         own: dict[str, t.Callable[[], None]] = {
-            "memory": self.admit, "container": self.start_container, "ray": self.await_nodes, "engine": self.start_engine, "token": self.await_token,
+            "memory": self.admit, "container": self.start_container, "ray": self.await_nodes, "meet": self.meet, "engine": self.start_engine,
+            "join": self.join, "token": self.await_token,
         }  # fmt: skip
         for name in names:
             if specification.step(self.given, "start", name):
@@ -264,14 +256,24 @@ class Supervisor:
                     self.step("start", name)
 
     def admit(self) -> None:
-        """Compare the memory that is available with what recorded starts took. Raises :class:`ClusterError` when it does not fit."""
+        """Compare the memory that is available with what recorded starts took. Raises :class:`ClusterError` when it does not fit.
+
+        What a start before this one held gets some time to come back.
+        """
         asked, roots = self.given["memory"], self.given["roots"]
         known = starts.FILE.read(starts.FILE.path_of(self.given["state_dir"], self.given["cluster"]))
         container = specification.step(self.given, "start", "container")
         image = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["arguments"]["image"]) if container else None
         found = admission.taken(known, image["Id"] if image else "", asked["profile_digest"], asked["context"])
-        available = accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))) / 1024
-        say(f"memory: {admission.judge(found, available)}")
+        for elapsed in clock(MEMORY_SECONDS, ASK_SECONDS):
+            self.check_asked()
+            available = accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))) / 1024
+            try:
+                say(f"memory: {admission.judge(found, available)}")
+                return
+            except ClusterError:
+                if not self.tries or elapsed >= MEMORY_SECONDS:
+                    raise
 
     @property
     def docker_socket(self) -> str:
@@ -341,9 +343,12 @@ class Supervisor:
                 self.token = {"seconds": found["completion"]["seconds"], "at": record.utc_now()}
                 return
             if not found["engine"]["live"]:
+                raise did_not_come_up(found["last_end"], found["engine"])
+            if left := self.ranks.left():
+                self.step("stop", "engine")
                 raise ClusterError(
-                    f"the engine did not come up: {found['last_end'] or 'it is gone'}",
-                    remedy=f"See its log: {found['engine']['log_path']}",
+                    f"the rank of {', '.join(left)} ended before the engine came up, and this node's was stopped",
+                    remedy=f"See there why: systemctl status {self.unit}",
                     reason="engine ended",
                 )
         raise WaitTimeout(
@@ -352,6 +357,88 @@ class Supervisor:
             reason="no token",
         )
 
+    # -- ranks of several nodes without Ray --------------------------------------------------------------------------
+
+    def is_whole(self) -> bool:
+        """Return whether an engine of which a part lives here has its other parts. Raises :class:`UnknownState` when that is unknown."""
+        missing = ", ".join(self.ranks.missing())
+        if not missing:
+            self.ranks.met()
+            return True
+        token = specification.step(self.given, "start", "token")
+        if token and steps.require("token", self.run(token["module"], token["arguments"], token["timeout"], False))["completion"]:
+            say(f"join: no connection from {missing} is seen, and a token came: that a rank there ends will be noticed when the engine ends")
+            return True
+        if self.given["role"] != "head" and self.ranks.head_listens():
+            raise UnknownState(
+                f"this node's rank is not connected to that of {missing}, which lives: whether they are one engine is unknown, and both were left as they are",
+                remedy="See with the playbook status whether a token comes. If none does, run the bring-up again.",
+                reason="ranks apart",
+            )
+        self.lacks = True
+        say(f"engine: a part of it lives here, and none on {missing}")
+        return False
+
+    def waits_for(self, step: str, who: str) -> None:
+        """Say whom a step waits for."""
+        say(f"{step}: waits for the rank of {who}")
+        notify(f"STATUS=starting: waits for the rank of {who}")
+
+    def meet(self) -> None:
+        """Stop what is left of an engine that lacks a rank. A worker waits until rank 0 listens. Raises :class:`WaitTimeout` when it does not."""
+        if self.lacks:
+            self.step("stop", "engine")
+            self.lacks = False
+        if self.given["role"] == "head":
+            return
+        told = False
+        for _elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
+            self.check_asked()
+            if self.ranks.head_listens():
+                say(f"meet: {self.ranks.names} listens")
+                return
+            if not told:
+                self.waits_for("meet", self.ranks.names)
+            told = True
+        raise self.stays_away(self.ranks.names)
+
+    def join(self) -> None:
+        """Wait until the ranks have met. Raises :class:`WaitTimeout` when they do not, after this node's was stopped, :class:`ClusterError` when it ended."""
+        missing, told = self.ranks.names, False
+        for _elapsed in clock(self.given["start_seconds"], LOOK_SECONDS):
+            self.check_asked()
+            missing = ", ".join(self.ranks.missing())
+            if not missing:
+                self.ranks.met()
+                say(f"join: {self.ranks.names}")
+                return
+            engine = engine_state.engine_state(self.paths, lenient=True)
+            if not engine["live"] and not engine["unreadable"]:
+                raise did_not_come_up(f"it waited for the rank of {missing}; {engine_state.last_end(engine)}", engine)
+            if not told:
+                self.waits_for("join", missing)
+            told = True
+        self.step("stop", "engine")
+        raise self.stays_away(missing)
+
+    def stays_away(self, who: str) -> WaitTimeout:
+        """Return the error for ranks of other nodes that did not come."""
+        return WaitTimeout(
+            f"the rank of {who} did not join within {self.given['start_seconds']} s",
+            remedy=f"See there why: systemctl status {self.unit}",
+            reason="nodes missing",
+        )
+
+    def left_with_it(self) -> list[str]:
+        """Return the nodes that an engine which ended here may have ended with: a head whose rank listens no more, workers that give no answer at all."""
+        if self.given["role"] != "head":
+            return [] if self.ranks.head_listens() else list(self.ranks.others)
+        for _elapsed in clock(ray.FORGET_SECONDS, ASK_SECONDS):
+            self.check_asked()
+            if silent := self.ranks.silent():
+                return silent
+        return []
+
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def watch(self) -> int:
@@ -359,6 +446,8 @@ class Supervisor:
         while True:
             self.check_asked()
             seen = self.seen_engine() if self.has_engine else self.seen_container()
+            if seen == Seen() and (left := self.ranks.left()):
+                seen = Seen(how=f"the rank of {', '.join(left)} is gone, and without it this one serves nobody", left=left)
             if seen.how and (holder := self.other_holder()):
                 seen = Seen(f"{seen.how}, while {holder} worked on the cluster")
             if seen.asked:
@@ -366,7 +455,7 @@ class Supervisor:
                 self.note(record.STOPPED, seen.asked)
                 return 0
             if seen.how:
-                self.come_back(seen.how)
+                self.come_back(seen)
             time.sleep(LOOK_SECONDS)
 
     def seen_engine(self) -> Seen:
@@ -397,24 +486,26 @@ class Supervisor:
             return ""
         return lock.describe() if lock else ""
 
-    def come_back(self, how: str) -> None:
-        """Bring back what ended with another node of a Ray cluster, once. Raises :class:`ClusterError` for any other end, and for the second one."""
-        pair = specification.step(self.given, "start", "container")
-        if not pair or pair["module"] != "ray_cluster" or len(self.given["nodes"]) < 2:
-            raise ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
+    def come_back(self, seen: Seen) -> None:
+        """Bring back what ended with another node, once. Raises :class:`ClusterError` for any other end, and for the second one."""
+        if len(self.given["nodes"]) < 2:
+            raise ended(seen.how)
+        say(f"ended: {seen.how}")
+        if seen.left:
+            with self.locked():
+                self.step("stop", "engine")
         self.tries = max(self.tries, 1)
         if self.tries >= TRIES:
-            raise ClusterError(f"{how}; that was try {self.tries} of {TRIES}", remedy="Find the cause, and start the unit again.", reason="tries")
-        say(f"ended: {how}")
-        self.note(record.STARTING, how)
-        names = ("container",) if not self.has_engine else self.after_others_left(how)
+            raise ClusterError(f"{seen.how}; that was try {self.tries} of {TRIES}", remedy="Find the cause, and start the unit again.", reason="tries")
+        self.note(record.STARTING, seen.how)
+        names = self.after_ranks_left(seen) if self.given["meeting"] else self.after_nodes_left(seen.how) if self.has_engine else ("container",)
         with self.locked():
             self.bring_up(names)
         self.tries = max(self.tries, TRIES)
         self.note(record.RUNNING)
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs again{f', run {self.run_id}' if self.run_id else ''}")
 
-    def after_others_left(self, how: str) -> tuple[str, ...]:
+    def after_nodes_left(self, how: str) -> tuple[str, ...]:
         """Return the steps of a second start, once another node left Ray and came back. Raises :class:`ClusterError` when none left or none came back."""
         left: list[str] = []
         for _elapsed in clock(ray.FORGET_SECONDS, ASK_SECONDS):
@@ -424,10 +515,18 @@ class Supervisor:
             if left and now:
                 break
         if not left:
-            raise ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
+            raise ended(how)
         say(f"{', '.join(left)} left Ray, so the engine ended: waits for it, and starts the engine once more")
         self.await_nodes()
         return ("zombies", "memory", "ray", "engine", "token", "guard")
+
+    def after_ranks_left(self, seen: Seen) -> tuple[str, ...]:
+        """Return the steps of a second start, in which the ranks wait for each other. Raises :class:`ClusterError` when this node's ended alone."""
+        left = seen.left or self.left_with_it()
+        if not left:
+            raise ended(seen.how)
+        say(f"{', '.join(left)} left, so the engine is dead: waits for it, and starts the engine once more")
+        return ("zombies", "memory", "container", "meet", "engine", "join", "token", "guard")
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
@@ -467,14 +566,16 @@ class Supervisor:
 def main(argv: t.Sequence[str] | None = None) -> int:
     """Run what the command line asks for, and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 2 or words[0] not in ("run", "module"):
-        say("usage: run SPECIFICATION | module NAME")
+    if len(words) != 2 or words[0] not in ("run", "companions", "module"):
+        say("usage: run SPECIFICATION | companions SPECIFICATION | module NAME")
         return 2
     if words[0] == "module":
         steps.run_here(words[1], sys.stdin.buffer.read())
         return 0
+    run = steps.runner(sys.argv[0])
+    supervisor: Supervisor | beside.Companions
     try:
-        supervisor = Supervisor(specification.read(words[1]), steps.runner(sys.argv[0]))
+        supervisor = Supervisor(specification.read(words[1]), run) if words[0] == "run" else beside.Companions(beside.read(words[1]), run)
     except ClusterError as error:
         say(error.with_remedy())
         return 1

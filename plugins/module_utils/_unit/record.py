@@ -16,13 +16,14 @@ import stat
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 
 SCHEMA = 1
 FILE = "state.json"
-#: The file below the state directory by which a power cycle says that it was this collection's own.
+#: The file below the state directory by which a power cycle says that it was this collection's own, and where it counts for all units until the next boot.
 POWER_CYCLED = "power_cycled"
+RUN_DIR = "/run/gb10"
 
 STARTING, RUNNING, STOPPED, REFUSED, FAILED = "starting", "running", "stopped", "refused", "failed"
 STATES = (STARTING, RUNNING, STOPPED, REFUSED, FAILED)
@@ -79,6 +80,34 @@ def why_refused(noted: t.Mapping[str, t.Any] | None, boot_id: str, power_cycled:
             "A killed engine can leak memory, and a disk can have lost writes"
         )
     return noted["reason"] if noted["state"] == REFUSED else ""
+
+
+def check_boot(folder: str, boot_id: str, state_dir: str, unit: str) -> str:
+    """Return what to say of a start that goes ahead after an unclean shutdown, empty after a clean one.
+
+    Raises :class:`ClusterError` with the reason :data:`REFUSED` at the first start after a shutdown that was not clean, unless the power cycle was this
+    collection's own.
+    """
+    noted = read(folder)
+    if noted is None or noted["boot_id"] == boot_id:
+        return ""
+    cycled = take_power_cycle(state_dir)
+    why, anyway = (why_refused(noted, boot_id, power_cycled) for power_cycled in (False, cycled))
+    if anyway:
+        remedy = f"Look at the node (the playbooks doctor and preflight), then: systemctl start {unit}"
+        raise ClusterError(anyway, remedy=remedy, reason=REFUSED)
+    return f"{why}; the power cycle was this collection's own, so the unit starts once" if why else ""
+
+
+def take_power_cycle(state_dir: str) -> bool:
+    """Return whether the power cycle before this boot was our own. The file that says so goes with this boot, and counts for all units until then."""
+    marker, taken = os.path.join(state_dir, POWER_CYCLED), os.path.join(RUN_DIR, POWER_CYCLED)
+    if is_power_cycled(marker):
+        os.makedirs(RUN_DIR, mode=0o755, exist_ok=True)
+        with open(taken, "wb"):
+            pass
+        os.unlink(marker)
+    return is_power_cycled(taken)
 
 
 def is_power_cycled(path: str) -> bool:

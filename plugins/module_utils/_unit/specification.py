@@ -14,25 +14,29 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 
 SCHEMA = 1
 FILE = "specification.json"
 
-#: The modules that a step may run, and those that the program itself asks. They are what is packed.
+#: The modules that a step may run, and those that the program itself asks, the companions' too. They are what is packed.
 STEP_MODULES = (
     "cuda_zombie_check", "memory_watch", "node_container", "node_container_info", "node_guard", "page_cache_drop", "ray_cluster", "vllm_serve",
     "vllm_serve_info",
 )  # fmt: skip
-MODULES = (*STEP_MODULES, "cluster_lock")
+MODULES = (*STEP_MODULES, "cluster_lock", "companion")
 
-#: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory`` runs no module.
-START = ("drop", "zombies", "memory", "note", "container", "ray", "engine", "token", "guard")
+#: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory``, ``meet`` and
+#: ``join`` run no module.
+START = ("drop", "zombies", "memory", "note", "container", "ray", "meet", "engine", "join", "token", "guard")
 STOP = ("drain", "engine", "container")
 
-#: What else it says, with its type. ``nodes`` maps names to addresses; seconds are whole ones.
+#: What else it says, with its type. ``nodes`` maps names to addresses, ``meeting`` says where the ranks of several nodes meet without Ray, and is
+#: empty for others; seconds are whole ones.
 KEYS: dict[str, type] = {
     "cluster": str, "role": str, "executor": str, "nodes": dict, "gpus": int, "state_dir": str, "log_dir": str, "roots": dict, "memory": dict,
-    "address": str, "start_seconds": int, "start": list, "stop": list,
+    "meeting": dict, "address": str, "start_seconds": int, "start": list, "stop": list,
 }  # fmt: skip
 
 Specification = dict[str, t.Any]
@@ -40,11 +44,10 @@ Specification = dict[str, t.Any]
 
 def wrong(given: t.Any) -> str:
     """Return what is wrong with a specification, empty when nothing is."""
-    if not isinstance(given, dict):
-        return "it is not a mapping"
-    names = [key for key, kind in KEYS.items() if not isinstance(given.get(key), kind) or (kind is int and isinstance(given[key], bool))]
-    if names:
-        return f"{', '.join(names)}: missing, or of another type"
+    if problem := lacking(given, KEYS):
+        return problem
+    if given["meeting"] and (problem := lacking(given["meeting"], meeting.KEYS)):
+        return f"meeting: {problem}"
     for part, allowed in (("start", START), ("stop", STOP)):
         for step in given[part]:
             whole = isinstance(step, dict) and isinstance(step.get("arguments"), dict) and isinstance(step.get("timeout"), int)
@@ -65,13 +68,13 @@ def check(given: t.Any) -> Specification:
 
 
 def dump(given: Specification) -> str:
-    """Return the text of a specification: the same for the same content."""
+    """Return the text of a specification, of whatever unit: the same for the same content."""
     return json.dumps({**given, "schema": SCHEMA}, indent=1, sort_keys=True) + "\n"
 
 
-def read(path: str) -> Specification:
-    """Return the specification in a file. Raises :class:`UnknownState` when it holds none."""
-    remedy = "Run the bring-up again: it writes the specification."
+def read(path: str, wrong: t.Callable[[t.Any], str] = wrong) -> Specification:
+    """Return the specification in a file. Raises :class:`UnknownState` when it holds none, by what ``wrong`` says."""
+    remedy = "Run the bring-up or the playbook mode again: it writes the specification."
     try:
         given = json.loads(files.required_text(path))
     except OSError as error:

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The text of an engine's unit. This module util is PRIVATE to the collection."""
+"""The texts of our units. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, specification
 
 #: Seconds beyond what the program allows itself, after which systemd ends it.
 MARGIN = 120
@@ -26,25 +26,41 @@ def stop_seconds(given: t.Mapping[str, t.Any]) -> int:
     return longest + sum(one["timeout"] for one in given["stop"]) + MARGIN
 
 
-def unit(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
-    """Return the unit of a specification. It restarts nothing by itself, and at a shutdown it stops before Docker does.
+def engine(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
+    """Return the unit of an engine's specification. It begins when the companions are there, so that what they hold counts, and whether they came or not."""
+    about = f"engine of {given['cluster']} ({given['role']})"
+    return _unit(about, f"{look.COMPANIONS} ", f"{python} -I {_words(folder, 'run')}", start_seconds(given), stop_seconds(given))
+
+
+def companions(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
+    """Return the unit of the companions' specification."""
+    each = [beside.seconds(one) for one in given["companions"]]
+    # A stop waits for the one that may be under way.
+    return _unit("companions of this node", "", f"{python} -I {_words(folder, 'companions')}", sum(each) + MARGIN, sum(each) + max(each, default=0) + MARGIN)
+
+
+def _words(folder: str, command: str) -> str:
+    return f"{os.path.join(folder, look.PROGRAM)} {command} {os.path.join(folder, specification.FILE)}"
+
+
+def _unit(about: str, after: str, command: str, start: int, stop: int) -> str:
+    """Return the text of a unit. It restarts nothing by itself, and at a shutdown it stops before Docker does.
 
     Its modules leave the same files as those of a play, which users other than root read.
     """
-    program = os.path.join(folder, look.PROGRAM)
     return look.marked(f"""[Unit]
-Description=gb10.cluster engine of {given["cluster"]} ({given["role"]})
+Description=gb10.cluster {about}
 Documentation=man:systemd.service(5)
-After=docker.service network-online.target local-fs.target
+After={after}docker.service network-online.target local-fs.target
 Wants=docker.service network-online.target
 
 [Service]
 Type=notify
-ExecStart={python} -I {program} run {os.path.join(folder, specification.FILE)}
+ExecStart={command}
 Restart=no
 KillMode=mixed
-TimeoutStartSec={start_seconds(given)}
-TimeoutStopSec={stop_seconds(given)}
+TimeoutStartSec={start}
+TimeoutStopSec={stop}
 UMask=0022
 NoNewPrivileges=yes
 PrivateTmp=yes

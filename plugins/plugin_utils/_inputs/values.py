@@ -55,7 +55,6 @@ IDS = (
     "input.serve_arguments",
     "input.stop_grace",
     "input.tenants",
-    "input.unit",
 )
 
 #: Settings that must have one value for the whole cluster: nodes that disagree would build half of two clusters.
@@ -87,7 +86,6 @@ CLUSTER_WIDE = (
     "gb10_serve_arguments",
     "gb10_signature_dirs",
     "gb10_tenants",
-    "gb10_unit",
     "gb10_worker_hosts",
 )
 
@@ -523,10 +521,6 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
         yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
-    unit = values.get("gb10_unit", "none")
-    if unit not in ("auto", "none") and profile["executor"] == "native" and values.get("gb10_worker_hosts"):
-        what = f"is {unit}, and profile {profile['id']} spreads its ranks without Ray (executor native), which units of several nodes cannot start together"
-        yield Problem("input.unit", "gb10_unit", what, "none", "set gb10_unit=none, or take a profile with executor ray", measured=unit, needed="none")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
     if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
         what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"

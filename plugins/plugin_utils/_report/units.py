@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the engines' units on the nodes say of themselves. This plugin util is PRIVATE to the collection."""
+"""What our units on the nodes say of themselves. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def text(found: t.Mapping[str, t.Any]) -> str:
     if not found.get("installed"):
         return f"unit: none, its files are left ({found['name']})" if found.get("files") else ""
     state = "active" if found["active"] else "not active" if found["active"] is False else "whether it is active is not known"
-    why = "" if found["active"] else "; ".join(filter(None, (f"{found['state']} {found['at']}" if found["state"] else "it never ran", found["reason"])))
+    state_at = "" if found["active"] else f"{found['state']} {found['at']}" if found["state"] else "it never ran"
+    why = "; ".join(filter(None, (state_at, found["reason"])))
     again = f"; systemctl start {found['name']} starts it" if found["active"] is False else ""
     return f"unit {found['name']}: {state}, {_BOOT[found['enabled']]}{f' ({why})' if why else ''}{again}"

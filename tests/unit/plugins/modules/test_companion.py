@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, specification
 from ansible_collections.gb10.cluster.plugins.modules import companion
 
 IMAGE = "sha256:" + "a" * 64
@@ -23,8 +24,8 @@ OWN = "b" * 64
 def params(**given):
     defaults = {
         "name": "ollama", "state": "started", "image": IMAGE, "unit": None, "port": 11434, "health_path": "/api/tags", "env": {"OLLAMA_MAX_LOADED_MODELS": 1},
-        "arguments": [], "mounts": [], "gpus": False, "health_timeout": 1, "stop_timeout": 1, "kill": False, "log_dir": "/nowhere", "tool_timeout": 5,
-        "docker_socket": "/nowhere", "docker_timeout": 1,
+        "arguments": [], "mounts": [], "gpus": False, "health_timeout": 1, "stop_timeout": 1, "kill": False, "comes_back": False, "state_dir": "/nowhere",
+        "log_dir": "/nowhere", "tool_timeout": 5, "docker_socket": "/nowhere", "docker_timeout": 1,
     }  # fmt: skip
     return {**defaults, **given}
 
@@ -186,6 +187,24 @@ def test_one_that_ignores_that_is_left_running_unless_it_may_be_killed(play):
     assert "gb10_kill_companions=true" in caught.value.remedy and engine.did == ["SIGTERM"]
     play(engine, state="stopped", kill=True)
     assert engine.did == ["SIGTERM", "SIGTERM", "kill after 0"]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_one_that_is_stopped_does_not_come_back_at_a_boot(play, tmp_path, running):
+    (tmp_path / "companions").mkdir()
+    path = pathlib.Path(beside.path_of(str(tmp_path)))
+    listed = {**params(), "health_timeout": 60}
+    path.write_text(specification.dump({"companions": [listed, {**listed, "name": "asr"}], "state_dir": str(tmp_path), "roots": {}}))
+    took = "take ollama out of gb10-companions.service"
+
+    def stop(**more):
+        return play(Engine(there("running" if running else "exited")), state="stopped", state_dir=str(tmp_path), **more)
+
+    assert took not in stop(comes_back=True)["actions"] and took in stop(check_mode=True)["actions"]
+    assert beside.names(beside.read(str(path))) == ["ollama", "asr"]
+    result = stop()
+    assert result["changed"] and took in result["actions"] and beside.names(beside.read(str(path))) == ["asr"]
+    assert took not in stop()["actions"]
 
 
 def test_absent_removes_it(play):

@@ -17,29 +17,32 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, place, program, record, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, meeting, place, program, record, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}
 
 
-def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = "ray", **more: t.Any) -> dict[str, t.Any]:
+def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = "ray", pair: bool = True, **more: t.Any) -> dict[str, t.Any]:
     """A specification as the role makes it, with short arguments."""
     module = "ray_cluster" if executor == "ray" else "node_container"
+    meets = executor == "native" and pair
     step = {"drop": "page_cache_drop", "zombies": "cuda_zombie_check", "memory": "", "note": "memory_watch", "container": module}
-    engine = {"ray": "node_container_info", "engine": "vllm_serve", "token": "vllm_serve_info", "guard": "node_guard"}
-    own = {**step, **(engine if role == "head" else {})}
-    if executor != "ray":
-        own.pop("ray", None)
-    stop = {**({"drain": "vllm_serve", "engine": "vllm_serve"} if role == "head" else {}), "container": module}
-    nodes = NODES if executor == "ray" else {"spark-1": "10.0.0.1"}
+    begin = {"ray": "node_container_info"} if executor == "ray" else {"meet": ""} if meets else {}
+    engine = {"engine": "vllm_serve", **({"join": ""} if meets else {}), **({"token": "vllm_serve_info"} if role == "head" else {}), "guard": "node_guard"}
+    has_engine = role == "head" or executor == "native"
+    own = {**step, **({**begin, **engine} if has_engine else {})}
+    stop = {**({"drain": "vllm_serve"} if role == "head" else {}), **({"engine": "vllm_serve"} if has_engine else {}), "container": module}
+    nodes = NODES if pair else {"spark-1": "10.0.0.1"}
     begin = [
         {"name": name, "module": module, "arguments": {"image": "mine"} if name == "container" else {}, "timeout": 10} for name, module in own.items()
     ]
     return {
         "cluster": "gb10", "role": role, "executor": executor, "nodes": nodes, "gpus": 1,
         "state_dir": state_dir, "log_dir": state_dir, "address": "", "start_seconds": 1,
+        "meeting": {"address": NODES["spark-1"], "port": 29501} if meets else {},
         "roots": {"proc_root": f"{state_dir}/proc", "sysfs_root": f"{state_dir}/sys", "meminfo": None},
         "memory": {"profile": "mine", "profile_digest": "9f", "context": 1024},
         "start": begin,
@@ -100,7 +103,7 @@ def test_a_link_is_no_power_cycle_of_ours(tmp_path):
 
 
 def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
-    written = text.unit("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
+    written = text.engine("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
     path = tmp_path / "unit.service"
     for content, whose in ((written, "ours"), (written.replace("Restart=no", "Restart=always"), "edited"), ("[Unit]\nDescription=mine\n", "foreign")):
         assert look.whose(content.encode()) == whose
@@ -116,7 +119,7 @@ def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
 
 def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
     asked = given(start_seconds=3600)
-    lines = text.unit("/state/unit", "/usr/bin/python3", asked).splitlines()
+    lines = text.engine("/state/unit", "/usr/bin/python3", asked).splitlines()
     assert "Restart=no" in lines and "Type=notify" in lines and "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz run /state/unit/specification.json" in lines
     assert int(next(line for line in lines if line.startswith("TimeoutStartSec=")).partition("=")[2]) > 2 * 3600
     assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > sum(one["timeout"] for one in asked["stop"])
@@ -130,6 +133,7 @@ def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
     [
         ({"gpus": "1"}, "gpus"),
         ({"nodes": []}, "nodes"),
+        ({"meeting": {"address": "10.0.0.1"}}, "meeting: port"),
         ({"start": [{"name": "drop", "module": "shell", "arguments": {}, "timeout": 1}]}, "none of"),
         ({"start": [{"name": "rm", "module": "vllm_serve", "arguments": {}, "timeout": 1}]}, "none of"),
         ({"start": list(reversed(given()["start"]))}, "not in the order"),
@@ -217,14 +221,14 @@ def test_a_module_that_prints_no_result_is_unknown():
 class Node:
     """A node whose modules answer from a table; ``asked`` is what was run, ``!`` marks what only predicted."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now") -> None:
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now", pair: bool = False) -> None:
         self.path = tmp_path
         (tmp_path / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
         (tmp_path / "proc/sys/kernel/random/boot_id").write_text(boot)
         (tmp_path / "proc/meminfo").write_text("MemTotal: 127600748 kB\nMemAvailable: 120000000 kB\nCached: 1 kB\nBuffers: 1 kB\n")
         self.folder = tmp_path / "gb10" / "unit"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.given = given(str(tmp_path), role, executor)
+        self.given = given(str(tmp_path), role, executor, pair or executor == "ray")
         self.asked: list[str] = []
         self.said: list[str] = []
         self.lives = False
@@ -232,12 +236,18 @@ class Node:
         self.answers: dict[str, t.Any] = {}
         self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": ""}
         monkeypatch.setattr(program, "say", self.said.append)
+        monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
         monkeypatch.setattr(program, "EngineApi", lambda *_given: types.SimpleNamespace(image=lambda _name: {"Id": "sha256:1"}))
         monkeypatch.setattr(program.engine_state, "engine_state", lambda *_given, **_more: dict(self.engine))
         monkeypatch.setattr(program.engine_state, "last_end", lambda engine: f"run {engine['run_id']} ended")
         for name in ("LOOK_SECONDS", "ASK_SECONDS", "NETWORK_SECONDS"):
             monkeypatch.setattr(program, name, 0.01)
         monkeypatch.setattr(program.ray, "FORGET_SECONDS", 0.05)
+        self.connections: list[listeners.Connection] = []
+        self.listens, self.silent = True, False
+        monkeypatch.setattr(meeting.listeners, "connections", lambda: list(self.connections))
+        monkeypatch.setattr(meeting.listeners, "answers", lambda *_given: "" if self.listens else "Connection refused")
+        monkeypatch.setattr(meeting, "_is_silent", lambda *_given: self.silent)
         self.supervisor = program.Supervisor(self.given, self.run)
 
     def run(self, name: str, arguments: t.Mapping[str, t.Any], _seconds: float, predict: bool) -> dict[str, t.Any]:
@@ -253,7 +263,15 @@ class Node:
             return {"completion": {"seconds": 0.1}, "engine_version": "0.32.0", "engine": {"live": True}, "msg": ""}
         if name == "vllm_serve" and not predict:
             self.lives = True
+            if self.given["meeting"]:
+                self.meets()
         return {"actions": [] if self.lives else ["start"], "engine_live": self.lives, "run_id": "r1", "msg": f"{name} done", "reason": ""}
+
+    def meets(self) -> None:
+        """Let the other node's rank be connected to this one's."""
+        ends = (("10.0.0.1", 29501), ("10.0.0.2", 40000))
+        here, there = ends if self.given["role"] == "head" else reversed(ends)
+        self.connections = [listeners.Connection(*here, *there, listeners.TCP_ESTABLISHED, 0, 1)]
 
     @property
     def state(self) -> dict[str, t.Any]:
@@ -368,10 +386,10 @@ def test_a_head_starts_its_engine_once_more_when_a_worker_came_back_and_not_twic
     assert one.supervisor.tries == 1
     one.asked.clear()
     one.nodes[1] = {**one.nodes[1], "node_id": "spark-2-2"}
-    one.supervisor.come_back("run r1 ended")
+    one.supervisor.come_back(program.Seen(how="run r1 ended"))
     assert one.asked.count("vllm_serve") == 1 and "page_cache_drop" not in one.asked and one.state["state"] == "running" and one.supervisor.tries == 2
     with pytest.raises(ClusterError, match="try 2 of 2"):
-        one.supervisor.come_back("run r1 ended")
+        one.supervisor.come_back(program.Seen(how="run r1 ended"))
 
 
 def test_an_engine_that_ended_with_all_nodes_there_is_not_started_again(node):
@@ -379,7 +397,7 @@ def test_an_engine_that_ended_with_all_nodes_there_is_not_started_again(node):
     one.supervisor.begin()
     one.asked.clear()
     with pytest.raises(ClusterError, match="run r1 ended"):
-        one.supervisor.come_back("run r1 ended")
+        one.supervisor.come_back(program.Seen(how="run r1 ended"))
     assert "vllm_serve" not in one.asked
 
 
@@ -388,7 +406,7 @@ def test_a_worker_that_stays_away_is_named(node):
     one.supervisor.begin()
     del one.nodes[1]
     with pytest.raises(ClusterError, match="spark-2 did not join Ray within 1 s"):
-        one.supervisor.come_back("run r1 ended")
+        one.supervisor.come_back(program.Seen(how="run r1 ended"))
 
 
 def test_a_worker_waits_for_its_head(node):
@@ -398,3 +416,150 @@ def test_a_worker_waits_for_its_head(node):
     one.answers["ray_cluster", False] = lambda: next(tries)
     one.supervisor.begin()
     assert one.state["state"] == "running" and one.asked.count("ray_cluster") == 3 and "vllm_serve" not in one.asked
+
+
+# --- a pair whose engine spreads the ranks by itself ----------------------------------------------------------------------
+
+
+def joined(node: t.Callable[..., Node], role: str) -> Node:
+    """A node whose unit took over its part of an engine that serves."""
+    one = node(role=role, pair=True)
+    one.lives = True
+    one.meets()
+    one.supervisor.begin()
+    one.asked.clear()
+    return one
+
+
+def awaited(one: Node) -> program.Seen:
+    """What the watch acts on, once it has looked often enough."""
+    for _look in range(meeting.MISSED_LOOKS):
+        assert one.state["state"] == "running"
+        if left := one.supervisor.ranks.left():
+            return program.Seen(how="gone", left=left)
+    return program.Seen()
+
+
+@pytest.mark.parametrize(("role", "other", "rest"), [("head", "spark-2", ["vllm_serve_info", "node_guard"]), ("worker", "spark-1", ["node_guard"])])
+def test_each_rank_is_started_by_its_own_node_and_joins(node, role, other, rest):
+    one = node(role=role, pair=True)
+    one.supervisor.begin()
+    begin = ["page_cache_drop", "cuda_zombie_check", "memory_watch", "node_container", "vllm_serve"]
+    assert one.asked == ["node_container!", "cluster_lock", *begin, *rest, "cluster_lock"]
+    assert (one.state["state"], one.state["tries"]) == ("running", 1) and f"join: {other}" in one.said
+
+
+@pytest.mark.parametrize(("role", "asked"), [("head", ["node_container!", "vllm_serve!", "vllm_serve_info"]), ("worker", ["node_container!", "vllm_serve!"])])
+def test_ranks_that_have_met_are_taken_over_as_they_are(node, role, asked):
+    one = node(role=role, pair=True)
+    one.lives = True
+    one.meets()
+    one.supervisor.begin()
+    assert one.asked == asked and one.state["state"] == "running"
+
+
+def test_a_workers_rank_waits_for_that_of_the_head(node):
+    one = node(role="worker", pair=True)
+    one.listens = False
+    with pytest.raises(program.WaitTimeout, match="the rank of spark-1 did not join within 1 s"):
+        one.supervisor.begin()
+    assert "vllm_serve" not in one.asked and any("waits for the rank of spark-1" in line for line in one.said)
+
+
+def test_a_heads_rank_that_waits_in_vain_is_stopped_and_the_worker_named(node, monkeypatch):
+    one = node(pair=True)
+    monkeypatch.setattr(one, "meets", lambda: None)
+    with pytest.raises(program.WaitTimeout, match="the rank of spark-2 did not join within 1 s"):
+        one.supervisor.begin()
+    assert one.asked.count("vllm_serve") == 2 and "vllm_serve_info" not in one.asked
+
+
+@pytest.mark.parametrize("role", ["head", "worker"])
+def test_when_the_other_rank_is_gone_its_own_is_stopped_and_started_once_more(node, role):
+    one = joined(node, role)
+    one.connections = []
+    seen = awaited(one)
+    one.supervisor.come_back(seen)
+    # Stopped under the lock, then started when the other side is back, and what the first start held is back.
+    assert one.asked[:3] == ["cluster_lock", "vllm_serve", "cluster_lock"] and one.asked[3:].count("vllm_serve") == 1
+    assert "page_cache_drop" not in one.asked and (one.state["state"], one.supervisor.tries) == ("running", 2)
+    one.asked.clear()
+    one.connections = []
+    with pytest.raises(ClusterError, match="try 2 of 2"):
+        one.supervisor.come_back(awaited(one))
+    assert one.asked == ["cluster_lock", "vllm_serve", "cluster_lock"]
+
+
+def test_a_connection_that_one_look_misses_is_no_rank_that_left(node):
+    one = joined(node, "head")
+    there, one.connections = one.connections, []
+    assert not one.supervisor.ranks.left() and not one.supervisor.ranks.left()
+    one.connections = there
+    assert not one.supervisor.ranks.left()
+    one.connections = []
+    assert not one.supervisor.ranks.left()
+
+
+def test_connections_that_cannot_be_read_are_no_ranks_that_left(node, monkeypatch):
+    one = joined(node, "head")
+
+    def unread():
+        raise UnknownState("the kernel lists a TCP socket in a shape that cannot be read")
+
+    monkeypatch.setattr(meeting.listeners, "connections", unread)
+    assert [one.supervisor.ranks.left() for _look in range(2 * meeting.MISSED_LOOKS)] == [[]] * 2 * meeting.MISSED_LOOKS
+
+
+@pytest.mark.parametrize(
+    ("role", "listens", "silent", "again"),
+    [("head", True, False, False), ("head", True, True, True), ("worker", True, False, False), ("worker", False, False, True)],
+)
+def test_a_rank_that_ended_by_itself_starts_again_only_when_another_node_left(node, role, listens, silent, again):
+    one = joined(node, role)
+    one.listens, one.silent = listens, silent
+    seen = program.Seen(how="run r1 ended")
+    if not again:
+        with pytest.raises(ClusterError, match="run r1 ended"):
+            one.supervisor.come_back(seen)
+        assert "vllm_serve" not in one.asked
+        return
+    if role == "worker":
+        # The head is back by the time that it is waited for.
+        gone = iter([False])
+        one.supervisor.ranks.head_listens = lambda: next(gone, True)
+    one.supervisor.come_back(seen)
+    assert one.asked.count("vllm_serve") == 1 and one.supervisor.tries == 2
+
+
+def test_what_is_left_of_an_engine_is_stopped_before_a_start(node):
+    one = node(role="worker", pair=True)
+    one.lives = True
+    gone = iter([False])
+    one.supervisor.ranks.head_listens = lambda: next(gone, True)
+    one.supervisor.begin()
+    assert one.asked.count("vllm_serve") == 2 and one.state["state"] == "running"
+
+
+def test_a_rank_apart_from_a_head_that_lives_is_left_as_it_is(node):
+    one = node(role="worker", pair=True)
+    one.lives = True
+    assert one.supervisor.main() == 1 and "is unknown" in one.state["reason"] and "vllm_serve" not in one.asked
+
+
+def test_an_engine_that_gives_tokens_is_whole_whatever_the_kernel_lists(node):
+    one = node(pair=True)
+    one.lives = True
+    one.supervisor.begin()
+    assert "vllm_serve" not in one.asked and one.state["state"] == "running" and any("will be noticed when the engine ends" in line for line in one.said)
+
+
+def test_a_worker_that_ends_while_the_engine_loads_ends_the_start(node):
+    one = node(pair=True)
+
+    def loads():
+        one.connections = []
+        return {"completion": None, "engine": {"live": True, "log_path": ""}, "msg": ""}
+
+    one.answers["vllm_serve_info", False] = loads
+    assert one.supervisor.main() == 1 and "the rank of spark-2 ended before the engine came up" in one.state["reason"]
+    assert one.asked.count("vllm_serve") == 2

@@ -262,15 +262,6 @@ def test_what_is_doubtful_is_reported_and_stops_nothing(change, id, part):
     assert findings[0]["remedy"]
 
 
-@pytest.mark.parametrize(
-    ("unit", "workers", "refused"),
-    [("enabled", ["spark-2"], True), ("auto", ["spark-2"], False), ("none", ["spark-2"], False), ("enabled", [], False)],
-)
-def test_units_of_a_pair_without_ray_are_refused(unit, workers, refused):
-    own = {"gb10_profile": "lab_tiny_native_tp2", "gb10_profile_dirs": [str(ROOT / "tests" / "lab" / "profiles")], "gb10_worker_hosts": workers}
-    assert ("input.unit" in stopping(judged({**own, "gb10_unit": unit}))) is refused
-
-
 def test_no_message_shows_a_secret():
     secret = "s3cr3t"
     change = {

@@ -1,0 +1,151 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The unit of a node's companions: starts at a boot the containers that the declared mode has, and stops them gently. This module util is PRIVATE to the collection.
+
+Each is started and stopped by the module ``companion`` with the arguments of the play that started it. A companion that does not come up keeps neither the
+others nor the engine away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import types
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+
+MODULE = "companion"
+#: Seconds between two looks whether systemd wants an end.
+LOOK_SECONDS = 1.0
+
+#: Seconds that the module may take beside waiting for a companion to answer or to end.
+MODULE_SECONDS = 120
+
+#: The form of the specification, and what each companion in it has at least: it is the options of the module.
+KEYS: dict[str, type] = {"companions": list, "state_dir": str, "roots": dict}
+COMPANION_KEYS: dict[str, type] = {"name": str, "image": str, "health_timeout": int, "stop_timeout": int}
+
+
+def wrong(given: t.Any) -> str:
+    """Return what is wrong with a specification, empty when nothing is."""
+    if problem := lacking(given, KEYS):
+        return problem
+    problems = (lacking(one, COMPANION_KEYS) for one in given["companions"])
+    return next((f"companions: {problem}" for problem in problems if problem), "")
+
+
+def read(path: str) -> specification.Specification:
+    """Return the specification in a file. Raises UnknownState when it holds none."""
+    return specification.read(path, wrong)
+
+
+def names(given: specification.Specification) -> list[str]:
+    """Return the names of the companions that the unit starts."""
+    return [one["name"] for one in given["companions"]]
+
+
+def seconds(one: t.Mapping[str, t.Any]) -> int:
+    """Return the most seconds that a companion may take to be started, one that has to be replaced, or to be stopped."""
+    return one["health_timeout"] + one["stop_timeout"] + MODULE_SECONDS
+
+
+def path_of(state_dir: str) -> str:
+    """Return where a node keeps the specification."""
+    return os.path.join(look.of_companions(state_dir).folder, specification.FILE)
+
+
+def listed(state_dir: str, name: str) -> bool:
+    """Return whether the unit of a node starts a companion. Raises UnknownState for a specification that cannot be read."""
+    path = path_of(state_dir)
+    return os.path.lexists(path) and name in names(read(path))
+
+
+def leave_out(state_dir: str, name: str) -> None:
+    """Let the unit of a node not start a companion any more. Raises OSError and UnknownState."""
+    given = read(path_of(state_dir))
+    kept = [one for one in given["companions"] if one["name"] != name]
+    look.write_private(path_of(state_dir), specification.dump({**given, "companions": kept}).encode())
+
+
+class Companions:
+    """Runs one specification. ``run`` runs a module."""
+
+    def __init__(self, given: specification.Specification, run: steps.Run) -> None:
+        self.given = given
+        self.run = run
+        self.folder = look.of_companions(given["state_dir"]).folder
+        self.boot = boot_id(given["roots"]["proc_root"])
+        self.asked = False
+
+    def note(self, state: str, reason: str = "") -> None:
+        record.write(self.folder, self.boot, state, reason)
+        notify(f"STATUS={state}{f': {reason}' if reason else ''}")
+
+    def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
+        """Remember that systemd wants an end. A module at work is left to end by itself."""
+        self.asked = True
+
+    def main(self) -> int:
+        """Start the companions, wait until systemd wants an end, and stop them; return the exit code."""
+        try:
+            if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], look.COMPANIONS):
+                say(said)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, look.RELEASE))
+            self.note(record.STARTING)
+            self.note(record.RUNNING, self.all_to("started", self.given["companions"]))
+            notify("READY=1")
+            while not self.asked:
+                time.sleep(LOOK_SECONDS)
+            return self.end()
+        except ClusterError as error:
+            return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
+        except OSError as error:
+            return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", "Run the playbook mode again.", record.FAILED)
+
+    def fail(self, reason: str, remedy: str, state: str) -> int:
+        say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")
+        with contextlib.suppress(OSError):  # a full disk: the journal has it
+            self.note(state, reason)
+        return 1
+
+    def all_to(self, state: str, companions: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+        """Bring companions to a state; return what failed. One that fails keeps the others from nothing."""
+        failed = []
+        for one in companions:
+            if self.asked and state == "started":
+                break
+            notify(f"STATUS={state}: {one['name']}")
+            try:
+                done = steps.require(one["name"], self.run(MODULE, {**one, "state": state, "comes_back": True}, seconds(one), False))
+                say(done["msg"])
+            except ClusterError as error:
+                say(error.with_remedy())
+                failed.append(str(error))
+        return "; ".join(failed)
+
+    def end(self) -> int:
+        """Stop the companions, those that were started last first, and return the exit code. A unit that was released leaves them running."""
+        notify("STOPPING=1")
+        release = os.path.join(self.folder, look.RELEASE)
+        if os.path.lexists(release):
+            os.unlink(release)
+            say("released: the companions run on")
+            self.note(record.STOPPED, "released: the companions run on")
+            return 0
+        path = os.path.join(self.folder, specification.FILE)
+        # Those that a person or a play took out since are theirs.
+        left = read(path)["companions"] if os.path.lexists(path) else []
+        if failed := self.all_to("stopped", reversed(left)):
+            return self.fail(failed, "", record.FAILED)
+        self.note(record.STOPPED, "stopped by systemd")
+        say("stopped")
+        return 0

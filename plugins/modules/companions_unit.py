@@ -1,0 +1,193 @@
+#!/usr/bin/python
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: companions_unit
+short_description: Set up the systemd unit of a node's companions, or take it away
+version_added: 0.2.0
+author: gb10.cluster contributors (@gb10-cluster)
+description:
+  - The unit C(gb10-companions.service) starts containers of companions at a boot, before the engine's units, and stops them gently at a shutdown. It runs
+    the module M(gb10.cluster.companion) with the arguments in O(specification), which are those that the role P(gb10.cluster.companions#role) passes to it.
+  - With O(state=present), specification (mode 0600) and program are written into C(companions) below O(state_dir), where root alone can look, and the unit is
+    started. Companions that run as specified are taken over as they are.
+  - With O(state=absent), the unit and its files go. The companions run on.
+  - A unit of that name that this collection did not write, or that somebody edited, stays as it is, and the module fails.
+  - A companion that does not come up is named in the journal and in RV(unit), and keeps neither the others nor an engine away.
+  - When the node was not shut down cleanly, the first start of the next boot is refused, as that of M(gb10.cluster.engine_unit) is. The file C(power_cycled)
+    counts for both.
+requirements:
+  - systemd.
+  - Python 3.10 or newer on the node.
+  - What M(gb10.cluster.companion) needs.
+extends_documentation_fragment:
+  - gb10.cluster._attributes
+  - gb10.cluster._look
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  action:
+    description: Runs partly on the controller, which makes the program and sends it to the node where that has another.
+    support: full
+options:
+  state:
+    description:
+      - Whether the unit is there.
+    type: str
+    choices: [present, absent]
+    default: present
+  enabled:
+    description:
+      - Whether systemd starts the unit at boot.
+    type: bool
+    default: false
+  specification:
+    description:
+      - What the unit starts, as the role P(gb10.cluster.companions#role) makes it. Required with O(state=present).
+      - C(companions) is a list of options of M(gb10.cluster.companion), each with at least C(name), C(image), C(health_timeout) and C(stop_timeout).
+    type: dict
+  state_dir:
+    description:
+      - Directory on the node that holds the state of the collection.
+    type: path
+    default: /var/lib/gb10
+  start_timeout:
+    description:
+      - Seconds that the unit gets to find the companions as specified, or to start them.
+    type: int
+    default: 300
+  tool_timeout:
+    description:
+      - Seconds that systemd gets for one other answer.
+    type: int
+    default: 60
+  program_digest:
+    description:
+      - SHA-256 of the program that the node shall have. Set by the action plugin.
+    type: str
+    default: ""
+  program:
+    description:
+      - Where that program lies on the node. Set by the action plugin, where the node has another one.
+    type: path
+seealso:
+  - module: gb10.cluster.companion
+  - module: gb10.cluster.engine_unit
+"""
+
+EXAMPLES = r"""
+- name: Have companions come back after a clean reboot
+  gb10.cluster.companions_unit:
+    enabled: true
+    specification:
+      companions:
+        - name: ollama
+          image: ollama/ollama@sha256:2f9d4a0c3b5e6f708192a3b4c5d6e7f8012345679b90461c92071f0c3f3d4b7f
+          port: 11434
+          health_path: /api/tags
+          health_timeout: 120
+          stop_timeout: 120
+          gpus: true
+  become: true
+
+- name: Take the unit away, and leave them running
+  gb10.cluster.companions_unit:
+    state: absent
+  become: true
+"""
+
+RETURN = r"""
+unit:
+  description: What of the unit is on the node afterwards, in check mode before.
+  returned: success
+  type: dict
+  contains:
+    name:
+      description: Its name.
+      type: str
+    installed:
+      description: Whether it is there.
+      type: bool
+    files:
+      description: Whether its specification and program are there.
+      type: bool
+    enabled:
+      description: Whether it is started at boot. Null when systemd does not say.
+      type: bool
+    active:
+      description: Whether it runs. Null when systemd does not say.
+      type: bool
+    failed:
+      description: Whether it failed, or refused to start. Null when systemd does not say.
+      type: bool
+    state:
+      description: What it recorded last, C(starting), C(running), C(stopped), C(refused) or C(failed). Empty when it never ran.
+      type: str
+    reason:
+      description: Why.
+      type: str
+    at:
+      description: When, in UTC.
+      type: str
+    error:
+      description: Why its record cannot be read, empty when it can.
+      type: str
+  sample:
+    name: gb10-companions.service
+    installed: true
+    files: true
+    enabled: true
+    active: true
+    failed: false
+    state: running
+    reason: ""
+    at: "2026-11-24T02:10:00Z"
+    error: ""
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: success
+  type: bool
+  sample: false
+"""
+
+import os
+import sys
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, install, look, specification, text
+
+
+def wanted(params: dict[str, t.Any], where: look.Place) -> dict[str, bytes]:
+    """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
+    given = {**(params["specification"] or {}), "state_dir": params["state_dir"], "roots": params["roots"]}
+    if why := beside.wrong(given):
+        raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the role companions write it.", reason="input")
+    return {
+        os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
+        where.path: text.companions(where.folder, sys.executable, given).encode(),
+    }
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    where = look.of_companions(params["state_dir"], params["roots"]["etc_root"])
+    return install.bring(module, install.Unit(where, "the companions"), lambda: wanted(params, where))
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=install.ARGUMENT_SPEC, required_if=[("state", "present", ["specification"])], supports_check_mode=True)
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A pair's units bring it back after a clean reboot of either node, and of both, with Ray and without; after a hard kill they do not, and say why."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from .lab import HEAD, WORKER, Lab, Play
+from .test_unit import active, await_settled, await_state, cut_power, reboot, state, unit
+
+CLUSTER = "gb10"
+#: The head waits no longer than this for a worker that does not come back.
+WAIT = 200
+
+
+class Pair:
+    """The pair with enabled units, under one executor."""
+
+    def __init__(self, lab: Lab, executor: str) -> None:
+        self.lab = lab
+        own = {"gb10_profile": "lab_tiny_native_tp2"} if executor == "native" else {}
+        self.variables: dict[str, t.Any] = {"gb10_unit": "enabled", "gb10_serve_timeout": WAIT, **own}
+
+    def up(self) -> Play:
+        played = self.lab.play("serve", **self.variables)
+        assert played.rc == 0, played.failures
+        return played
+
+    def serves(self) -> bool:
+        played = self.lab.play("status", **self.variables)
+        assert played.rc == 0, played.failures
+        return played.stat("gb10_health") == "serving"
+
+    def both_active(self) -> bool:
+        return (active(self.lab, HEAD, CLUSTER), active(self.lab, WORKER, CLUSTER)) == ("active", "active")
+
+    def runs_again(self, host: str) -> bool:
+        """Whether a node's unit started its part once more since it came up."""
+        noted = state(self.lab, host, CLUSTER)
+        assert noted["state"] != "failed", noted
+        return (noted["state"], noted["tries"]) == ("running", 2) and active(self.lab, host, CLUSTER) == "active"
+
+    def await_again(self, host: str) -> None:
+        await_state(self.lab, host, CLUSTER, lambda: self.runs_again(host))
+
+    def await_failed(self, host: str, seconds: float) -> str:
+        """Wait until a node's unit has failed, and return why."""
+        await_state(self.lab, host, CLUSTER, lambda: active(self.lab, host, CLUSTER) == "failed", seconds)
+        return state(self.lab, host, CLUSTER)["reason"]
+
+
+@pytest.fixture(scope="module", params=["native", "ray"])
+def pair(lab: Lab, request: pytest.FixtureRequest) -> t.Iterator[Pair]:
+    lab.clear()
+    made = Pair(lab, request.param)
+    made.up()
+    yield made
+    gone = lab.play("teardown", gb10_interrupt_requests=True, **made.variables)
+    assert gone.rc == 0, gone.failures
+    for host in (HEAD, WORKER):
+        assert lab.run(host, "sh", "-c", f"ls /etc/systemd/system/{unit(CLUSTER)} /var/lib/gb10/{CLUSTER}/unit 2>/dev/null || echo none").strip() == "none"
+
+
+def test_a_second_run_changes_nothing(pair: Pair) -> None:
+    assert pair.both_active()
+    assert pair.up().changed == {}
+    checked = pair.lab.play("serve", check=True, **pair.variables)
+    assert (checked.rc, checked.changed) == (0, {}), checked.said
+
+
+def test_the_worker_reboots_and_the_head_starts_the_engine_once_more(pair: Pair) -> None:
+    reboot(WORKER)
+    assert await_settled(pair.lab, WORKER, CLUSTER) == "active"
+    pair.await_again(HEAD)
+    assert pair.serves()
+    assert pair.up().changed == {}
+
+
+def test_both_reboot_and_come_back_in_order(pair: Pair) -> None:
+    reboot(HEAD, WORKER)
+    assert (await_settled(pair.lab, HEAD, CLUSTER), await_settled(pair.lab, WORKER, CLUSTER)) == ("active", "active")
+    assert pair.serves()
+    assert pair.up().changed == {}
+
+
+def test_the_head_reboots_and_the_worker_joins_it_again(pair: Pair) -> None:
+    reboot(HEAD)
+    assert await_settled(pair.lab, HEAD, CLUSTER) == "active"
+    pair.await_again(WORKER)
+    assert pair.serves()
+    assert pair.up().changed == {}
+
+
+def test_a_worker_that_lost_its_power_keeps_the_pair_down_and_both_say_why(pair: Pair) -> None:
+    cut_power(WORKER)
+    assert await_settled(pair.lab, WORKER, CLUSTER) == "failed"
+    assert "did not shut down cleanly" in state(pair.lab, WORKER, CLUSTER)["reason"]
+    # An engine whose ranks nobody else watches notices it at the next request.
+    told = pair.lab.play("status", **pair.variables)
+    assert "did not shut down cleanly" in told.said and told.stat("gb10_health") != "serving"
+    why = pair.await_failed(HEAD, WAIT + 200)
+    assert WORKER in why or "ended" in why, why
