@@ -216,14 +216,14 @@ Params = dict[str, t.Any]
 def begun(params: Params) -> record.Lease:
     """Return the lease that begins now. Raises :class:`ClusterError` when this node could not end it by itself."""
     etc_root = params["roots"]["etc_root"]
-    missing = [name for name in params["clusters"] if not os.path.lexists(units.unit_path(etc_root, name))]
+    missing = [name for name in params["clusters"] if not os.path.lexists(units.of_engine(params["state_dir"], name, etc_root).path)]
     if missing:
         raise ClusterError(
             f"{', '.join(missing)} has no unit on this node, so the node could not end the lease when its caller is gone",
             remedy="Let the bring-up set units up (gb10_unit: auto or present), with an executor that can have some.",
             reason="no unit",
         )
-    restore = [name for name in params["restore"] if os.path.lexists(units.unit_path(etc_root, name))]
+    restore = [name for name in params["restore"] if os.path.lexists(units.of_engine(params["state_dir"], name, etc_root).path)]
     return {
         "id": params["lease_id"],
         "holder": params["holder"],

@@ -218,7 +218,7 @@ class Keeper:
 
     def specified(self, name: str) -> specification.Specification:
         """Return what the unit of a cluster does."""
-        return specification.read(os.path.join(look.folder_of(self.state_dir, name), specification.FILE))
+        return specification.read(os.path.join(look.of_engine(self.state_dir, name).folder, specification.FILE))
 
     def run(self, words: t.Sequence[str], seconds: float) -> None:
         """Run systemctl. Raises :class:`ClusterError` when that fails."""
@@ -228,15 +228,15 @@ class Keeper:
 
     def stop(self, lease: record.Lease, name: str) -> None:
         """Stop a cluster's part here through its unit, which drains it. Without a unit somebody took it down. Raises :class:`ClusterError`."""
-        unit, etc_root = look.unit_name(name), lease["roots"]["etc_root"]
-        if not os.path.lexists(look.unit_path(etc_root, name)):
+        unit = look.of_engine(self.state_dir, name, lease["roots"]["etc_root"])
+        if not os.path.lexists(unit.path):
             return
-        self.run(("disable", "--quiet", unit), SYSTEMD_SECONDS)
-        self.run(("stop", unit), text.stop_seconds(self.specified(name)) + MARGIN)
+        self.run(("disable", "--quiet", unit.name), SYSTEMD_SECONDS)
+        self.run(("stop", unit.name), text.stop_seconds(self.specified(name)) + MARGIN)
 
     def missing(self, lease: record.Lease, name: str) -> list[str]:
         """Return what is said of memory that did not come back, none when it did, or when nothing noted what there was."""
-        program = os.path.join(look.folder_of(self.state_dir, name), look.PROGRAM)
+        program = os.path.join(look.of_engine(self.state_dir, name).folder, look.PROGRAM)
         if not os.path.exists(program):
             return []
         asked = {"state": "back", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}

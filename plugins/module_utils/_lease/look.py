@@ -83,5 +83,5 @@ def remove(state_dir: str, etc_root: str, seconds: float) -> None:
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:
     """Return the clusters whose stopped units wait for the end of a lease and were not started again."""
-    found = {name: look.unit(state_dir, name, etc_root, seconds) for name in lease["restore"]}
+    found = {name: look.unit(look.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
     return [name for name, unit in found.items() if unit["installed"] and unit["active"] is False]

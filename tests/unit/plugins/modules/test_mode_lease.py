@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import look, record
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import install
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
 from ansible_collections.gb10.cluster.plugins.modules import engine_unit, mode_lease
 
@@ -31,15 +32,15 @@ def node(tmp_path, monkeypatch):
         asked.append(" ".join(argv[1:]))
         return ToolResult(0, "ActiveState=inactive\nUnitFileState=disabled\n" if argv[1] == "show" else "", "")
 
-    for module in (look, units, engine_unit):
+    for module in (look, units, install):
         monkeypatch.setattr(module, "run_tool", systemctl)
     monkeypatch.setattr(units.shutil, "which", lambda name: f"/usr/bin/{name}")
     for name in ("gb10", "spark-1"):
-        path = units.unit_path(str(tmp_path / "etc"), name)
+        path = units.of_engine("/", name, str(tmp_path / "etc")).path
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(units.marked("[Unit]\n"))
-        os.makedirs(units.folder_of(str(tmp_path / "state"), name))
+        os.makedirs(units.of_engine(str(tmp_path / "state"), name).folder)
     return types.SimpleNamespace(place=tmp_path, asked=asked, state=str(tmp_path / "state"))
 
 
@@ -136,7 +137,7 @@ def keep(node, check_mode=False, cluster="spark-1"):
 def test_a_unit_that_is_kept_neither_runs_nor_starts_at_boot_and_its_files_stay(node):
     assert not keep(node)["changed"]
     assert "stop gb10-engine-spark-1.service" in node.asked and "disable --quiet gb10-engine-spark-1.service" in node.asked
-    assert os.path.isdir(units.folder_of(node.state, "spark-1")) and os.path.exists(units.unit_path(str(node.place / "etc"), "spark-1"))
+    assert os.path.isdir(units.of_engine(node.state, "spark-1").folder) and os.path.exists(units.of_engine("/", "spark-1", str(node.place / "etc")).path)
 
 
 def test_where_there_is_no_unit_none_is_kept(node):

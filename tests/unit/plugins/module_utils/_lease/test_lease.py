@@ -37,18 +37,18 @@ def node(tmp_path, monkeypatch):
     state = tmp_path / "state"
     monkeypatch.setattr(record, "boot_seconds", lambda: 1000.0)
     for name in ("gb10", "spark-1"):
-        folder = units.folder_of(str(state), name)
+        folder = units.of_engine(str(state), name).folder
         os.makedirs(folder)
         step = {"name": "engine", "module": "vllm_serve", "timeout": 10, "arguments": {}}
         given = {
-            "cluster": name, "role": "head", "executor": "ray", "nodes": {}, "gpus": 1, "state_dir": str(state), "log_dir": "/l", "roots": {}, "memory": {},
-            "address": "", "start_seconds": 100, "start": [step], "stop": [step],
+            "cluster": name, "role": "head", "executor": "ray", "nodes": {}, "meeting": {}, "gpus": 1, "state_dir": str(state), "log_dir": "/l", "roots": {},
+            "memory": {}, "address": "", "start_seconds": 100, "start": [step], "stop": [step],
         }  # fmt: skip
         with open(os.path.join(folder, specification.FILE), "w", encoding="utf-8") as stream:
             stream.write(specification.dump(given))
         with open(os.path.join(folder, units.PROGRAM), "wb"):
             pass
-        path = units.unit_path(str(tmp_path / "etc"), name)
+        path = units.of_engine("/", name, str(tmp_path / "etc")).path
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(units.marked("[Unit]\n"))
@@ -181,7 +181,7 @@ def test_a_worker_waits_until_the_head_is_gone(node, monkeypatch):
 
 def test_what_somebody_took_down_already_is_not_stopped_again(node):
     lease(node)
-    os.unlink(units.unit_path(str(node / "etc"), "gb10"))
+    os.unlink(units.of_engine("/", "gb10", str(node / "etc")).path)
     found = Node(node)
     assert found.keeper.look() and found.asked == [ENDING[-1], *BACK]
 
