@@ -174,10 +174,31 @@ options:
     default: {}
   companions:
     description:
-      - The services of this node beside its engines, as the setting C(gb10_companions) has them. Those that the declared mode has are asked.
+      - The services of this node beside its engines, of the setting C(gb10_companions). Those that the declared mode has are asked.
     type: list
     elements: dict
     default: []
+    suboptions:
+      name:
+        description:
+          - Its name.
+        type: str
+        required: true
+      port:
+        description:
+          - The port that it listens on at 127.0.0.1.
+        type: int
+        required: true
+      health_path:
+        description:
+          - What is asked at that port.
+        type: str
+        required: true
+      modes:
+        description:
+          - The modes that it is up in. If left out, V(cluster) and V(singles).
+        type: list
+        elements: raw
   ca_file:
     description:
       - A file on the node with certificate authorities to trust beside those of the system. Empty for none.
@@ -506,6 +527,12 @@ def main() -> None:
         "from": {"type": "str"},
     }
     endpoint = {"name": {"type": "str", "required": True}, "url": {"type": "str", "required": True}, "status": {"type": "raw"}}
+    companion = {
+        "name": {"type": "str", "required": True},
+        "port": {"type": "int", "required": True},
+        "health_path": {"type": "str", "required": True},
+        "modes": {"type": "list", "elements": "raw"},
+    }
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -526,7 +553,7 @@ def main() -> None:
             "endpoints": {"type": "list", "elements": "dict", "default": [], "options": endpoint},
             "peers": {"type": "dict", "default": {}},
             "sshd_ports": {"type": "dict", "default": {}},
-            "companions": {"type": "list", "elements": "dict", "default": []},
+            "companions": {"type": "list", "elements": "dict", "default": [], "options": companion},
             "ca_file": {"type": "str", "default": ""},
             "test": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 30},

@@ -51,7 +51,6 @@ def port_of(params: t.Mapping[str, t.Any], node: str) -> int:
 
 def config(params: t.Mapping[str, t.Any]) -> str:
     """Return what the program reads when it starts, from the options of the module."""
-    companions = [{word: one[word] for word in ("name", "port", "health_path", "modes") if word in one} for one in params["companions"]]
     content = {
         "cluster": params["cluster_name"],
         "node": params["node"],
@@ -61,7 +60,7 @@ def config(params: t.Mapping[str, t.Any]) -> str:
         "token_s": params["token_timeout"],
         "silent_s": params["silent_timeout"],
         "ca_file": params["ca_file"],
-        "companions": companions,
+        "companions": [given(one) for one in params["companions"]],
         "endpoints": [given(one) for one in params["endpoints"]],
         "channels": [{**given(one), "name": declared.name_of(one)} for one in params["channels"]],
         "peers": [{"name": name, "addresses": addresses, "port": port} for name, addresses in params["peers"].items() if (port := port_of(params, name))],
