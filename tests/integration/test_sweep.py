@@ -53,8 +53,8 @@ class Swept:
             "gb10_companions": f"{{{{ {json.dumps({HEAD: [DECLARED], WORKER: []})}[inventory_hostname] }}}}",
         }
 
-    def play(self, check: bool = False, **variables: t.Any) -> Play:
-        return self.lab.play("sweep", check=check, **{**self.variables, **variables})
+    def play(self, check: bool = False, verbosity: int = 0, **variables: t.Any) -> Play:
+        return self.lab.play("sweep", check=check, verbosity=verbosity, **{**self.variables, **variables})
 
     def sweep(self, host: str) -> str:
         """Have a node sweep now, and return what its journal got of it."""
@@ -116,7 +116,7 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     assert said.rc == 0 and set(said.changed) == {HEAD, WORKER}, said.failures
     assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /etc/systemd/system/gb10-sweep.timer && echo there || echo no such")
 
-    first = swept.play()
+    first = swept.play(verbosity=3)
     assert first.rc == 0 and set(first.changed) == {HEAD, WORKER}, first.failures
     assert first.stat("gb10_sweep_report")["nodes"][HEAD]["active"] is True
     for check in (False, True):

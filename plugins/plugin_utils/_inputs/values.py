@@ -209,6 +209,10 @@ def _concurrencies(text: str) -> bool:
     return all(word.isdecimal() and 1 <= int(word) <= 1024 for word in words)
 
 
+def _is_port_or_none(value: t.Any) -> bool:
+    return not isinstance(value, bool) and str(value).isdecimal() and int(value) <= 65535
+
+
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
@@ -274,7 +278,7 @@ FORMS: dict[str, Form] = {
     "gb10_sweep_minutes": _whole(1, 1440),
     "gb10_sweep_quiet_minutes": _whole(1, 10080),
     "gb10_sweep_repeat_hours": _whole(0, 8760),
-    "gb10_sweep_sshd": _whole(0, 65535),
+    "gb10_sweep_sshd": Form("input.range", _is_port_or_none, "0 to 65535"),
     "gb10_first_token_timeout": _whole(1),
     "gb10_answer_timeout": _whole(1),
     "gb10_answer_tokens": _whole(1),

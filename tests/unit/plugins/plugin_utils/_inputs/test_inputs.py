@@ -123,6 +123,7 @@ BAD = [
     ({"gb10_sweep_endpoints": [{"name": "a", "url": "x"}]}, "input.sweep", "gb10_sweep_endpoints[0].url: is of another form"),
     ({"gb10_sweep_minutes": 1441}, "input.range", "gb10_sweep_minutes: is 1441; expected 1 to 1440."),
     ({"gb10_sweep_sshd": 65536}, "input.range", "gb10_sweep_sshd: is 65536; expected 0 to 65535."),
+    ({"gb10_sweep_sshd": "ssh"}, "input.range", "gb10_sweep_sshd: is 'ssh'; expected 0 to 65535."),
     ({"gb10_sweep_ca_file": "ca.pem"}, "input.path", "gb10_sweep_ca_file: is 'ca.pem'; expected an absolute path"),
     ({"gb10_sweep": "off"}, "input.choice", "gb10_sweep: is 'off'; expected present or absent."),
     ({"gb10_sweep_test": True}, "input.sweep", "gb10_sweep_test: is true, and gb10_sweep_alerts has no channel."),
