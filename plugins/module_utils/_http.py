@@ -6,7 +6,7 @@
 
 The timeout of Python's own clients holds for a single read, so a server that drips holds a question of two seconds forever, and what
 it sends is read to its end. Here one deadline holds for connecting, asking and the whole answer, and no answer is larger than its limit.
-No proxy is used: everything the collection asks is on the node itself.
+No proxy is used, and no redirect followed: what a request carries, a token in its address among it, goes where it was sent to and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import http.client
 import io
 import socket
+import ssl
 import time
 import typing as t
 import urllib.parse
@@ -114,11 +115,25 @@ def base_url(address: str, port: int) -> str:
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
-def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT) -> Connection:
-    """Return a connection to the server of ``url``."""
+def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT, tls: ssl.SSLContext | None = None) -> Connection:
+    """Return a connection to the server of ``url``. With https its certificate is verified, by ``tls`` or else by what the system trusts."""
     parts = urllib.parse.urlsplit(url)
-    where = parts.hostname or "", parts.port or 80
-    return Connection(lambda left: socket.create_connection(where, left), parts.netloc, timeout, limit)
+    host, is_https = parts.hostname or "", parts.scheme == "https"
+    where = host, parts.port or (443 if is_https else 80)
+
+    def connect(left: float) -> socket.socket:
+        began = time.monotonic()
+        plain = socket.create_connection(where, left)
+        if not is_https:
+            return plain
+        with contextlib.ExitStack() as stack:
+            stack.callback(plain.close)
+            plain.settimeout(max(0.001, left - (time.monotonic() - began)))
+            wrapped = (tls or ssl.create_default_context()).wrap_socket(plain, server_hostname=host)
+            stack.pop_all()
+            return wrapped
+
+    return Connection(connect, parts.netloc, timeout, limit)
 
 
 def read_body(answer: http.client.HTTPResponse, content: bytearray, enough: int | None = None) -> None:
@@ -133,13 +148,20 @@ def read_body(answer: http.client.HTTPResponse, content: bytearray, enough: int 
 
 
 def ask(
-    url: str, timeout: float, *, method: str = "GET", body: bytes | None = None, headers: t.Mapping[str, str] | None = None, limit: int = ANSWER_LIMIT
+    url: str,
+    timeout: float,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+    headers: t.Mapping[str, str] | None = None,
+    limit: int = ANSWER_LIMIT,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises."""
     content = bytearray()
     status: int | None = None
     error, silent = "", False
-    connection = connection_to(url, timeout, limit)
+    connection = connection_to(url, timeout, limit, tls)
     try:
         with contextlib.closing(connection):
             path = url.partition("://")[2].partition("/")[2]

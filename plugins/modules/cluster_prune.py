@@ -29,6 +29,7 @@ description:
     nothing was written there for a day.
   - Specification and program of a unit (M(gb10.cluster.engine_unit)) are removed when the unit itself is gone.
   - What a lease (M(gb10.cluster.mode_lease)) left on the node is removed when the node has ended it by itself.
+  - Files and secrets of a sweep (M(gb10.cluster.health_sweep)) are removed when its timer is gone.
   - Models and the notes about their code and files, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
     in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
@@ -219,6 +220,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_so
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
 
 #: Seconds that a download gets to end; what it has loaded stays in the cache.
@@ -322,6 +324,17 @@ def survey_lease(params: Params, now: float) -> list[prune.Candidate]:
     return [prune.Candidate("lease", folder, (folder,), age, size, f"of the lease for {lease['program']}, which is over")]
 
 
+def survey_sweep(params: Params, now: float) -> list[prune.Candidate]:
+    """Return what a node's sweep left whose timer is gone: without that nothing reads its files and the secrets of its channels."""
+    if os.path.lexists(sweep_look.unit_paths("/etc")[1]):
+        return []
+    found = []
+    for folder in sweep_look.folders(params["state_dir"], params["secrets_dir"]):
+        size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
+        found.append(prune.Candidate("sweep", folder, (folder,), prune.age_of(os.lstat(folder).st_mtime, now), size, "left of a sweep that is gone"))
+    return found
+
+
 def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
     """Return the ids of the images that containers use which are not among ``going``."""
     return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
@@ -364,6 +377,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
     downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_unit(params, now), *survey_lease(params, now)]
+    downloads += survey_sweep(params, now)
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
@@ -392,7 +406,7 @@ class Remover:
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
-            "cache": self._cache, "copy": self._copy, "partial": self._partial, "unit": self._unit, "lease": self._lease,
+            "cache": self._cache, "copy": self._copy, "partial": self._partial, "unit": self._unit, "lease": self._lease, "sweep": self._sweep,
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -463,7 +477,13 @@ class Remover:
         return True
 
     def _unit(self, candidate: prune.Candidate) -> bool:
-        if candidate.ref not in [again.ref for again in survey_unit(self._params, time.time())]:
+        return self._folder(candidate, survey_unit)
+
+    def _sweep(self, candidate: prune.Candidate) -> bool:
+        return self._folder(candidate, survey_sweep)
+
+    def _folder(self, candidate: prune.Candidate, again: t.Callable[[Params, float], list[prune.Candidate]]) -> bool:
+        if candidate.ref not in [one.ref for one in again(self._params, time.time())]:
             return False
         try:
             shutil.rmtree(candidate.ref[0])

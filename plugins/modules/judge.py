@@ -59,6 +59,7 @@ options:
       - reach
       - report
       - status
+      - sweep
       - teardown
     version_added: 0.2.0
   nodes:

@@ -254,6 +254,13 @@ guard:
     active: true
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+sweep:
+  description:
+    - What of the health sweep is on this node, as RV(gb10.cluster.health_sweep#module:sweep). Empty unless O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"installed": true, "active": true, "last_sweep": "2026-11-24T02:10:00Z", "problems": [], "last_alert": ""}
 unit:
   description:
     - What of the engine's systemd unit is on this node, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was given.
@@ -353,6 +360,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
 
 ROLES = ("head", "worker")
@@ -386,6 +394,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
     guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
     kept = {"protection": protection, "guard": guard, "last_start": starts.last(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}}
+    kept["sweep"] = sweep_look.sweep(params["state_dir"]) if params["state_dir"] else {}
     kept["unit"] = unit_look.unit(unit_look.of_engine(params["state_dir"], params["cluster_name"])) if params["state_dir"] else {}
     kept["companions_unit"] = unit_look.unit(unit_look.of_companions(params["state_dir"])) if params["state_dir"] else {}
     ladder = climbs_of(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}

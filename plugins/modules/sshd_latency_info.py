@@ -86,37 +86,16 @@ errors:
 
 import os
 import socket
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import greet
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 LONGEST = 28800
-#: What every server of the protocol says first (RFC 4253, 4.2); other lines may come before.
-GREETING = b"SSH-"
-#: Bytes that are read of all that.
-SHOWN = 4096
-
-
-def greet(address: str, port: int, timeout: float) -> int:
-    """Return the milliseconds until the greeting came. Raises OSError when it did not, or something else did."""
-    began = time.monotonic()
-    with socket.create_connection((address, port), timeout) as connection:
-        said = b""
-        while not any(line.startswith(GREETING) for line in said.splitlines()):
-            left = timeout - (time.monotonic() - began)
-            if left <= 0:
-                raise TimeoutError("timed out")
-            connection.settimeout(left)
-            part = connection.recv(SHOWN)
-            if not part or len(said) > SHOWN:
-                raise ConnectionError(f"it greets with {said[:80]!r}" if said else "the connection was closed without a greeting")
-            said += part
-    return round((time.monotonic() - began) * 1000)
 
 
 def open_address(addresses: t.Sequence[str], port: int, timeout: float) -> tuple[str, str]:

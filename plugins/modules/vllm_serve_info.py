@@ -609,10 +609,9 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> 
     if not engine["live"] or not engine["api_address"]:
         return view
     url, timeout = engine_state.base_url(engine["api_address"], engine["api_port"]), params["probe_timeout"]
-    api = engine_state.asked_health(url, timeout)
+    api = token_probe.api_of(url, timeout, stage)
     if api != health.ANSWERS:
-        # Without an earlier answer in its log it is still being started.
-        return {**view, "api": api if api == health.SAYS_DEAD or stage == engine_state.API_IS_UP else health.STARTING}
+        return {**view, "api": api}
     key = engine_state.read_key(params["api_key_file"])
     requests = interruption.requests_of(engine, timeout, params["api_key_file"])
     view.update(api=api, healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)

@@ -55,6 +55,7 @@ LAUNCHES = {
     "GB10 fabric probe": ({"gb10_confirmed": "true"}, "unreachable"),
     "GB10 prune": ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
     "GB10 guard": ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
+    "GB10 sweep": ({"gb10_sweep": "absent", "gb10_sweep_test": "false"}, "unreachable"),
     "GB10 postmortem": ({}, "unreachable"),
     "GB10 protect": ({"gb10_protect": "revert"}, "unreachable"),
     "GB10 ladder": ({"gb10_ladder": "true", "gb10_ladder_rungs": "1024,2048"}, "unreachable"),

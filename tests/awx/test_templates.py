@@ -278,6 +278,8 @@ CALLED = {
     "gb10_prune_days": "from what age",
     "gb10_guard": "set up or take away",
     "gb10_guard_act": "when it may act",
+    "gb10_sweep": "set up or take away",
+    "gb10_sweep_test": "send a test",
     "gb10_postmortem_at": "which moment",
     "gb10_protect": "set up or take back",
     "gb10_protect_measures": "which measures",

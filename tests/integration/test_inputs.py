@@ -212,6 +212,11 @@ def test_secrets_in_settings_are_refused_before_any_host_and_never_shown(plays: 
     assert "planted-" not in run.output, str(run)
 
 
+def test_what_channels_keep_secret_is_not_shown_where_they_are_refused(plays: Plays) -> None:
+    run = plays.once("sweep")
+    assert run.rc != 0 and run.contacts == [] and "planted-" not in run.output, str(run)
+
+
 # -- what is not -----------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +331,22 @@ def too_large(plays: Plays) -> Run:
     return plays.play(inventory(gb10_single_profile="nemotron_3_super_tp2"), "-e", "gb10_mode=singles", playbook="mode.yml")
 
 
+def sweep(plays: Plays) -> Run:
+    channels = [
+        {"type": "slack", "url": "https://hooks.lan/planted-21"},
+        {"type": "telegram", "token": "123456789:planted-22-of-a-bot"},
+        {"type": "webhook", "url": "hooks.lan/planted-23"},
+        {"type": "mail", "command": ["/usr/sbin/sendmail", "-t"]},
+        {"type": "mail", "name": "curl", "command": ["curl", "--password", "planted-24", "https://mail.lan"]},
+    ]
+    endpoints = [{"url": "https://gateway.lan/v1/models"}, {"name": "alias", "url": "ftp://gateway.lan"}, {"name": "other", "url": "http://x", "status": 99}]
+    return plays.play(inventory(gb10_sweep_alerts=channels, gb10_sweep_endpoints=endpoints, gb10_sweep_minutes=0), "-vvv", playbook="sweep.yml")
+
+
+def no_channel(plays: Plays) -> Run:
+    return plays.play(GOOD, "-e", "gb10_sweep_test=true", playbook="sweep.yml")
+
+
 def one_for_all(plays: Plays) -> Run:
     own = inventory(gb10_single_profile="gpt_oss_120b_one")
     return plays.play(own, "-e", "gb10_mode=singles", "-e", "gb10_profile=nemotron_3_super_tp2", playbook="mode.yml")
@@ -384,7 +405,7 @@ SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     scenario.__name__: scenario
     for scenario in (
         members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, no_single, other_single, pair_alone,
-        no_mode, bare_off, no_singles, too_large, one_for_all, no_such_single, two_modes,
+        sweep, no_channel, no_mode, bare_off, no_singles, too_large, one_for_all, no_such_single, two_modes,
         no_program, no_words, lease_of_nothing,
         vault_setting, vault_wrong, vault_become, vault_file, key_file,
     )
@@ -401,6 +422,16 @@ CASES = [
     ("members", "spark-4 is in gb10_cluster but is neither the head nor a worker.", "put it into the group gb10_workers"),
     ("members", "the cluster has 4 GPUs (4 nodes, gb10_ray_gpus 1)", "add or remove workers, or choose another profile"),
     ("no_head", "gb10_head_host: '' is not a host of the inventory; expected exactly one head.", "put one host into the group gb10_head"),
+    ("sweep", "gb10_sweep_minutes: is 0; expected 1 to 1440.", "set gb10_sweep_minutes to 1 to 1440"),
+    ("sweep", "gb10_sweep_alerts[0].type: is 'slack'; expected webhook, telegram or mail.", "correct gb10_sweep_alerts"),
+    ("sweep", "gb10_sweep_alerts[1].chat_id: is missing; expected the number of a chat", "correct gb10_sweep_alerts"),
+    ("sweep", "gb10_sweep_alerts[2].url: is of another form; expected an address that begins with https:// or http://", "correct gb10_sweep_alerts"),
+    ("sweep", "gb10_sweep_alerts[3].to: is missing, and sendmail -t takes the recipients from the message", "correct gb10_sweep_alerts"),
+    ("sweep", "gb10_sweep_alerts[4].command: holds what looks like a password or a token", "correct gb10_sweep_alerts"),
+    ("sweep", "gb10_sweep_endpoints[0].name: is missing; expected 1 to 64 characters in one line", "correct gb10_sweep_endpoints"),
+    ("sweep", "gb10_sweep_endpoints[1].url: is of another form; expected an address that begins with https:// or http://", "correct gb10_sweep_endpoints"),
+    ("sweep", "gb10_sweep_endpoints[2].status: is of another form; expected a status from 100 to 599, or a list of some.", "correct gb10_sweep_endpoints"),
+    ("no_channel", "gb10_sweep_test: is true, and gb10_sweep_alerts has no channel.", "declare where alerts go in gb10_sweep_alerts"),
     ("values", "gb10_profile: unknown profile 'nemotron'", "choose one with -e gb10_profile=ID"),
     ("values", "Known: ", "nemotron_3_super_tp2"),
     ("values", "gb10_cluster_name: is the number '7'; expected text.", 'write it in quotes: gb10_cluster_name: "…"'),

@@ -39,6 +39,13 @@ def progress_of(url: str, key: str, timeout: float) -> api_probe.Progress | None
         return None
 
 
+def api_of(url: str, timeout: float, stage: str) -> str:
+    """Return how the API of a live engine answers, in the words of :mod:`health`. ``stage`` is how far its start is by its log."""
+    api = engine_state.asked_health(url, timeout)
+    # Without an earlier answer in its log it is still being started.
+    return api if api in (health.ANSWERS, health.SAYS_DEAD) or stage == engine_state.API_IS_UP else health.STARTING
+
+
 def ask(
     url: str, model: str | None, key: str, timeout: float, token_timeout: float, run_id: str = "", note: str = "", prompt: str = engine_state.PROMPT
 ) -> Asked:

@@ -52,25 +52,25 @@ def unit_name(cluster: str) -> str:
     return f"gb10-engine-{cluster}.service"
 
 
-def marked(body: str) -> str:
+def marked(body: str, mark: str = MARK) -> str:
     """Return a unit's text with the mark that says whose it is, and that nobody edited it since."""
-    return f"{MARK}sha256 {hashlib.sha256(body.encode()).hexdigest()}\n{body}"
+    return f"{mark}sha256 {hashlib.sha256(body.encode()).hexdigest()}\n{body}"
 
 
-def whose(text: bytes) -> str:
+def whose(text: bytes, mark: str = MARK) -> str:
     """Return ``ours``, ``edited`` for one of ours that somebody changed, or ``foreign``."""
     first, _end, body = text.decode("utf-8", "replace").partition("\n")
-    if not first.startswith(MARK):
+    if not first.startswith(mark):
         return "foreign"
-    return "ours" if marked(body).partition("\n")[0] == first else "edited"
+    return "ours" if marked(body, mark).partition("\n")[0] == first else "edited"
 
 
-def require_ours(path: str) -> bytes | None:
+def require_ours(path: str, mark: str = MARK) -> bytes | None:
     """Return the unit file, None when there is none. Raises :class:`ClusterError` for somebody else's, and for one that was edited."""
     there = content(path)
     if there is None and os.path.lexists(path):
         raise ClusterError(f"{path} is not a plain file", remedy=f"Look at it, and remove it when nobody needs it: {path}", reason="foreign unit")
-    found = whose(there) if there is not None else "ours"
+    found = whose(there, mark) if there is not None else "ours"
     if found == "foreign":
         raise ClusterError(f"{path} is not this collection's", remedy=f"Look at it, and remove it when nobody needs it: {path}", reason="foreign unit")
     if found == "edited":

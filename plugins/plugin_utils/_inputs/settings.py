@@ -34,7 +34,7 @@ ARTIFACTS = frozenset(
     """
     gb10_baseline gb10_bench gb10_bundled gb10_calibration gb10_companions_report gb10_doctor gb10_endpoint gb10_explanation gb10_fabric gb10_glance
     gb10_guard_report gb10_health gb10_imported gb10_ladder_report gb10_mode_report gb10_models gb10_plan gb10_postmortem gb10_preflight gb10_profiles
-    gb10_protection gb10_report gb10_status gb10_teardown gb10_verdict
+    gb10_protection gb10_report gb10_status gb10_sweep_report gb10_teardown gb10_verdict
     """.split()
 )
 

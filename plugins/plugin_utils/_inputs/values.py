@@ -24,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import invento
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
@@ -54,6 +55,7 @@ IDS = (
     "input.secret_file",
     "input.serve_arguments",
     "input.stop_grace",
+    "input.sweep",
     "input.tenants",
 )
 
@@ -208,6 +210,10 @@ def _concurrencies(text: str) -> bool:
     return all(word.isdecimal() and 1 <= int(word) <= 1024 for word in words)
 
 
+def _is_port_or_none(value: t.Any) -> bool:
+    return not isinstance(value, bool) and str(value).isdecimal() and int(value) <= 65535
+
+
 ABSOLUTE = "an absolute path without '..', spaces and colons"
 OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
 FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
@@ -269,6 +275,12 @@ FORMS: dict[str, Form] = {
     "gb10_serve_timeout": _whole(30),
     "gb10_silent_seconds": _whole(1),
     "gb10_status_seconds": _whole(1),
+    "gb10_sweep_ca_file": Form("input.path", lambda path: not path or _is_absolute(path), ABSOLUTE),
+    "gb10_sweep_floor_gib": _whole(0, 1024),
+    "gb10_sweep_minutes": _whole(1, 1440),
+    "gb10_sweep_quiet_minutes": _whole(1, 10080),
+    "gb10_sweep_repeat_hours": _whole(0, 8760),
+    "gb10_sweep_sshd": Form("input.range", _is_port_or_none, "0 to 65535"),
     "gb10_first_token_timeout": _whole(1),
     "gb10_answer_timeout": _whole(1),
     "gb10_answer_tokens": _whole(1),
@@ -478,6 +490,26 @@ def _companion_ports(values: Values) -> Problems:
         yield Problem("input.companions", *fault)
 
 
+def _sweep_alerts(alerts: list[t.Any]) -> Problems:
+    """Each channel of the sweep is one. What it keeps secret is never shown."""
+    for fault in sweep.channel_faults(alerts):
+        yield Problem("input.sweep", *fault)
+
+
+def _sweep_endpoints(endpoints: list[t.Any]) -> Problems:
+    for fault in sweep.endpoint_faults(endpoints):
+        yield Problem("input.sweep", *fault)
+
+
+def _sweep_test(test: bool, state: str, alerts: list[t.Any]) -> Problems:
+    """A test needs a sweep, and a channel."""
+    wrong = functools.partial(Problem, "input.sweep", "gb10_sweep_test")
+    yield from only_if(
+        (test and state == "absent", wrong("is true, and gb10_sweep is absent", remedy="leave one of the two out")),
+        (test and not alerts, wrong("is true, and gb10_sweep_alerts has no channel", remedy="declare where alerts go in gb10_sweep_alerts")),
+    )
+
+
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] = (
     (("gb10_api_key", "gb10_api_key_file"), _unused_key),
@@ -490,6 +522,9 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
     (("gb10_tenants", "gb10_head_host", "gb10_worker_hosts"), _tenants),
     (("gb10_companions",), _companions),
+    (("gb10_sweep_alerts",), _sweep_alerts),
+    (("gb10_sweep_endpoints",), _sweep_endpoints),
+    (("gb10_sweep_test", "gb10_sweep", "gb10_sweep_alerts"), _sweep_test),
     (("gb10_rules",), functools.partial(judging.tuning_problems, where="gb10_rules", id="input.rules")),
 )
 

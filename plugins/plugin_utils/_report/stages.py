@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import record
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, glancing, guarding, image_copies, leavings, model_copies
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, sweeping, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 
@@ -362,6 +362,7 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
     kept = protection.stays({node: one["protection"] for node, one in told.items()})
     kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
+    kept += sweeping.stays({node: one.get("sweep") or {} for node, one in told.items()})
     kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
     kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
     kept += mode.stays({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
@@ -454,5 +455,6 @@ STAGES = {
     "report": Stage(report.judge, report.READS),
     "rung": Stage(recorded.rung, recorded.READS),
     "status": Stage(status.judge, status.READS),
+    "sweep": Stage(sweeping.judge, sweeping.READS),
     "teardown": Stage(teardown, {"cluster": "gb10_cluster_name"}),
 }

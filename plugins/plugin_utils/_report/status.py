@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import companions, guarding, protection, units
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import companions, guarding, protection, sweeping, units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
@@ -156,6 +156,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(kept)
     if guarded := guarding.text(info.get("guard") or {}):
         lines.append(guarded)
+    if swept := sweeping.text(info.get("sweep") or {}):
+        lines.append(swept)
     if unit := units.text(info.get("unit") or {}):
         lines.append(unit)
     if started := _start_text(info.get("last_start") or {}):

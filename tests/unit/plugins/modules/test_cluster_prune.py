@@ -445,3 +445,18 @@ def test_what_gives_an_image_out_is_ended(node, monkeypatch):
     place.mkdir(parents=True)
     assert "gb10-image-copy-gb10.service" in [one["name"] for one in call(node)["candidates"]] and place.is_dir()
     assert "gb10-image-copy-gb10.service" in short(call(node, remove=True)["removed"]) and not place.exists()
+
+
+def test_what_a_sweep_left_goes_once_its_timer_is_gone(node, monkeypatch):
+    timer = node.root / "etc/gb10-sweep.timer"
+    monkeypatch.setattr(cluster_prune.sweep_look, "unit_paths", lambda _etc: ("", str(timer)))
+    places = [node.root / "state/_sweep", node.root / "secrets/_sweep"]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "webhook").write_text("https://planted", encoding="utf-8")
+    timer.parent.mkdir()
+    timer.write_text("", encoding="utf-8")
+    assert [one for one in call(node)["candidates"] if one["kind"] == "sweep"] == []
+    timer.unlink()
+    assert [one["name"] for one in call(node)["candidates"] if one["kind"] == "sweep"] == list(map(str, places)) and places[1].is_dir()
+    assert set(map(str, places)) <= set(call(node, remove=True)["removed"]) and not any(place.exists() for place in places)

@@ -1,0 +1,32 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The greeting of an sshd: a node that gives it can be logged in to. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+#: What every server of the protocol says first (RFC 4253, 4.2); other lines may come before.
+GREETING = b"SSH-"
+#: Bytes that are read of all that.
+SHOWN = 4096
+
+
+def greet(address: str, port: int, timeout: float) -> int:
+    """Return the milliseconds until the greeting came. Raises OSError when it did not, or something else did."""
+    began = time.monotonic()
+    with socket.create_connection((address, port), timeout) as connection:
+        said = b""
+        while not any(line.startswith(GREETING) for line in said.splitlines()):
+            left = timeout - (time.monotonic() - began)
+            if left <= 0:
+                raise TimeoutError("timed out")
+            connection.settimeout(left)
+            part = connection.recv(SHOWN)
+            if not part or len(said) > SHOWN:
+                raise ConnectionError(f"it greets with {said[:80]!r}" if said else "the connection was closed without a greeting")
+            said += part
+    return round((time.monotonic() - began) * 1000)

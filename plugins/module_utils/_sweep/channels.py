@@ -1,0 +1,127 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Brings a message to where somebody reads it. This module util is PRIVATE to the collection.
+
+A channel took a message when it says so, and in no other case. Its secret goes to it alone: no redirect is followed, and no text that leaves here has it.
+"""
+
+from __future__ import annotations
+
+import email.message
+import email.policy
+import email.utils
+import json
+import os
+import ssl
+import time
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret, redacted
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, look
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+
+#: Seconds that a channel gets to take a message, and bytes of its answer.
+SEND_SECONDS, ANSWER_LIMIT = 30.0, 65536
+#: Where Telegram's bots are asked, and the most characters of a message there (core.telegram.org/bots/api, "sendMessage").
+TELEGRAM_API, TELEGRAM_MOST = "https://api.telegram.org", 4096
+#: Characters of an answer that a message about it shows.
+SHOWN = 300
+#: Version of what a webhook gets.
+SCHEMA = 1
+
+
+class Note(t.NamedTuple):
+    """What is brought: its kind, a line, the lines below it, what it is about by id, and whose it is."""
+
+    kind: str
+    subject: str
+    lines: t.Sequence[str]
+    problems: t.Mapping[str, str]
+    cluster: str
+    node: str
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self.subject, *self.lines])
+
+
+def secret_path(secrets_dir: str, name: str) -> str:
+    """Return where the secret of a channel lies on a node."""
+    return os.path.join(secrets_dir, look.FOLDER, name)
+
+
+def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, tls: ssl.SSLContext) -> str:
+    """Send a note through a channel. Return why it was not taken, empty when it was; no secret is in that."""
+    secret = ""
+    try:
+        if channel["type"] in declared.SECRETS:
+            secret = read_secret(secret_path(secrets_dir, channel["name"]))
+            if not secret:
+                return f"{secret_path(secrets_dir, channel['name'])} is empty"
+        said = _SENDERS[channel["type"]](channel, note, secret, tls)
+    except OSError as error:
+        said = f"{error.filename or channel['name']}: {error.strerror or error}"
+    except ClusterError as error:
+        said = str(error)
+    return redacted(said, {channel["name"]: secret} if secret else {})
+
+
+def _post(url: str, content: dict[str, t.Any], tls: ssl.SSLContext) -> _http.Answer:
+    body = json.dumps(content).encode()
+    return _http.ask(url, SEND_SECONDS, method="POST", body=body, headers={"Content-Type": "application/json"}, limit=ANSWER_LIMIT, tls=tls)
+
+
+def _refusal(answer: _http.Answer) -> str:
+    """Return what an answer says that is none of consent, without its address."""
+    if answer.status is None:
+        return answer.error
+    redirect = ", a redirect, which is not followed" if 300 <= answer.status < 400 else ""
+    body = " ".join(answer.body.decode("utf-8", "replace").split())
+    return f"status {answer.status}{redirect}{': ' if body else ''}{body[:SHOWN]}"
+
+
+def _webhook(_channel: t.Mapping[str, t.Any], note: Note, secret: str, tls: ssl.SSLContext) -> str:
+    content = {**note._asdict(), "schema": SCHEMA, "lines": list(note.lines), "problems": dict(note.problems), "text": note.text}
+    answer = _post(secret, content, tls)
+    return "" if answer.status is not None and 200 <= answer.status < 300 else _refusal(answer)
+
+
+def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, tls: ssl.SSLContext) -> str:
+    base = str(channel.get("api_url") or TELEGRAM_API).rstrip("/")
+    answer = _post(f"{base}/bot{secret}/sendMessage", {"chat_id": channel["chat_id"], "text": note.text[:TELEGRAM_MOST]}, tls)
+    try:
+        taken = answer.status == 200 and json.loads(answer.body)["ok"] is True
+    except (ValueError, KeyError, TypeError, RecursionError):
+        taken = False
+    return "" if taken else _refusal(answer)
+
+
+def mail_text(channel: t.Mapping[str, t.Any], note: Note) -> bytes:
+    """Return what a mail command reads: a whole message where the channel has recipients, else the plain text."""
+    if not channel.get("to"):
+        return f"{note.text}\n".encode()
+    mail = email.message.EmailMessage(policy=email.policy.SMTP.clone(linesep="\n", max_line_length=998))
+    mail["To"] = channel["to"]
+    if channel.get("from"):
+        mail["From"] = channel["from"]
+    mail["Subject"] = note.subject
+    mail["Date"] = email.utils.formatdate(time.time())
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content("".join(f"{line}\n" for line in note.lines or [note.subject]))
+    return mail.as_bytes()
+
+
+def _mail(channel: t.Mapping[str, t.Any], note: Note, _secret: str, _tls: ssl.SSLContext) -> str:
+    answer = run_tool(channel["command"], SEND_SECONDS, mail_text(channel, note))
+    return f"{channel['command'][0]} ended with {answer.rc}: {' '.join(answer.raw.split())[:SHOWN]}" if answer.rc else ""
+
+
+_SENDERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Note, str, ssl.SSLContext], str]] = {
+    declared.WEBHOOK: _webhook,
+    declared.TELEGRAM: _telegram,
+    declared.MAIL: _mail,
+}

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The sweep as one file that a node runs, and the units that run it. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, look, program
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.look import marked
+
+_MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
+
+#: Seconds after a boot until the first sweep: engines that come back by themselves have begun by then.
+BOOT_SECONDS = 300
+#: Seconds that a sweep may take before systemd ends it: each question has its own, shorter limit.
+LONGEST_SECONDS = 900
+
+#: What a sweep without a mail command may do. It reads what is root's, and writes below the state directory alone.
+_STRICT = """NoNewPrivileges=yes
+CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH
+ProtectSystem=strict
+ReadWritePaths={state_dir}
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+"""
+#: A mail command hands its message to a spool of its own, by rights of its own (setgid, in the case of Postfix).
+_WITH_MAIL = """ProtectSystem=full
+"""
+
+
+def archive() -> bytes:
+    """Return the program: an archive that Python runs."""
+    return pack(_MAIN, sources([program.__name__]))
+
+
+def given(one: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return what a suboption was given of."""
+    return {word: value for word, value in one.items() if value is not None}
+
+
+def port_of(params: t.Mapping[str, t.Any], node: str) -> int:
+    """Return the port of another node's sshd, 0 where it is not asked."""
+    return int(params["sshd_ports"].get(node, 22))
+
+
+def config(params: t.Mapping[str, t.Any]) -> str:
+    """Return what the program reads when it starts, from the options of the module."""
+    content = {
+        "cluster": params["cluster_name"],
+        "node": params["node"],
+        **{word: params[word] for word in ("state_dir", "log_dir", "secrets_dir", "docker_socket", "quiet_minutes", "repeat_hours")},
+        "floor_gib": params["memory_floor_gib"],
+        "starting_s": params["start_timeout"],
+        "token_s": params["token_timeout"],
+        "silent_s": params["silent_timeout"],
+        "ca_file": params["ca_file"],
+        "companions": [given(one) for one in params["companions"]],
+        "endpoints": [given(one) for one in params["endpoints"]],
+        "channels": [{**given(one), "name": declared.name_of(one)} for one in params["channels"]],
+        "peers": [{"name": name, "addresses": addresses, "port": port} for name, addresses in params["peers"].items() if (port := port_of(params, name))],
+        "roots": {name: params["roots"][name] for name in ("proc_root", "etc_root", "meminfo")},
+    }
+    return f"{json.dumps(content, indent=1, sort_keys=True)}\n"
+
+
+def service(folder: str, python: str, params: t.Mapping[str, t.Any]) -> str:
+    """Return the service, which is one sweep."""
+    run, settings = os.path.join(folder, look.PROGRAM), os.path.join(folder, look.CONFIG)
+    mails = any(one["type"] == declared.MAIL for one in params["channels"])
+    limits = _WITH_MAIL if mails else _STRICT.format(state_dir=params["state_dir"])
+    return marked(
+        f"""[Unit]
+Description=gb10.cluster health sweep
+Documentation=man:systemd.service(5)
+After=network-online.target docker.service
+Wants=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart={python} -I {run} --config {settings}
+TimeoutStartSec={LONGEST_SECONDS}
+RuntimeDirectory=gb10-sweep
+RuntimeDirectoryPreserve=yes
+UMask=0077
+Nice=5
+TasksMax=64
+MemoryMax=256M
+ProtectHome=yes
+PrivateTmp=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictRealtime=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+{limits}""",
+        look.MARK,
+    )
+
+
+def timer(minutes: int) -> str:
+    """Return the timer."""
+    return marked(
+        f"""[Unit]
+Description=gb10.cluster health sweep, every {minutes} minutes
+
+[Timer]
+OnBootSec={BOOT_SECONDS}
+OnUnitActiveSec={minutes}min
+AccuracySec=30
+
+[Install]
+WantedBy=timers.target
+""",
+        look.MARK,
+    )

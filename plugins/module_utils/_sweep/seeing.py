@@ -1,0 +1,216 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a sweep sees of its node, of the other nodes and of endpoints elsewhere. This module util is PRIVATE to the collection.
+
+Nothing is started, stopped or changed. What cannot be found out is an entry with its reason, and keeps nothing else from being seen.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared as companions
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import look as companion_look
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, health, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, modes
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import greet
+from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, judging
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+
+#: Seconds for one answer of Docker or systemd, and of whatever else is asked but for a token.
+DOCKER_SECONDS, ANSWER_SECONDS = 30.0, 10.0
+#: What a container can be of a cluster; others of this collection serve no model.
+ROLES = ("head", "worker")
+#: Bytes of an endpoint's answer that are read: its status is all that counts.
+ENDPOINT_LIMIT = 1024 * 1024
+
+Entry = dict[str, t.Any]
+Config = t.Mapping[str, t.Any]
+
+
+def text_of(error: Exception) -> str:
+    """Return an error in words, with what to do where it says that."""
+    if isinstance(error, ClusterError):
+        return error.with_remedy()
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename and error.strerror else str(error) or type(error).__name__
+
+
+def tls_context(ca_file: str) -> ssl.SSLContext:
+    """Return what certificates are verified by: what the system trusts, and the authorities in ``ca_file``. Raises OSError when that cannot be read."""
+    context = ssl.create_default_context()
+    if ca_file:
+        context.load_verify_locations(cafile=ca_file)
+    return context
+
+
+# -- the node --------------------------------------------------------------------------------------------------------
+
+
+def locks(state_dir: str) -> list[Entry]:
+    """Return the locks on this node, of its clusters and of its mode."""
+    paths = [os.path.join(state_dir, "mode.lock.json"), *(cluster_locks.path_of(state_dir, name) for name in files.names(state_dir))]
+    return [found for path in paths if (found := _lock(path, state_dir))]
+
+
+def _lock(path: str, state_dir: str) -> Entry | None:
+    folder = os.path.dirname(path)
+    name = "of the mode" if folder == state_dir.rstrip("/") else f"of cluster {os.path.basename(folder)}"
+    try:
+        lock = cluster_locks.read(path)
+    except ClusterError as error:
+        # Not everything in the state directory is a cluster's.
+        return None if not os.path.lexists(path) else {"name": name, "id": "", "who": "", "age_s": 0, "error": text_of(error)}
+    # Whose it is tells one lock from the next, which a play takes at another time.
+    return {"name": name, "id": f"{lock.id} {lock.acquired_at}", "who": lock.describe(), "age_s": lock.age, "error": ""} if lock else None
+
+
+def memory(roots: t.Mapping[str, t.Any]) -> Entry:
+    """Return the memory that is available on this node."""
+    try:
+        return {"available_mb": accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))), "error": ""}
+    except (ClusterError, KeyError) as error:
+        return {"available_mb": 0, "error": f"the memory is not known: {text_of(error)}"}
+
+
+# -- engines ---------------------------------------------------------------------------------------------------------
+
+
+def on_node(config: Config, containers: t.Iterable[Entry]) -> dict[str, str]:
+    """Return the role of this node in each cluster that has a container or a unit here: what counts where no mode is declared."""
+    units = {one["cluster"]: one["role"] for one in glance.on_node(config["state_dir"])}
+    return {**units, **{one["cluster"]: one["role"] for one in containers}}
+
+
+def engine(config: Config, cluster: str, role: str, of_mode: bool, container: Entry | None, api: EngineApi) -> Entry:
+    """Return how an engine is, or this node's part of one. ``container`` is the engine's entry of it, None where there is none."""
+    seen: Entry = {
+        "cluster": cluster, "role": role, "of_mode": of_mode, "runs": False, "health": None, "error": "",
+        "container": f"container {container['name']} is {container['state']}" if container else "",
+        "unit": unit_look.unit(config["state_dir"], cluster, config["roots"]["etc_root"], DOCKER_SECONDS),
+        "engine": {"seconds": None, "stopped_by": "", "last_end": ""},
+    }  # fmt: skip
+    try:
+        paths = engine_state.EnginePaths.of(config["state_dir"], config["log_dir"], cluster)
+        found = engine_state.engine_state(paths, config["roots"]["proc_root"])
+        seen["engine"] = {"seconds": found["seconds"], "stopped_by": found["stopped_by"], "last_end": engine_state.last_end(found)}
+        if container and container["state"] == "running":
+            _running(config, seen, found, at_work.members(api.top(container["id"])))
+    except (ClusterError, OSError) as error:
+        seen["error"] = f"how it is cannot be found out: {text_of(error)}"
+    return seen
+
+
+def _running(config: Config, seen: Entry, found: Entry, processes: list[Entry]) -> None:
+    """Add how an engine in a running container is. Beside Ray a worker has nothing that was started there, and its API is the head's alone."""
+    is_head = seen["role"] == "head"
+    seen["runs"] = found["live"] if is_head or found["run_id"] else True
+    if not seen["runs"]:
+        return
+    probe = health.Probe(health.ANSWERS, True)
+    if is_head and found["api_address"]:
+        asked = ask(config, seen["cluster"], found)
+        probe = health.Probe(asked.api, bool(asked.completion), **(asked.progress or {}))
+    judged = health.verdict(probe, {config["node"]: processes})
+    seen["health"] = {"state": judged.state, "text": judged.text}
+
+
+def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
+    """Ask a live engine for a token, as the playbook status does. Raises :class:`ClusterError` when it refuses the question."""
+    url, stage = engine_state.base_url(found["api_address"], found["api_port"]), engine_state.log_stage(found["log_path"])
+    api = token_probe.api_of(url, ANSWER_SECONDS, stage.name if stage else "")
+    if api != health.ANSWERS:
+        return token_probe.Asked(api, None, None)
+    key_file = os.path.join(config["secrets_dir"], cluster, "api_key")
+    key = engine_state.read_key(key_file if os.path.exists(key_file) else None)
+    note = os.path.join(config["state_dir"], cluster, "no-progress.json")
+    return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], found["run_id"], note)
+
+
+def engines(config: Config, mode: modes.Record | None) -> list[Entry]:
+    """Return how each engine is that is meant to be here. Raises :class:`ClusterError` or OSError when what there is cannot be found out."""
+    wanted = judging.clusters_of(mode, config["node"])
+    if wanted == {}:
+        return []
+    api = EngineApi(config["docker_socket"], DOCKER_SECONDS)
+    there = [one for one in survey.ours(survey.entries_of(api.containers({}))) if one["cluster"] and one["role"] in ROLES]
+    roles = on_node(config, there) if wanted is None else wanted
+    by_role = {(one["cluster"], one["role"]): one for one in there}
+    return [engine(config, cluster, role, wanted is not None, by_role.get((cluster, role)), api) for cluster, role in roles.items()]
+
+
+# -- what is asked over the network ----------------------------------------------------------------------------------
+
+
+def _entry(id: str, well: bool, text: str, silent: bool = False) -> Entry:
+    return {"id": id, "well": well, "text": text, "silent": silent}
+
+
+def companion(one: Entry) -> Entry:
+    """Return whether a companion answers."""
+    well, said = companion_look.health(one["port"], one["health_path"], ANSWER_SECONDS)
+    return _entry(f"companion {one['name']}", well, f"{companion_look.url(one['port'], one['health_path'])}: {said}")
+
+
+def endpoint(one: Entry, tls: ssl.SSLContext) -> Entry:
+    """Return whether an endpoint answers as declared."""
+    answer = _http.ask(one["url"], ANSWER_SECONDS, limit=ENDPOINT_LIMIT, tls=tls)
+    said = answer.error if answer.status is None else f"status {answer.status}, expected {declared.status_text(one.get('status'))}"
+    return _entry(f"endpoint {one['name']}", answer.status is not None and declared.is_wanted(answer.status, one.get("status")), f"{one['url']}: {said}")
+
+
+def peer(one: Entry) -> Entry:
+    """Return whether another node lives: its sshd greets at one of its addresses. One that takes connections and says nothing may only be busy."""
+    said, silent = [], False
+    for address in one["addresses"]:
+        where = f"{address} port {one['port']}"
+        try:
+            socket.create_connection((address, one["port"]), ANSWER_SECONDS).close()
+        except OSError as error:
+            said.append(f"{where}: {error.strerror or error}")
+            continue
+        try:
+            greet(address, one["port"], ANSWER_SECONDS)
+            return _entry(f"node {one['name']}", True, f"its sshd greets at {where}")
+        except OSError as error:
+            said.append(f"{where} takes connections, and sshd does not greet: {error.strerror or error}")
+            silent = True
+    return _entry(f"node {one['name']}", False, f"it does not answer: {'; '.join(said)}", silent)
+
+
+# -- all of it -------------------------------------------------------------------------------------------------------
+
+
+def see(config: Config) -> judging.Seen:
+    """Look at everything that is declared."""
+    errors: list[str] = []
+    seen: judging.Seen = {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": memory(config["roots"]), "errors": errors}
+    try:
+        seen["mode"] = modes.read(config["state_dir"])
+    except ClusterError as error:
+        seen["mode_error"] = text_of(error)
+    try:
+        seen["locks"] = locks(config["state_dir"])
+        seen["engines"] = [] if seen["mode_error"] else engines(config, seen["mode"])
+    except (ClusterError, OSError) as error:
+        errors.append(f"the engines of this node are not known: {text_of(error)}")
+    seen["asked"] = [companion(one) for one in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
+    try:
+        tls = tls_context(config["ca_file"])
+        seen["asked"] += [endpoint(one, tls) for one in config["endpoints"]]
+    except OSError as error:
+        errors.append(f"no endpoint was asked: {config['ca_file']}: {error.strerror or error}")
+    seen["asked"] += [peer(one) for one in config["peers"]]
+    return seen
+

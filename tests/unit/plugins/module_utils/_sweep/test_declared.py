@@ -1,0 +1,89 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Channels and endpoints as a person declares them: what is wrong is said once, where, and without any secret."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared
+
+TOKEN = "123456789:AAE-planted_token_of_a_bot"
+HOOK = {"type": "webhook", "url": "https://hooks.example.lan/services/planted"}
+BOT = {"type": "telegram", "token": TOKEN, "chat_id": -1001234567890}
+MAIL = {"type": "mail", "command": ["/usr/sbin/sendmail", "-t"], "to": "ops@example.lan"}
+
+
+def test_sound_ones_have_no_faults():
+    channels = [
+        HOOK, {**HOOK, "name": "second", "url": "http://10.0.0.9:8080/x?y=1"}, BOT, {**BOT, "name": "channel", "chat_id": "@gb10_alerts", "api_url": "http://10.0.0.9"},
+        MAIL, {"type": "mail", "name": "local", "command": ["mail", "-s", "gb10 sweep", "root"]},
+    ]  # fmt: skip
+    assert declared.channel_faults(channels) == []
+    endpoints = [{"name": "alias fast", "url": "https://[2001:db8::1]:4000/v1/models", "status": [200, 401]}, {"name": "b", "url": "http://x", "status": 401}]
+    assert declared.endpoint_faults(endpoints) == [] and declared.channel_faults([]) == declared.endpoint_faults([]) == []
+
+
+@pytest.mark.parametrize(
+    ("channel", "where", "what"),
+    [
+        ("telegram", "", "is of another form"),
+        ({"url": "https://x"}, ".type", "is missing"),
+        ({"type": "slack", "url": "https://x"}, ".type", "is 'slack'"),
+        ({"type": "webhook"}, ".url", "is missing"),
+        ({**HOOK, "url": "ftp://planted.example.lan/x"}, ".url", "is of another form"),
+        ({**HOOK, "url": "https://me:planted@example.lan/x"}, ".url", "is of another form"),
+        ({**HOOK, "url": "https://example.lan/planted x"}, ".url", "is of another form"),
+        ({**HOOK, "url": "https://example.lan:99999/planted"}, ".url", "is of another form"),
+        ({**HOOK, "url": ["planted"]}, ".url", "is of another form"),
+        ({**HOOK, "chat": 1}, ".chat", "is not a known field"),
+        ({**HOOK, "name": "Ops Team"}, ".name", "is of another form"),
+        ({**BOT, "token": "planted"}, ".token", "is of another form"),
+        ({"type": "telegram", "chat_id": 1}, ".token", "is missing"),
+        ({"type": "telegram", "token": TOKEN}, ".chat_id", "is missing"),
+        ({**BOT, "chat_id": "gb10"}, ".chat_id", "is of another form"),
+        ({**BOT, "chat_id": True}, ".chat_id", "is of another form"),
+        ({**BOT, "api_url": "api.telegram.org"}, ".api_url", "is of another form"),
+        ({"type": "mail"}, ".command", "is missing"),
+        ({**MAIL, "command": "sendmail -t"}, ".command", "is of another form"),
+        ({**MAIL, "command": ["sendmail", 1]}, ".command", "is of another form"),
+        ({**MAIL, "command": ["curl", "--password", "planted-password"]}, ".command", "holds what looks like a password or a token"),
+        ({"type": "mail", "command": ["/usr/sbin/sendmail", "-t"]}, ".to", "is missing, and sendmail -t"),
+        ({**MAIL, "to": "a@b\nBcc: c@d"}, ".to", "is of another form"),
+    ],
+)
+def test_one_fault_one_message_and_no_secret(channel: t.Any, where: str, what: str):
+    (fault,) = declared.channel_faults([channel])
+    assert fault.where == f"gb10_sweep_alerts[0]{where}" and fault.what.startswith(what) and fault.remedy
+    assert "planted" not in f"{fault.what} {fault.expected} {fault.remedy}"
+
+
+def test_two_channels_of_one_name_are_one_too_many():
+    (fault,) = declared.channel_faults([HOOK, BOT, HOOK])
+    assert (fault.where, fault.what) == ("gb10_sweep_alerts[2].name", "is webhook, as of gb10_sweep_alerts[0]")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "where"),
+    [
+        ("https://x", ""), ({"url": "https://x"}, ".name"), ({"name": "a\nb", "url": "https://x"}, ".name"), ({"name": "x" * 65, "url": "https://x"}, ".name"),
+        ({"name": "a"}, ".url"), ({"name": "a", "url": "x.lan/health"}, ".url"), ({"name": "a", "url": "http://x", "status": 99}, ".status"),
+        ({"name": "a", "url": "http://x", "status": "200"}, ".status"), ({"name": "a", "url": "http://x", "status": []}, ".status"),
+        ({"name": "a", "url": "http://x", "port": 1}, ".port"),
+    ],
+)  # fmt: skip
+def test_faults_of_endpoints(endpoint: t.Any, where: str):
+    (fault,) = declared.endpoint_faults([endpoint])
+    assert fault.where == f"gb10_sweep_endpoints[0]{where}"
+
+
+def test_two_endpoints_of_one_name():
+    (fault,) = declared.endpoint_faults([{"name": "a", "url": "http://x"}, {"name": "a", "url": "http://y"}])
+    assert fault.where == "gb10_sweep_endpoints[1].name"
+
+
+def test_which_status_is_well():
+    assert declared.is_wanted(204, None) and not declared.is_wanted(302, None) and declared.is_wanted(401, [200, 401]) and not declared.is_wanted(200, 401)

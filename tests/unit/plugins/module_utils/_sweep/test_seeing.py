@@ -1,0 +1,143 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a sweep sees of engines: which are meant to be here, and how the verdict of status comes about."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, health, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+
+COMPLETION = engine_state.Completion(1, 0.1, 1)
+RUN = {
+    "live": True, "run_id": "r1", "seconds": 60.0, "stopped_by": "", "api_address": "127.0.0.1", "api_port": 8000, "log_path": "/nowhere", "exit_code": None,
+    "exit_signal": None, "ended_at": None, "stopped_at": None, "start_error": "",
+}  # fmt: skip
+RANK = {"text": "VLLM::Worker_TP0 (pid 7)", "kind": "rank", "state": "alive", "cpu_percent": None}
+
+
+class Engine:
+    """A Docker engine with containers of clusters: (cluster, role, state)."""
+
+    def __init__(self, *there: tuple[str, str, str]) -> None:
+        self.there = there
+
+    def containers(self, _labels: dict[str, str]) -> list[dict[str, t.Any]]:
+        def labels(cluster: str, role: str) -> dict[str, str]:
+            return {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": cluster, "io.gb10.role": role}
+
+        return [
+            {"Id": f"{cluster}-{role}", "Image": "x", "Names": [f"/gb10-{cluster}-{role}"], "State": state, "Status": state, "Labels": labels(cluster, role)}
+            for cluster, role, state in self.there
+        ]
+
+    def top(self, _id: str) -> list[int]:
+        return [7]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, t.Any]:
+    """A node with an engine that lives and gives a token, and no unit."""
+    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine(("gb10", "head", "running")))
+    monkeypatch.setattr(seeing.engine_state, "engine_state", lambda *_words: dict(RUN))
+    monkeypatch.setattr(seeing.at_work, "members", lambda _pids: [dict(RANK)])
+    monkeypatch.setattr(token_probe, "api_of", lambda *_words: health.ANSWERS)
+    monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(health.ANSWERS, COMPLETION, None))
+    for place in ("state", "secrets/gb10"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "secrets" / "gb10" / "api_key").write_text("k3y-planted", encoding="utf-8")
+    return {
+        "node": "spark-1", "state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log"), "secrets_dir": str(tmp_path / "secrets"),
+        "docker_socket": "/nowhere", "token_s": 5, "roots": {"etc_root": str(tmp_path), "proc_root": "/proc", "meminfo": None},
+    }  # fmt: skip
+
+
+def mode(nodes: list[str], phase: str = "settled", name: str = "gb10") -> dict[str, t.Any]:
+    return {"mode": "cluster", "phase": phase, "clusters": {name: {"nodes": nodes}}}
+
+
+def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[t.Any, ...]] = []
+    monkeypatch.setattr(token_probe, "ask", lambda *words: asked.append(words) or token_probe.Asked(health.ANSWERS, COMPLETION, None))
+    (found,) = seeing.engines(config, mode(["spark-1", "spark-2"]))
+    assert (found["cluster"], found["role"], found["of_mode"], found["health"]["state"]) == ("gb10", "head", True, health.SERVING)
+    url, model, key, _seconds, token_s, run_id, note = asked[0]
+    assert (url, model, key, token_s, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "r1") and note.endswith("/gb10/no-progress.json")
+
+
+@pytest.mark.parametrize(
+    ("api", "asked", "state"),
+    [
+        (health.STARTING, None, health.STARTING),
+        (health.REFUSED, None, health.DEAD),
+        (health.SAYS_DEAD, None, health.DEAD),
+        (health.ANSWERS, {"grew": True, "still_s": 0.0, "limit_s": 600.0}, health.BUSY),
+        (health.ANSWERS, {"grew": False, "still_s": 900.0, "limit_s": 600.0}, health.STALLED),
+        (health.ANSWERS, {"grew": None, "still_s": 0.0, "limit_s": 600.0}, health.UNKNOWN),
+    ],
+)
+def test_no_token_is_judged_as_status_does(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch, api: str, asked: dict[str, t.Any] | None, state: str):
+    monkeypatch.setattr(token_probe, "api_of", lambda *_words: api)
+    monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(api, None, asked))
+    (found,) = seeing.engines(config, mode(["spark-1"]))
+    assert found["health"]["state"] == state
+
+
+def test_a_rank_that_a_signal_stopped_is_seen_on_head_and_worker(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine(("gb10", "head", "running"), ("gb10", "worker", "running")))
+    monkeypatch.setattr(seeing.at_work, "members", lambda _pids: [{**RANK, "state": "stopped"}])
+    for nodes in (["spark-1", "spark-2"], ["spark-2", "spark-1"]):
+        (found,) = seeing.engines(config, mode(nodes))
+        assert found["health"]["state"] == health.HALTED
+
+
+def test_a_worker_is_not_asked_for_a_token(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine(("gb10", "worker", "running")))
+    monkeypatch.setattr(seeing, "ask", lambda *_words: pytest.fail("asked"))
+    (found,) = seeing.engines(config, mode(["spark-2", "spark-1"]))
+    assert (found["role"], found["runs"], found["health"]["state"]) == ("worker", True, health.SERVING)
+    # Without Ray it has its rank, which the launcher noted.
+    monkeypatch.setattr(seeing.engine_state, "engine_state", lambda *_words: {**RUN, "live": False, "exit_code": 1})
+    assert seeing.engines(config, mode(["spark-2", "spark-1"]))[0]["runs"] is False
+
+
+def test_what_the_mode_has_is_looked_for_whatever_is_there(config: dict[str, t.Any]):
+    assert seeing.engines(config, mode(["spark-3"])) == [] and seeing.engines(config, mode(["spark-1"], "switching")) == []
+    (found,) = seeing.engines(config, mode(["spark-1"], name="other"))
+    assert (found["runs"], found["container"], found["health"]) == (False, "", None)
+
+
+def test_without_a_mode_what_is_here_counts(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
+    (found,) = seeing.engines(config, None)
+    assert (found["cluster"], found["of_mode"], found["runs"]) == ("gb10", False, True)
+    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine())
+    assert seeing.engines(config, None) == []
+    Path(config["state_dir"], "gb10", "unit").mkdir(parents=True)
+    boot = {"boot_id": "b", "at": record.utc_now()}
+    glance.write(config["state_dir"], {"cluster": "gb10", "role": "head", "state": "failed", "reason": "", "model": "", "endpoint": "", "token": {}, **boot})
+    record.write(unit_look.folder_of(config["state_dir"], "gb10"), "b", "failed", "it ended")
+    (found,) = seeing.engines(config, None)
+    assert (found["runs"], found["unit"]["state"], found["unit"]["reason"]) == (False, "failed", "it ended")
+
+
+def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
+    def fails(*_words: t.Any) -> t.Any:
+        raise ClusterError("the API refuses a completion: HTTP 401", remedy="Give the key.")
+
+    monkeypatch.setattr(token_probe, "ask", fails)
+    assert "HTTP 401 Remedy: Give the key." in seeing.engines(config, mode(["spark-1"]))[0]["error"]
+
+    def silent(*_words: t.Any) -> t.Any:
+        raise UnknownState("Docker does not answer within 30 s")
+
+    monkeypatch.setattr(Engine, "containers", silent)
+    with pytest.raises(UnknownState):
+        seeing.engines(config, mode(["spark-1"]))
