@@ -98,7 +98,7 @@ def engine(config: Config, cluster: str, role: str, of_mode: bool, container: En
     seen: Entry = {
         "cluster": cluster, "role": role, "of_mode": of_mode, "runs": False, "health": None, "error": "",
         "container": f"container {container['name']} is {container['state']}" if container else "",
-        "unit": unit_look.unit(config["state_dir"], cluster, config["roots"]["etc_root"], DOCKER_SECONDS),
+        "unit": unit_look.unit(unit_look.of_engine(config["state_dir"], cluster, config["roots"]["etc_root"]), DOCKER_SECONDS),
         "engine": {"seconds": None, "stopped_by": "", "last_end": ""},
     }  # fmt: skip
     try:

@@ -123,7 +123,7 @@ def test_without_a_mode_what_is_here_counts(config: dict[str, t.Any], monkeypatc
     Path(config["state_dir"], "gb10", "unit").mkdir(parents=True)
     boot = {"boot_id": "b", "at": record.utc_now()}
     glance.write(config["state_dir"], {"cluster": "gb10", "role": "head", "state": "failed", "reason": "", "model": "", "endpoint": "", "token": {}, **boot})
-    record.write(unit_look.folder_of(config["state_dir"], "gb10"), "b", "failed", "it ended")
+    record.write(unit_look.of_engine(config["state_dir"], "gb10").folder, "b", "failed", "it ended")
     (found,) = seeing.engines(config, None)
     assert (found["runs"], found["unit"]["state"], found["unit"]["reason"]) == (False, "failed", "it ended")
 
