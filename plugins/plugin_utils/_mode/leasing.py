@@ -101,8 +101,8 @@ def is_free(lease: t.Mapping[str, t.Any], break_lock: str | None) -> bool:
 def planned(words: t.Sequence[str], before: modes.Record, mode: str, wanted: t.Mapping[str, t.Any], changes: bool) -> dict[str, t.Any]:
     """Return what the plays know of a lease, empty without one. ``wanted`` are the clusters of its mode, as recorded.
 
-    ``keeps``: what it needs is there already, and stays. ``back`` is what comes back after it, ``restore`` by node which clusters of that the node itself can start
-    again: one that the lease has with the same name is not what it was.
+    ``keeps``: what it needs is there already, and stays. ``back`` is what comes back after it, ``restore`` by node which clusters of that the node itself can
+    start again: one that the lease has with the same name is not what it was. ``whole`` says whether that is all of them.
     """
     if not words:
         return {}
