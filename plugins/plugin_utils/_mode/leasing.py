@@ -45,7 +45,7 @@ def words_of(given: t.Any) -> list[str]:
 
 def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
     """Yield what is wrong with a lease that is asked for."""
-    first = next(iter(answers.values()))
+    first = list(answers.values())[0]
     if not is_asked(first["lease"]):
         return
     example = """-e gb10_lease=./judge.sh, or with words of its own -e '{"gb10_lease": ["./judge.sh", "--turns", "500"]}'"""
@@ -72,7 +72,7 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
 
 def refusals(answers: Answers, undeclared: bool, changes: bool, lost: t.Sequence[str]) -> t.Iterator[Finding]:
     """Yield what on the nodes speaks against a change because of a lease: another one that lives, or what could not be brought back after this one."""
-    first = next(iter(answers.values()))
+    first = list(answers.values())[0]
     for node, answer in answers.items():
         found = answer["look"].get("lease") if answered(answer["look"]) else None
         if found and found["state"] == record.ENDING:

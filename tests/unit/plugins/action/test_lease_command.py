@@ -84,7 +84,7 @@ def test_the_command_gets_the_engine_and_its_key_as_a_file_and_its_output_is_sho
     log = open(result["log"], encoding="utf-8").read()
     assert KEY in log and json.loads(log[log.index("{") : log.rindex("}") + 1])["gb10"]["model"] == "org/pair"
     # Nothing of the key is left.
-    assert not [path for path in tmp_path.rglob("*.key")] and result["tail"] and KEY not in str(result)
+    assert not list(tmp_path.rglob("*.key")) and result["tail"] and KEY not in str(result)
 
 
 def until_renewed(place, node):
