@@ -13,12 +13,12 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Runs O(command) on the controller, without a shell, and shows what it prints line by line. All of that is kept in a log there that its user alone may read.
   - The task runs on all nodes of the lease at once. Each instance renews the lease of its own node (M(gb10.cluster.mode_lease)) until the command has ended.
-  - "The command finds in its environment E(GB10_MODE), E(GB10_CLUSTER), E(GB10_ENDPOINT), E(GB10_MODEL), E(OPENAI_BASE_URL), and E(GB10_API_KEY_FILE), a file of
-    mode 0600 with the API's key, which goes away with the task. E(GB10_SERVICES_FILE) is a JSON file that has C(endpoint), C(model) and C(api_key_file) of each
-    cluster by its name; the variables are about the first one."
+  - "The command finds in its environment E(GB10_MODE), E(GB10_CLUSTER), E(GB10_ENDPOINT), E(GB10_MODEL), E(OPENAI_BASE_URL), and E(GB10_API_KEY_FILE), a
+    file of mode 0600 with the API's key, which goes away with the task. E(GB10_SERVICES_FILE) is a JSON file that has C(endpoint), C(model) and
+    C(api_key_file) of each cluster by its name; the variables are about the first one."
   - Each engine has to answer this controller before the command starts.
-  - When the run is interrupted, or its process is killed, the instances end the command and give the lease up, so that the nodes end it. When the lease is lost,
-    since a node was not reached for O(lost_seconds), they end the command and fail.
+  - When the run is interrupted, or its process is killed, the instances end the command and give the lease up, so that the nodes end it. When the lease is
+    lost, since a node was not reached for O(lost_seconds), they end the command and fail.
   - A command that fails does not fail the task, so that a play can bring the nodes back first; see RV(exit_code).
 extends_documentation_fragment:
   - gb10.cluster._attributes

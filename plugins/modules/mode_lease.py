@@ -16,7 +16,8 @@ description:
   - With O(state=present), the node gets the record of the lease and the unit C(gb10-lease.service), which watches it, at boot, too. The unit's program is the
     collection's own code, in C(lease) below O(state_dir).
   - To end a lease, that unit takes over the lock of the mode, stops the units of O(clusters), which drain their engines (a worker's waits for the head's), and
-    waits until the node's memory is back. Then it starts the units of O(restore) and writes into the record of the mode (M(gb10.cluster.mode_info)) what it did.
+    waits until the node's memory is back. Then it starts the units of O(restore), and writes into the record of the mode (M(gb10.cluster.mode_info)) what it
+    did.
   - The module itself starts and stops no engine.
 requirements:
   - systemd.

@@ -197,8 +197,8 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
         # The id of a lock, that only a refused job names, files, names of models and nodes, rungs and the place of logs or of a recipe are texts, and mostly
         # there is none.
         text = question["variable"] in (
-            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_models_remove",
-            "gb10_models_to", "gb10_protect_measures", "gb10_single",
+            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
+            "gb10_models_remove", "gb10_models_to", "gb10_protect_measures", "gb10_single",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
@@ -214,7 +214,8 @@ def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
         elif option["type"] == "int":
             assert question["type"] == "integer", (name, question)
         else:
-            assert option["type"] == "str" and question["type"] in ("multiplechoice", "text"), (name, question)
+            # A command is a list of words, or a text.
+            assert option["type"] in ("str", "raw") and question["type"] in ("multiplechoice", "text"), (name, question)
 
 
 def test_an_unanswered_survey_does_what_the_collection_does_by_itself(objects: Objects) -> None:
@@ -257,6 +258,7 @@ def test_profiles_of_ones_own_can_be_offered(tmp_path: Path) -> None:
 CALLED = {
     "gb10_profile": "profile",
     "gb10_mode": "which mode",
+    "gb10_lease": "the command of a lease",
     "gb10_mode_return": "back to the one before when it fails",
     "gb10_single": "which node alone",
     "gb10_fail_on_warn": "do warnings stop it",

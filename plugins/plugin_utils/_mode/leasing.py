@@ -45,7 +45,7 @@ def words_of(given: t.Any) -> list[str]:
 
 def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
     """Yield what is wrong with a lease that is asked for."""
-    first = next(iter(answers.values()))
+    first = list(answers.values())[0]
     if not is_asked(first["lease"]):
         return
     example = """-e gb10_lease=./judge.sh, or with words of its own -e '{"gb10_lease": ["./judge.sh", "--turns", "500"]}'"""
@@ -72,7 +72,7 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
 
 def refusals(answers: Answers, undeclared: bool, changes: bool, lost: t.Sequence[str]) -> t.Iterator[Finding]:
     """Yield what on the nodes speaks against a change because of a lease: another one that lives, or what could not be brought back after this one."""
-    first = next(iter(answers.values()))
+    first = list(answers.values())[0]
     for node, answer in answers.items():
         found = answer["look"].get("lease") if answered(answer["look"]) else None
         if found and found["state"] == record.ENDING:
@@ -101,8 +101,8 @@ def is_free(lease: t.Mapping[str, t.Any], break_lock: str | None) -> bool:
 def planned(words: t.Sequence[str], before: modes.Record, mode: str, wanted: t.Mapping[str, t.Any], changes: bool) -> dict[str, t.Any]:
     """Return what the plays know of a lease, empty without one. ``wanted`` are the clusters of its mode, as recorded.
 
-    ``keeps``: what it needs is there already, and stays. ``back`` is what comes back after it, ``restore`` by node which clusters of that the node itself can start
-    again: one that the lease has with the same name is not what it was.
+    ``keeps``: what it needs is there already, and stays. ``back`` is what comes back after it, ``restore`` by node which clusters of that the node itself can
+    start again: one that the lease has with the same name is not what it was. ``whole`` says whether that is all of them.
     """
     if not words:
         return {}

@@ -75,7 +75,7 @@ def action(tmp_path, monkeypatch, shown):
 
 
 def test_the_command_gets_the_engine_and_its_key_as_a_file_and_its_output_is_shown_without_the_key(action, shown, tmp_path):
-    script = 'echo "$GB10_ENDPOINT $GB10_MODEL"; cat "$GB10_API_KEY_FILE"; cat "$GB10_SERVICES_FILE"; stat -c %a "$GB10_API_KEY_FILE"; env | grep -c planted; exit 3'
+    script = 'echo "$GB10_ENDPOINT $GB10_MODEL"; cat "$GB10_API_KEY_FILE" "$GB10_SERVICES_FILE"; stat -c %a "$GB10_API_KEY_FILE"; env | grep -c planted; exit 3'
     plugin = action(["sh", "-c", script])
     result = plugin.play()
     assert result["exit_code"] == 3 and not result["limited"] and not result.get("failed") and "ended with exit code 3" in result["msg"]
@@ -84,7 +84,7 @@ def test_the_command_gets_the_engine_and_its_key_as_a_file_and_its_output_is_sho
     log = open(result["log"], encoding="utf-8").read()
     assert KEY in log and json.loads(log[log.index("{") : log.rindex("}") + 1])["gb10"]["model"] == "org/pair"
     # Nothing of the key is left.
-    assert not [path for path in tmp_path.rglob("*.key")] and result["tail"] and KEY not in str(result)
+    assert not list(tmp_path.rglob("*.key")) and result["tail"] and KEY not in str(result)
 
 
 def until_renewed(place, node):

@@ -104,7 +104,8 @@ def test_nothing_declared_and_nothing_served_is_said():
 
 
 def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):
-    lease = {"holder": {"user": "ada", "hostname": "workbench", "pid": 7}, "program": "judge.sh", "began_at": "2026-11-24T02:00:00Z", "state": "live", "reason": ""}
+    holder = {"user": "ada", "hostname": "workbench", "pid": 7}
+    lease = {"holder": holder, "program": "judge.sh", "began_at": "2026-11-24T02:00:00Z", "state": "live", "reason": ""}
     assert look(node)["lease"] == {}
     said = screen(one={**look(node), "lease": {**lease, "left_seconds": 270}}).lines
     assert said[2] == "  leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; ends by itself in 270 s unless it is renewed"

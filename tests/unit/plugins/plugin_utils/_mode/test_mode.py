@@ -319,8 +319,8 @@ def test_a_node_cannot_restore_a_cluster_whose_name_the_lease_needs():
     assert lease["restore"] == {"spark-1": [], "spark-2": []} and not lease["whole"]
 
 
-def leased_look(record=RECORD, clusters=None, **more):
-    return {"record": record, "clusters": clusters or {}, "lease": {**HELD, **more}}
+def leased_look(**more):
+    return {"record": RECORD, "clusters": {}, "lease": {**HELD, **more}}
 
 
 def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
@@ -346,9 +346,9 @@ def test_a_lease_does_not_take_down_what_was_never_declared_and_needs_all_nodes(
     assert "a lease needs all nodes" in lost.findings[0]["message"]
 
 
-def leased_end(result, errors=None, before=WAS_OFF, clusters=None, back=True, **more):
-    """The end of a lease of the pair whose command ended as ``result`` says."""
-    base = answers("cluster", clusters, before, lease=["./judge.sh"])
+def leased_end(result, errors=None, before="off", clusters=None, back=True, **more):
+    """The end of a lease of the pair whose command ended as ``result`` says; ``before`` is the record, or off."""
+    base = answers("cluster", clusters, WAS_OFF if before == "off" else before, lease=["./judge.sh"])
     plan = planning.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": {}, "leased": None}
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
