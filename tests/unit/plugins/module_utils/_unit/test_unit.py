@@ -246,8 +246,8 @@ class Node:
         self.connections: list[listeners.Connection] = []
         self.listens, self.silent = True, False
         monkeypatch.setattr(meeting.listeners, "connections", lambda: list(self.connections))
-        monkeypatch.setattr(meeting.listeners, "answers", lambda *_given: "" if self.listens else "Connection refused")
-        monkeypatch.setattr(meeting, "_is_silent", lambda *_given: self.silent)
+        answer = lambda *_given: meeting.SILENT if self.silent else meeting.LISTENS if self.listens else meeting.REFUSES  # noqa: E731
+        monkeypatch.setattr(meeting, "_answer", answer)
         self.supervisor = program.Supervisor(self.given, self.run)
 
     def run(self, name: str, arguments: t.Mapping[str, t.Any], _seconds: float, predict: bool) -> dict[str, t.Any]:
@@ -498,6 +498,15 @@ def test_a_connection_that_one_look_misses_is_no_rank_that_left(node):
     assert not one.supervisor.ranks.left()
     one.connections = []
     assert not one.supervisor.ranks.left()
+
+
+@pytest.mark.parametrize(("role", "silent", "left"), [("worker", False, ["spark-1"]), ("worker", True, []), ("head", False, [])])
+def test_a_head_that_lost_its_power_is_noticed_when_its_kernel_refuses(node, role, silent, left):
+    """Its connection stays in the list: nobody told this node of its end."""
+    one = joined(node, role)
+    one.listens, one.silent = False, silent
+    found = [one.supervisor.ranks.left() for _look in range(meeting.ASK_LOOKS)]
+    assert found == [[]] * (meeting.ASK_LOOKS - 1) + [left]
 
 
 def test_connections_that_cannot_be_read_are_no_ranks_that_left(node, monkeypatch):
