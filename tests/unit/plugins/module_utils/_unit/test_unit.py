@@ -221,7 +221,9 @@ def test_a_module_that_prints_no_result_is_unknown():
 class Node:
     """A node whose modules answer from a table; ``asked`` is what was run, ``!`` marks what only predicted."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now", pair: bool = False) -> None:
+    def __init__(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now", pair: bool = False
+    ) -> None:
         self.path = tmp_path
         (tmp_path / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
         (tmp_path / "proc/sys/kernel/random/boot_id").write_text(boot)
