@@ -68,8 +68,14 @@ clusters:
       type: list
       elements: str
   sample: {"spark-1": {"role": "head", "running": true, "live": true, "run_id": "20261124T020000Z-3f9a", "argv": ["vllm", "serve", "Qwen/Qwen3-8B"]}}
+companions_unit:
+  description: Whether the unit that starts companions at a boot is on the node (M(gb10.cluster.companions_unit)).
+  returned: success
+  type: bool
+  sample: false
 """
 
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -79,6 +85,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
 
 #: What a container can be of a cluster; others of this collection serve no model.
 ROLES = ("head", "worker")
@@ -107,6 +114,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "msg": f"{record['mode'] if record else 'no mode is declared'}; {', '.join(clusters) or 'no cluster'}",
         "record": record,
         "clusters": clusters,
+        "companions_unit": os.path.lexists(look.of_companions(params["state_dir"]).path),
     }
 
 
