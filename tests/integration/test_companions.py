@@ -16,7 +16,7 @@ import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab, Play
 from .making import BARE_IMAGE
-from .test_unit import await_settled, cut_power, reboot
+from .test_unit import await_settled, cut_power, reboot, unit
 
 SOURCES = ROOT / "tests" / "lab" / "companion"
 PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"
@@ -204,3 +204,27 @@ def test_after_a_power_cut_they_stay_down_say_why_and_start_when_a_person_says_s
     assert "did not shut down cleanly" in told.said and f"systemctl start {OURS}" in told.said, told.said[-3000:]
     lab.run(HEAD, "systemctl", "start", OURS)
     assert running(lab) == ["gb10-companion-ollama"]
+
+
+def began(lab: Lab, name: str, what: str) -> int:
+    """When a unit of the head came to a state, in microseconds since its machine booted."""
+    return int(lab.run(HEAD, "systemctl", "show", "--value", f"--property={what}TimestampMonotonic", name))
+
+
+def test_the_declared_mode_comes_back_after_a_reboot_of_both_nodes_with_its_companions(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    declared = {HEAD: [{**ollama, "modes": ["cluster"]}], WORKER: []}
+    # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+    given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "gb10_memory_tolerance_mb": 16384}
+    try:
+        up = lab.play("mode", gb10_mode="cluster", **given)
+        assert up.rc == 0 and running(lab) == ["gb10-companion-ollama"], up.said[-3000:]
+        reboot(HEAD, WORKER)
+        assert [await_settled(lab, HEAD, OURS), *(await_settled(lab, host, unit("gb10")) for host in (HEAD, WORKER))] == ["active"] * 3
+        assert running(lab) == ["gb10-companion-ollama"]
+        assert began(lab, OURS, "ActiveEnter") <= began(lab, unit("gb10"), "InactiveExit")
+        again = lab.play("mode", gb10_mode="cluster", **given)
+        assert (again.rc, again.changed) == (0, {}), again.said[-3000:]
+    finally:
+        off = lab.play("mode", gb10_mode="off", gb10_mode_forget=True, gb10_interrupt_requests=True, **given)
+    assert off.rc == 0 and running(lab) == [], off.said[-3000:]
+    assert lab.run(HEAD, "sh", "-c", f"ls /etc/systemd/system/{OURS} /var/lib/gb10/companions 2>/dev/null || echo none").strip() == "none"
