@@ -74,8 +74,14 @@ clusters:
       type: list
       elements: str
   sample: {"spark-1": {"role": "head", "running": true, "live": true, "run_id": "20261124T020000Z-3f9a", "argv": ["vllm", "serve", "Qwen/Qwen3-8B"]}}
+companions_unit:
+  description: Whether the unit that starts companions at a boot is on the node (M(gb10.cluster.companions_unit)).
+  returned: success
+  type: bool
+  sample: false
 """
 
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -88,6 +94,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
 
 #: What a container can be of a cluster; others of this collection serve no model.
 ROLES = ("head", "worker")
@@ -117,6 +124,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "record": record,
         "lease": leases.summary(leases.read(params["state_dir"]), boot_id(params["roots"]["proc_root"])),
         "clusters": clusters,
+        "companions_unit": os.path.lexists(look.of_companions(params["state_dir"]).path),
     }
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab, Play
 from .making import BARE_IMAGE
+from .test_unit import await_settled, cut_power, reboot, unit
 
 SOURCES = ROOT / "tests" / "lab" / "companion"
 PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"
@@ -28,6 +29,8 @@ Description=Stand-in for speech recognition
 ExecStart=/usr/bin/python3 {PLACE}/standin.py --port 8765 --path /health --hold-mib 64
 TimeoutStopSec=20
 """
+#: The unit of this collection's that brings containers back.
+OURS = "gb10-companions.service"
 SPEECH = {"name": "speech", "unit": UNIT, "port": 8765, "health_path": "/health", "memory_gib": 0.25, "modes": ["cluster", "singles", "off"]}
 
 
@@ -61,6 +64,9 @@ def remove(lab: Lab) -> None:
 @pytest.fixture(autouse=True)
 def nothing_beside(lab: Lab, ollama: dict[str, t.Any]) -> t.Iterator[None]:
     yield
+    lab.run(HEAD, "systemctl", "disable", "--now", OURS, check=False)
+    lab.run(HEAD, "rm", "-rf", f"/etc/systemd/system/{OURS}", "/var/lib/gb10/companions")
+    lab.run(HEAD, "systemctl", "daemon-reload")
     remove(lab)
     lab.run(HEAD, "systemctl", "stop", UNIT, check=False)
 
@@ -167,3 +173,58 @@ def test_prune_lists_a_container_that_nobody_declares(lab: Lab, ollama: dict[str
     assert kept.rc == 0 and "gb10-companion-ollama" not in kept.said, kept.failures
     listed = lab.play("prune")
     assert listed.rc == 0 and "gb10-companion-ollama" in listed.said, listed.failures
+
+
+def test_the_containers_of_the_mode_come_back_after_a_clean_reboot_and_no_others(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    up = play(lab, "up", "off", ollama, gb10_unit="enabled")
+    assert up.rc == 0 and up.changed == {HEAD: 2}, up.failures
+    assert play(lab, "up", "off", ollama, gb10_unit="enabled").changed == {}
+    modes = lab.run(HEAD, "stat", "--format=%a %U", "/var/lib/gb10/companions", "/var/lib/gb10/companions/specification.json").split("\n")
+    assert modes[:2] == ["700 root", "600 root"]
+    reboot(HEAD)
+    assert await_settled(lab, HEAD, OURS) == "active" and running(lab) == ["gb10-companion-ollama"]
+    again = play(lab, "up", "off", ollama, gb10_unit="enabled")
+    assert again.rc == 0 and again.changed == {}, again.failures
+    found = {one["name"]: one for one in again.stat("gb10_companions_report")["nodes"][HEAD]["companions"]}
+    assert found["ollama"]["healthy"], found
+
+    assert play(lab, "down", "cluster", ollama).rc == 0 and running(lab) == []
+    reboot(HEAD)
+    assert await_settled(lab, HEAD, OURS) == "active" and running(lab) == []
+    gone = play(lab, "up", "cluster", ollama, gb10_unit="enabled")
+    assert gone.rc == 0 and gone.changed == {HEAD: 1}, gone.failures
+    assert lab.run(HEAD, "sh", "-c", f"ls /etc/systemd/system/{OURS} /var/lib/gb10/companions 2>/dev/null || echo none").strip() == "none"
+
+
+def test_after_a_power_cut_they_stay_down_say_why_and_start_when_a_person_says_so(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    assert play(lab, "up", "off", ollama, gb10_unit="enabled").rc == 0
+    cut_power(HEAD)
+    assert await_settled(lab, HEAD, OURS) == "failed" and running(lab) == []
+    told = lab.play("status", gb10_companions=[ollama])
+    assert "did not shut down cleanly" in told.said and f"systemctl start {OURS}" in told.said, told.said[-3000:]
+    lab.run(HEAD, "systemctl", "start", OURS)
+    assert running(lab) == ["gb10-companion-ollama"]
+
+
+def began(lab: Lab, name: str, what: str) -> int:
+    """When a unit of the head came to a state, in microseconds since its machine booted."""
+    return int(lab.run(HEAD, "systemctl", "show", "--value", f"--property={what}TimestampMonotonic", name))
+
+
+def test_the_declared_mode_comes_back_after_a_reboot_of_both_nodes_with_its_companions(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    declared = {HEAD: [{**ollama, "modes": ["cluster"]}], WORKER: []}
+    # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+    given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "gb10_memory_tolerance_mb": 16384}
+    try:
+        up = lab.play("mode", gb10_mode="cluster", **given)
+        assert up.rc == 0 and running(lab) == ["gb10-companion-ollama"], up.said[-3000:]
+        reboot(HEAD, WORKER)
+        assert [await_settled(lab, HEAD, OURS), *(await_settled(lab, host, unit("gb10")) for host in (HEAD, WORKER))] == ["active"] * 3
+        assert running(lab) == ["gb10-companion-ollama"]
+        assert began(lab, OURS, "ActiveEnter") <= began(lab, unit("gb10"), "InactiveExit")
+        again = lab.play("mode", gb10_mode="cluster", **given)
+        assert (again.rc, again.changed) == (0, {}), again.said[-3000:]
+    finally:
+        off = lab.play("mode", gb10_mode="off", gb10_mode_forget=True, gb10_interrupt_requests=True, **given)
+    assert off.rc == 0 and running(lab) == [], off.said[-3000:]
+    assert lab.run(HEAD, "sh", "-c", f"ls /etc/systemd/system/{OURS} /var/lib/gb10/companions 2>/dev/null || echo none").strip() == "none"

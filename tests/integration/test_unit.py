@@ -25,26 +25,27 @@ def unit(cluster: str) -> str:
     return f"gb10-engine-{cluster}.service"
 
 
-def active(lab: Lab, host: str, cluster: str) -> str:
-    return lab.run(host, "systemctl", "is-active", unit(cluster), check=False).strip()
+def active(lab: Lab, host: str, name: str) -> str:
+    return lab.run(host, "systemctl", "is-active", name, check=False).strip()
 
 
 def state(lab: Lab, host: str, cluster: str) -> dict[str, t.Any]:
     return lab.json(host, f"/var/lib/gb10/{cluster}/unit/state.json")
 
 
-def await_state(lab: Lab, host: str, cluster: str, wanted: t.Callable[[], bool], seconds: float = 300) -> None:
+def await_state(lab: Lab, host: str, name: str, wanted: t.Callable[[], bool], seconds: float = 300) -> None:
+    """Wait until it is as wanted; ``name`` is the unit whose journal tells why it is not."""
     end = time.monotonic() + seconds
     while not wanted():
-        journal = lab.run(host, "journalctl", "--no-pager", "--lines=40", "--output=cat", "-u", unit(cluster), check=False)
-        assert time.monotonic() < end, f"{host}: {active(lab, host, cluster)}\n{journal}"
+        journal = lab.run(host, "journalctl", "--no-pager", "--lines=40", "--output=cat", "-u", name, check=False)
+        assert time.monotonic() < end, f"{host}: {active(lab, host, name)}\n{journal}"
         time.sleep(2)
 
 
-def await_settled(lab: Lab, host: str, cluster: str) -> str:
+def await_settled(lab: Lab, host: str, name: str) -> str:
     """Wait until the unit of a node that boots has come up or failed."""
-    await_state(lab, host, cluster, lambda: active(lab, host, cluster) in SETTLED)
-    return active(lab, host, cluster)
+    await_state(lab, host, name, lambda: active(lab, host, name) in SETTLED)
+    return active(lab, host, name)
 
 
 def docker(*words: str) -> None:
@@ -85,13 +86,13 @@ def single(lab: Lab) -> t.Iterator[None]:
 
 @pytest.mark.usefixtures("single")
 def test_a_second_run_changes_nothing_and_root_alone_reads_the_specification(lab: Lab) -> None:
-    assert active(lab, NODE, NODE) == "active"
+    assert active(lab, NODE, unit(NODE)) == "active"
     again = lab.play("single", **SINGLE, gb10_unit="enabled")
     assert (again.rc, again.changed) == (0, {}), again.said
     checked = lab.play("single", check=True, **SINGLE, gb10_unit="enabled")
     assert (checked.rc, checked.changed) == (0, {}), checked.said
     plain = lab.play("single", **SINGLE)
-    assert (plain.rc, plain.changed) == (0, {}) and active(lab, NODE, NODE) == "active"
+    assert (plain.rc, plain.changed) == (0, {}) and active(lab, NODE, unit(NODE)) == "active"
     modes = lab.run(NODE, "stat", "--format=%a %U", f"/var/lib/gb10/{NODE}/unit", f"/var/lib/gb10/{NODE}/unit/specification.json").split("\n")
     assert modes[:2] == ["700 root", "600 root"]
     key = lab.run(NODE, "cat", f"/etc/gb10/secrets/{NODE}/api_key").strip()
@@ -102,7 +103,7 @@ def test_a_second_run_changes_nothing_and_root_alone_reads_the_specification(lab
 def test_a_clean_reboot_comes_back_to_a_token_without_anybody(lab: Lab) -> None:
     before = state(lab, NODE, NODE)["boot_id"]
     reboot(NODE)
-    assert await_settled(lab, NODE, NODE) == "active"
+    assert await_settled(lab, NODE, unit(NODE)) == "active"
     after = state(lab, NODE, NODE)
     assert (after["state"], after["tries"]) == ("running", 1) and after["boot_id"] != before
     assert serves(lab, **SINGLE)
@@ -112,13 +113,13 @@ def test_a_clean_reboot_comes_back_to_a_token_without_anybody(lab: Lab) -> None:
 @pytest.mark.usefixtures("single")
 def test_after_a_power_cut_it_stays_down_says_why_and_starts_when_a_person_says_so(lab: Lab) -> None:
     cut_power(NODE)
-    assert await_settled(lab, NODE, NODE) == "failed"
+    assert await_settled(lab, NODE, unit(NODE)) == "failed"
     assert "did not shut down cleanly" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
     assert lab.run(NODE, "docker", "ps", "--quiet").strip() == ""
     told = lab.play("status", **SINGLE)
     assert "did not shut down cleanly" in told.said and f"systemctl start {unit(NODE)}" in told.said
     reboot(NODE)
-    assert await_settled(lab, NODE, NODE) == "failed"
+    assert await_settled(lab, NODE, unit(NODE)) == "failed"
     lab.run(NODE, "systemctl", "start", unit(NODE))
     assert state(lab, NODE, NODE)["state"] == "running" and serves(lab, **SINGLE)
 
@@ -127,7 +128,7 @@ def test_after_a_power_cut_it_stays_down_says_why_and_starts_when_a_person_says_
 def test_a_power_cycle_that_was_announced_starts_it_once(lab: Lab) -> None:
     lab.run(NODE, "touch", "/var/lib/gb10/power_cycled")
     cut_power(NODE)
-    assert await_settled(lab, NODE, NODE) == "active"
+    assert await_settled(lab, NODE, unit(NODE)) == "active"
     assert lab.run(NODE, "sh", "-c", "ls /var/lib/gb10/power_cycled 2>/dev/null || echo none").strip() == "none"
 
 
@@ -158,5 +159,5 @@ def test_a_play_that_replaces_the_engine_meets_no_resistance(lab: Lab) -> None:
     other = {"gb10_serve_arguments": {"max_num_seqs": 4}, "gb10_allow_restart": True}
     played = lab.play("single", **SINGLE, **other, gb10_unit="enabled")
     assert played.rc == 0, played.failures
-    assert active(lab, NODE, NODE) == "active" and "ended on request" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
+    assert active(lab, NODE, unit(NODE)) == "active" and "ended on request" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
     assert lab.play("single", **SINGLE, **other, gb10_unit="enabled").changed == {}

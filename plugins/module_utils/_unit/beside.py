@@ -2,8 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The unit of a node's companions: starts at a boot the containers that the declared mode has, and stops them gently. This module util is PRIVATE to the collection.
+"""The unit of a node's companions: starts at a boot the containers that the declared mode has, and stops them gently at a shutdown.
 
+This module util is PRIVATE to the collection.
 Each is started and stopped by the module ``companion`` with the arguments of the play that started it. A companion that does not come up keeps neither the
 others nor the engine away.
 """

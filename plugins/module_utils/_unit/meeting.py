@@ -6,7 +6,8 @@
 
 All ranks meet at one port of the head, where rank 0 listens as long as it lives. Every other rank stays connected to it as long as that one lives: its kernel
 ends the connection with the process. So each node sees in its own list of connections whether the other side is there, and nothing has to listen for that.
-A node that lost its power ends no connection; that one is noticed when the engine itself ends.
+A node that lost its power ends no connection. That it was the head is noticed when its kernel, booted again, refuses connections to that port; that it was a
+worker, when the engine itself ends.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ KEYS: dict[str, type] = {"address": str, "port": int}
 
 #: Looks in a row that have to miss another node's rank: the kernel's list of connections is not read in one instant.
 MISSED_LOOKS = 3
+#: Looks after which a worker asks whether rank 0 still listens, beside looking at the connections.
+ASK_LOOKS = 15
 #: Seconds that another node gets to answer.
 ANSWER_SECONDS = 5.0
+
+#: What a node answers to a connection: a program, its kernel in the place of one, or nobody.
+LISTENS, REFUSES, SILENT = "listens", "refuses", "silent"
 
 
 def others(given: t.Mapping[str, t.Any]) -> dict[str, str]:
@@ -45,8 +51,9 @@ class Ranks:
     def __init__(self, given: t.Mapping[str, t.Any]) -> None:
         self.given = given
         self.others = others(given)
-        #: How many looks in a row missed which of those that had met this node's.
+        #: How many looks in a row missed which of those that had met this node's, and the looks since.
         self._missed: dict[str, int] = {}
+        self._looks = 0
 
     @property
     def names(self) -> str:
@@ -67,23 +74,30 @@ class Ranks:
             missing = self.missing() if self._missed else []
         except (ClusterError, OSError):
             return []
+        self._looks += 1
+        if self._missed and self.given["role"] != "head" and self._looks % ASK_LOOKS == 0 and self._head_answers() == REFUSES:
+            return list(self.others)
         self._missed = {name: looks + 1 if name in missing else 0 for name, looks in self._missed.items()}
         return [name for name, looks in self._missed.items() if looks >= MISSED_LOOKS]
 
     def head_listens(self) -> bool:
         """Return whether rank 0 listens where the ranks meet."""
-        return not listeners.answers(self.given["meeting"]["address"], self.given["meeting"]["port"], ANSWER_SECONDS)
+        return self._head_answers() == LISTENS
+
+    def _head_answers(self) -> str:
+        return _answer(self.given["meeting"]["address"], self.given["meeting"]["port"])
 
     def silent(self) -> list[str]:
         """Return the nodes that give no answer at all. One that refuses a connection is there."""
-        return [name for name, address in self.others.items() if _is_silent(address, self.given["meeting"]["port"])]
+        return [name for name, address in self.others.items() if _answer(address, self.given["meeting"]["port"]) == SILENT]
 
 
-def _is_silent(address: str, port: int) -> bool:
+def _answer(address: str, port: int) -> str:
+    """Return what a node answers to a connection."""
     try:
         socket.create_connection((address, port), ANSWER_SECONDS).close()
     except ConnectionRefusedError:
-        return False
+        return REFUSES
     except OSError:
-        return True
-    return False
+        return SILENT
+    return LISTENS

@@ -221,7 +221,9 @@ def test_a_module_that_prints_no_result_is_unknown():
 class Node:
     """A node whose modules answer from a table; ``asked`` is what was run, ``!`` marks what only predicted."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now", pair: bool = False) -> None:
+    def __init__(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now", pair: bool = False
+    ) -> None:
         self.path = tmp_path
         (tmp_path / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
         (tmp_path / "proc/sys/kernel/random/boot_id").write_text(boot)
@@ -246,8 +248,8 @@ class Node:
         self.connections: list[listeners.Connection] = []
         self.listens, self.silent = True, False
         monkeypatch.setattr(meeting.listeners, "connections", lambda: list(self.connections))
-        monkeypatch.setattr(meeting.listeners, "answers", lambda *_given: "" if self.listens else "Connection refused")
-        monkeypatch.setattr(meeting, "_is_silent", lambda *_given: self.silent)
+        answer = lambda *_given: meeting.SILENT if self.silent else meeting.LISTENS if self.listens else meeting.REFUSES  # noqa: E731
+        monkeypatch.setattr(meeting, "_answer", answer)
         self.supervisor = program.Supervisor(self.given, self.run)
 
     def run(self, name: str, arguments: t.Mapping[str, t.Any], _seconds: float, predict: bool) -> dict[str, t.Any]:
@@ -498,6 +500,15 @@ def test_a_connection_that_one_look_misses_is_no_rank_that_left(node):
     assert not one.supervisor.ranks.left()
     one.connections = []
     assert not one.supervisor.ranks.left()
+
+
+@pytest.mark.parametrize(("role", "silent", "left"), [("worker", False, ["spark-1"]), ("worker", True, []), ("head", False, [])])
+def test_a_head_that_lost_its_power_is_noticed_when_its_kernel_refuses(node, role, silent, left):
+    """Its connection stays in the list: nobody told this node of its end."""
+    one = joined(node, role)
+    one.listens, one.silent = False, silent
+    found = [one.supervisor.ranks.left() for _look in range(meeting.ASK_LOOKS)]
+    assert found == [[]] * (meeting.ASK_LOOKS - 1) + [left]
 
 
 def test_connections_that_cannot_be_read_are_no_ranks_that_left(node, monkeypatch):
