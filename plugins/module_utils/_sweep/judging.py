@@ -50,10 +50,6 @@ class Message(t.NamedTuple):
     lines: list[str]
     problems: dict[str, str]
 
-    @property
-    def text(self) -> str:
-        return "\n".join([self.subject, *self.lines])
-
 
 class Judged(t.NamedTuple):
     """The outcome of a sweep: what counts, what does not count yet, why nothing is said (empty when it is), what each channel is to be told, and the state
