@@ -156,7 +156,7 @@ def troubles(seen: Seen, declared: Declared, now: float) -> list[Trouble]:
     found += [trouble for one in seen["engines"] if (trouble := of_engine(one, declared["starting_s"]))]
     found += [Trouble(one["id"], one["text"], declared["silent_s"] if one["silent"] else 0) for one in seen["asked"] if not one["well"]]
     found += of_memory(seen["memory"], declared["floor_gib"])
-    found += [Trouble("sweep", text) for text in seen["errors"]]
+    found += [Trouble("sweep", "; ".join(seen["errors"]))] if seen["errors"] else []
     return [one._replace(text=" ".join(one.text.split())) for one in found]
 
 
