@@ -115,6 +115,14 @@ def base_url(address: str, port: int) -> str:
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
+def trusting(ca_file: str = "") -> ssl.SSLContext:
+    """Return what certificates are verified by: what the system trusts, and the authorities in a file. Raises OSError when that cannot be read."""
+    context = ssl.create_default_context()
+    if ca_file:
+        context.load_verify_locations(cafile=ca_file)
+    return context
+
+
 def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT, tls: ssl.SSLContext | None = None) -> Connection:
     """Return a connection to the server of ``url``. With https its certificate is verified, by ``tls`` or else by what the system trusts."""
     parts = urllib.parse.urlsplit(url)
@@ -129,7 +137,7 @@ def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT, tls: ssl.
         with contextlib.ExitStack() as stack:
             stack.callback(plain.close)
             plain.settimeout(max(0.001, left - (time.monotonic() - began)))
-            wrapped = (tls or ssl.create_default_context()).wrap_socket(plain, server_hostname=host)
+            wrapped = (tls or trusting()).wrap_socket(plain, server_hostname=host)
             stack.pop_all()
             return wrapped
 

@@ -62,6 +62,13 @@ engines:
       model: nvidia/nemotron-3-super
       endpoint: http://192.168.100.10:8000/v1
       token: {"seconds": 0.41, "at": "2026-11-24T02:10:00Z"}
+sweep:
+  description:
+    - What the last health sweep of the node found, with C(last_sweep), C(quiet), C(problems), C(last_alert) and C(undelivered) of
+      RV(gb10.cluster.health_sweep#module:sweep). Empty where there was none.
+  returned: success
+  type: dict
+  sample: {"last_sweep": "2026-11-24T02:10:00Z", "quiet": "", "problems": [], "last_alert": "", "undelivered": {}}
 memory:
   description: C(total_mb) and C(available_mb) of the node, in MiB.
   returned: success
@@ -86,6 +93,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import bo
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 
 
@@ -111,11 +119,16 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         figures = node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))
         return {"total_mb": figures["MemTotal"] // 1024, "available_mb": accounting.available_mb(figures)}
 
+    def sweep() -> dict[str, t.Any]:
+        state = sweep_look.read_state(sweep_look.folder_of(params["state_dir"]))
+        return sweep_look.shown(state) if state else {}
+
     boot = seen(lambda: boot_id(roots["proc_root"]), "")
     result = {
         "mode": seen(lambda: modes.read(params["state_dir"]), None),
         "lease": seen(lambda: leases.summary(leases.read(params["state_dir"]), boot), {}),
         "engines": [engine(one, boot) for one in seen(lambda: glance.on_node(params["state_dir"]), [])],
+        "sweep": seen(sweep, {}),
         "memory": seen(memory, {}),
         "errors": errors,
     }

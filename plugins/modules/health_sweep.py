@@ -460,7 +460,9 @@ def absent(module: AnsibleModule) -> dict[str, t.Any]:
             # Else systemd lists one that failed last for ever. One that did not is no unit that it knows any more.
             run_tool(["systemctl", "reset-failed", look.SERVICE], params["tool_timeout"])
         for path in gone:
-            if path not in there:
+            if os.path.islink(path):
+                os.unlink(path)
+            elif path not in there:
                 shutil.rmtree(path)
     return {"actions": [f"remove {path}" for path in gone], "diff": {"before": {path: shown(path, there[path]) for path in there}, "after": {}}}
 

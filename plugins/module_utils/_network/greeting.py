@@ -15,18 +15,30 @@ GREETING = b"SSH-"
 SHOWN = 4096
 
 
+class Mute(OSError):
+    """The connection was taken, and no greeting came, or something else."""
+
+
 def greet(address: str, port: int, timeout: float) -> int:
-    """Return the milliseconds until the greeting came. Raises OSError when it did not, or something else did."""
+    """Return the milliseconds until the greeting came. Raises :class:`Mute` when the connection was taken and none came, OSError when it was not."""
     began = time.monotonic()
     with socket.create_connection((address, port), timeout) as connection:
-        said = b""
-        while not any(line.startswith(GREETING) for line in said.splitlines()):
-            left = timeout - (time.monotonic() - began)
-            if left <= 0:
-                raise TimeoutError("timed out")
-            connection.settimeout(left)
-            part = connection.recv(SHOWN)
-            if not part or len(said) > SHOWN:
-                raise ConnectionError(f"it greets with {said[:80]!r}" if said else "the connection was closed without a greeting")
-            said += part
+        try:
+            _read(connection, began + timeout)
+        except OSError as error:
+            raise Mute(error.strerror or str(error)) from error
     return round((time.monotonic() - began) * 1000)
+
+
+def _read(connection: socket.socket, end: float) -> None:
+    """Read up to the greeting. Raises OSError when it does not come by ``end`` (monotonic), or something else does."""
+    said = b""
+    while not any(line.startswith(GREETING) for line in said.splitlines()):
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(left)
+        part = connection.recv(SHOWN)
+        if not part or len(said) > SHOWN:
+            raise ConnectionError(f"it greets with {said[:80]!r}" if said else "the connection was closed without a greeting")
+        said += part

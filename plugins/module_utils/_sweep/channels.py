@@ -14,7 +14,6 @@ import email.policy
 import email.utils
 import json
 import os
-import ssl
 import time
 import typing as t
 
@@ -54,7 +53,7 @@ def secret_path(secrets_dir: str, name: str) -> str:
     return os.path.join(secrets_dir, look.FOLDER, name)
 
 
-def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, tls: ssl.SSLContext) -> str:
+def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, ca_file: str) -> str:
     """Send a note through a channel. Return why it was not taken, empty when it was; no secret is in that."""
     secret = ""
     try:
@@ -62,16 +61,16 @@ def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, tls: ssl.
             secret = read_secret(secret_path(secrets_dir, channel["name"]))
             if not secret:
                 return f"{secret_path(secrets_dir, channel['name'])} is empty"
-        said = _SENDERS[channel["type"]](channel, note, secret, tls)
+        said = _SENDERS[channel["type"]](channel, note, secret, ca_file)
     except OSError as error:
-        said = f"{error.filename or channel['name']}: {error.strerror or error}"
+        said = f"{error.filename or ca_file}: {error.strerror or error}"
     except ClusterError as error:
         said = str(error)
     return redacted(said, {channel["name"]: secret} if secret else {})
 
 
-def _post(url: str, content: dict[str, t.Any], tls: ssl.SSLContext) -> _http.Answer:
-    body = json.dumps(content).encode()
+def _post(url: str, content: dict[str, t.Any], ca_file: str) -> _http.Answer:
+    body, tls = json.dumps(content).encode(), _http.trusting(ca_file)
     return _http.ask(url, SEND_SECONDS, method="POST", body=body, headers={"Content-Type": "application/json"}, limit=ANSWER_LIMIT, tls=tls)
 
 
@@ -84,15 +83,15 @@ def _refusal(answer: _http.Answer) -> str:
     return f"status {answer.status}{redirect}{': ' if body else ''}{body[:SHOWN]}"
 
 
-def _webhook(_channel: t.Mapping[str, t.Any], note: Note, secret: str, tls: ssl.SSLContext) -> str:
+def _webhook(_channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
     content = {**note._asdict(), "schema": SCHEMA, "lines": list(note.lines), "problems": dict(note.problems), "text": note.text}
-    answer = _post(secret, content, tls)
+    answer = _post(secret, content, ca_file)
     return "" if answer.status is not None and 200 <= answer.status < 300 else _refusal(answer)
 
 
-def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, tls: ssl.SSLContext) -> str:
+def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
     base = str(channel.get("api_url") or TELEGRAM_API).rstrip("/")
-    answer = _post(f"{base}/bot{secret}/sendMessage", {"chat_id": channel["chat_id"], "text": note.text[:TELEGRAM_MOST]}, tls)
+    answer = _post(f"{base}/bot{secret}/sendMessage", {"chat_id": channel["chat_id"], "text": note.text[:TELEGRAM_MOST]}, ca_file)
     try:
         taken = answer.status == 200 and json.loads(answer.body)["ok"] is True
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -115,12 +114,12 @@ def mail_text(channel: t.Mapping[str, t.Any], note: Note) -> bytes:
     return mail.as_bytes()
 
 
-def _mail(channel: t.Mapping[str, t.Any], note: Note, _secret: str, _tls: ssl.SSLContext) -> str:
+def _mail(channel: t.Mapping[str, t.Any], note: Note, _secret: str, _ca_file: str) -> str:
     answer = run_tool(channel["command"], SEND_SECONDS, mail_text(channel, note))
     return f"{channel['command'][0]} ended with {answer.rc}: {' '.join(answer.raw.split())[:SHOWN]}" if answer.rc else ""
 
 
-_SENDERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Note, str, ssl.SSLContext], str]] = {
+_SENDERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Note, str, str], str]] = {
     declared.WEBHOOK: _webhook,
     declared.TELEGRAM: _telegram,
     declared.MAIL: _mail,

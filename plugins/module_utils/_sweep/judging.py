@@ -50,10 +50,6 @@ class Message(t.NamedTuple):
     lines: list[str]
     problems: dict[str, str]
 
-    @property
-    def text(self) -> str:
-        return "\n".join([self.subject, *self.lines])
-
 
 class Judged(t.NamedTuple):
     """The outcome of a sweep: what counts, what does not count yet, why nothing is said (empty when it is), what each channel is to be told, and the state
@@ -160,7 +156,7 @@ def troubles(seen: Seen, declared: Declared, now: float) -> list[Trouble]:
     found += [trouble for one in seen["engines"] if (trouble := of_engine(one, declared["starting_s"]))]
     found += [Trouble(one["id"], one["text"], declared["silent_s"] if one["silent"] else 0) for one in seen["asked"] if not one["well"]]
     found += of_memory(seen["memory"], declared["floor_gib"])
-    found += [Trouble("sweep", text) for text in seen["errors"]]
+    found += [Trouble("sweep", "; ".join(seen["errors"]))] if seen["errors"] else []
     return [one._replace(text=" ".join(one.text.split())) for one in found]
 
 

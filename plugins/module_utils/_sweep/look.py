@@ -17,6 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import judging
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -24,6 +25,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 SERVICE, TIMER = "gb10-sweep.service", "gb10-sweep.timer"
 #: The directory of its files below that of the state, and of its channels' secrets below that of the secrets. No name of a cluster begins with an underscore.
 FOLDER = "_sweep"
+#: What leads to those secrets where they are in another directory than the usual one.
+LINK = os.path.join(SECRETS_DIR, f"ELSEWHERE-{FOLDER}")
 #: The files.
 PROGRAM, CONFIG, STATE, TEST, ANSWERS = "sweep.pyz", "sweep.json", "state.json", "test", "answers.json"
 #: The line by which a unit file is known to be ours; the digest of all lines after it follows.
@@ -117,5 +120,5 @@ def folders(state_dir: str, secrets_dir: str) -> list[str]:
 
 
 def left(state_dir: str, secrets_dir: str, etc_root: str = "/etc") -> list[str]:
-    """Return the paths that there are of a sweep: its units and its directories."""
-    return [*(path for path in unit_paths(etc_root) if os.path.lexists(path)), *folders(state_dir, secrets_dir)]
+    """Return the paths that there are of a sweep: its units, its directories, and the link to the one of its secrets."""
+    return [*(path for path in (*unit_paths(etc_root), LINK) if os.path.lexists(path)), *folders(state_dir, secrets_dir)]

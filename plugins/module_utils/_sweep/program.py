@@ -48,10 +48,7 @@ class Sweep:
         """Send a message; return why it was not taken, empty when it was."""
         note = channels.Note(kind, subject, lines, problems, self.config["cluster"], self.config["node"])
         clean = note._replace(lines=[redacted(line, self.secrets) for line in lines], problems={id: redacted(text, self.secrets) for id, text in problems.items()})
-        try:
-            why = channels.send(channel, clean, self.config["secrets_dir"], seeing.tls_context(self.config["ca_file"]))
-        except OSError as error:
-            why = f"{self.config['ca_file']}: {error.strerror or error}"
+        why = channels.send(channel, clean, self.config["secrets_dir"], self.config["ca_file"])
         self.say(f"{channel['name']}: {f'not delivered, {why}' if why else f'took: {subject}'}")
         return redacted(why, self.secrets)
 

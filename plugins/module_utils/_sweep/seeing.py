@@ -10,7 +10,6 @@ Nothing is started, stopped or changed. What cannot be found out is an entry wit
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import typing as t
 
@@ -23,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, modes
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
-from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import greet
+from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import Mute, greet
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, judging
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
@@ -45,14 +44,6 @@ def text_of(error: Exception) -> str:
     if isinstance(error, ClusterError):
         return error.with_remedy()
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename and error.strerror else str(error) or type(error).__name__
-
-
-def tls_context(ca_file: str) -> ssl.SSLContext:
-    """Return what certificates are verified by: what the system trusts, and the authorities in ``ca_file``. Raises OSError when that cannot be read."""
-    context = ssl.create_default_context()
-    if ca_file:
-        context.load_verify_locations(cafile=ca_file)
-    return context
 
 
 # -- the node --------------------------------------------------------------------------------------------------------
@@ -176,16 +167,13 @@ def peer(one: Entry) -> Entry:
     for address in one["addresses"]:
         where = f"{address} port {one['port']}"
         try:
-            socket.create_connection((address, one["port"]), ANSWER_SECONDS).close()
-        except OSError as error:
-            said.append(f"{where}: {error.strerror or error}")
-            continue
-        try:
             greet(address, one["port"], ANSWER_SECONDS)
             return _entry(f"node {one['name']}", True, f"its sshd greets at {where}")
-        except OSError as error:
-            said.append(f"{where} takes connections, and sshd does not greet: {error.strerror or error}")
+        except Mute as error:
+            said.append(f"{where} takes connections, and sshd does not greet: {error}")
             silent = True
+        except OSError as error:
+            said.append(f"{where}: {error.strerror or error}")
     return _entry(f"node {one['name']}", False, f"it does not answer: {'; '.join(said)}", silent)
 
 
@@ -207,7 +195,7 @@ def see(config: Config) -> judging.Seen:
         errors.append(f"the engines of this node are not known: {text_of(error)}")
     seen["asked"] = [companion(one) for one in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
     try:
-        tls = tls_context(config["ca_file"])
+        tls = _http.trusting(config["ca_file"])
         seen["asked"] += [endpoint(one, tls) for one in config["endpoints"]]
     except OSError as error:
         errors.append(f"no endpoint was asked: {config['ca_file']}: {error.strerror or error}")

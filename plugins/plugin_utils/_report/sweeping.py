@@ -19,8 +19,8 @@ READS = {"minutes": "gb10_sweep_minutes", "alerts": "__sweep_alerts"}
 
 def found_text(found: t.Mapping[str, t.Any]) -> str:
     """Return what the last sweep found, in words."""
-    if found["error"]:
-        return found["error"]
+    if found.get("error"):
+        return str(found["error"])
     if not found["last_sweep"]:
         return "none was done yet"
     if found["quiet"]:

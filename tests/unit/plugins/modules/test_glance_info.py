@@ -13,6 +13,7 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 from ansible_collections.gb10.cluster.plugins.modules import glance_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import glancing
@@ -99,7 +100,7 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
 
 
 def test_nothing_declared_and_nothing_served_is_said():
-    quiet = {"mode": None, "lease": {}, "engines": [], "memory": {}, "errors": ["mode.json cannot be read"]}
+    quiet = {"mode": None, "lease": {}, "engines": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
     assert screen(one=quiet).lines == ["Mode: none is declared", "one: memory unknown", "  no unit of an engine", "  mode.json cannot be read"]
 
 
@@ -111,3 +112,16 @@ def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):
     assert said[2] == "  leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; ends by itself in 270 s unless it is renewed"
     over = screen(one={**look(node), "lease": {**lease, "state": "ended", "reason": "nobody renewed it", "left_seconds": 0}}).lines
     assert over[2] == "  lease of ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z: ended: nobody renewed it"
+
+
+def test_the_last_sweep_is_seen_without_rights(node):
+    assert look(node)["sweep"] == {}
+    folder = node / "state" / "_sweep"
+    folder.mkdir()
+    trouble = {"id": "memory", "text": "1.2 GiB are available, and 2 should be"}
+    kept = {"quiet": "", "since": {}, "problems": [trouble], "told": {}, "last": {}, "undelivered": {}}
+    sweep_look.write_state(str(folder), {"at": 1795500000.0, **kept})
+    assert look(node)["sweep"]["problems"] == [trouble]
+    assert "  sweep: last 2026-11-24T06:00:00Z: memory: 1.2 GiB are available, and 2 should be" in glancing.node_lines("spark-1", look(node))
+    (folder / "state.json").write_text("{", encoding="utf-8")
+    assert look(node)["sweep"] == {} and "state.json cannot be read" in look(node)["errors"][-1]

@@ -14,7 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, seeing
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels
 
 from listener import certificate, listening
 
@@ -34,7 +34,7 @@ def send(tmp_path: Path, channel: dict[str, t.Any], secret: str = "", ca_file: s
         path = Path(channels.secret_path(str(tmp_path), channel["name"]))
         path.parent.mkdir(exist_ok=True)
         path.write_text(secret, encoding="utf-8")
-    return channels.send(channel, note, str(tmp_path), seeing.tls_context(ca_file))
+    return channels.send(channel, note, str(tmp_path), ca_file)
 
 
 # --- webhook ------------------------------------------------------------------------------------------------------------
@@ -85,6 +85,11 @@ def test_certificates_are_verified(tmp_path: Path):
         wrong_name = server.url.replace("127.0.0.1", "localhost")
         assert "certificate" in send(tmp_path, {"type": "webhook"}, f"{wrong_name}/hook", str(tmp_path / "ca.pem")).lower()
     assert len(server.came) == 1
+
+
+def test_authorities_that_are_not_there_keep_a_mail_from_nothing(tmp_path: Path):
+    assert "No such file or directory" in send(tmp_path, {"type": "webhook"}, "https://127.0.0.1/", str(tmp_path / "none.pem"))
+    assert send(tmp_path, {"type": "mail", "command": ["cat"]}, ca_file=str(tmp_path / "none.pem")) == ""
 
 
 def test_a_secret_that_is_not_there_or_empty_is_said(tmp_path: Path):
