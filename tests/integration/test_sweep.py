@@ -10,6 +10,7 @@ Alerts go to a listener on the worker, over the network. The companion is a stan
 from __future__ import annotations
 
 import json
+import secrets
 import time
 import typing as t
 
@@ -35,9 +36,14 @@ class Take(http.server.BaseHTTPRequestHandler):
             stream.write(content + b"\\n")
         self.send_response(int(open("{PLACE}/status").read()) if os.path.exists("{PLACE}/status") else 204)
         self.end_headers()
+    def log_message(self, *words):
+        pass
 http.server.ThreadingHTTPServer(("", 9477), Take).serve_forever()
 """
-SECRET = "planted-7f3a9c51"
+#: Of this run alone, so that no journal has it from an earlier one.
+SECRET = f"planted-{secrets.token_hex(8)}"
+#: Asks the companion, and prints what it answers.
+ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8766/health', timeout=5).read())"
 DECLARED = {"name": "asr", "unit": SPEECH, "port": 8766, "health_path": "/health", "memory_gib": 0.25, "modes": ["off"]}
 
 
@@ -127,6 +133,11 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     tested = swept.play(gb10_sweep_test=True)
     assert tested.rc == 0 and tested.changed == {}, tested.failures
     assert sorted(one["node"] for one in swept.came() if one["kind"] == "test") == [HEAD, WORKER]
+    # A mail program writes to its spool, which the unit has to let it.
+    mail = {"type": "mail", "command": ["/usr/bin/tee", "-a", f"{PLACE}/mailbox"], "to": "root"}
+    mailed = swept.play(gb10_sweep_test=True, gb10_sweep_alerts=[*swept.variables["gb10_sweep_alerts"], mail])
+    assert mailed.rc == 0 and f"Subject: gb10 on {HEAD}: test of an alert" in lab.run(HEAD, "cat", f"{PLACE}/mailbox"), mailed.failures
+    swept.forget()
     lab.write(WORKER, f"{PLACE}/status", "503")
     refused = swept.play(gb10_sweep_test=True)
     assert refused.rc != 0 and "1 of 1 channel(s) did not take the test: webhook: status 503" in refused.said
@@ -170,7 +181,7 @@ def await_answer(lab: Lab, seconds: float = 20) -> None:
     """Wait until the companion answers."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if "stand_in" in lab.run(HEAD, "curl", "--silent", "http://127.0.0.1:8766/health", check=False):
+        if "stand_in" in lab.run(HEAD, "python3", "-c", ASK, check=False):
             return
         time.sleep(0.2)
     raise AssertionError(f"{SPEECH} did not answer within {seconds} s")
