@@ -49,6 +49,7 @@ def test_two_engines_with_speech_and_ollama_beside_them(likeness: t.Callable[...
     assert len(beside) == 3
     said = system.check().said
     assert all(f"up: {host} on {host}" in said for host in (HEAD, WORKER)), said[-2000:]
+    assert f"companions: asr on {HEAD}, ollama on {HEAD}, tts on {WORKER}" in said
 
     system.change()
     assert system.engines() == {host: {host} for host in (HEAD, WORKER)}
@@ -81,7 +82,8 @@ def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.C
     system.change()
     assert system.answering() == judges and system.engines() == NONE
 
-    assert f"up: {PAIR} on {HEAD}, {WORKER}" in system.check("cluster").said
+    said = system.check("cluster").said
+    assert f"Mode: off -> cluster up: {PAIR} on {HEAD}, {WORKER}, profile lab_tiny_tp2 without: judge on {HEAD}, judge on {WORKER}" in said
     with job(system, "cluster", "off"):
         assert not system.holding() and not system.answering()
         assert system.engines() == {host: {PAIR} for host in (HEAD, WORKER)}
