@@ -121,7 +121,9 @@ def test_the_outcome_says_it_all() -> None:
     quiet = postmortem.judge({"a": {"found": RUNS, "window": RUNS}}, run)
     assert quiet.stats["gb10_verdict"] == "pass" and quiet.lines[0].startswith("No node is known to have died")
     lost = postmortem.judge({"a": {"found": {"unreachable": True}, "window": {"unreachable": True}}}, run)
-    assert lost.stats["gb10_verdict"] == "unknown"
+    assert lost.stats["gb10_verdict"] == "unknown" and lost.failure.startswith("no node answers")
+    half = postmortem.judge({"a": {"found": RUNS, "window": RUNS}, "b": {"found": {"unreachable": True}, "window": None}}, run)
+    assert half.failure == quiet.failure == ""
 
 
 def test_what_stays_of_the_guard_is_said() -> None:
