@@ -347,7 +347,8 @@ def wanted(params: Params) -> dict[str, bytes]:
 
 def check(params: Params) -> None:
     """Raise :class:`ClusterError` for options that cannot be used."""
-    require_least(params, {"minutes": 1, "repeat_hours": 0, "quiet_minutes": 1, "memory_floor_gib": 0, "start_timeout": 1, "token_timeout": 1, "tool_timeout": 1})
+    least = {"minutes": 1, "repeat_hours": 0, "quiet_minutes": 1, "memory_floor_gib": 0, "start_timeout": 1, "token_timeout": 1, "tool_timeout": 1}
+    require_least(params, least)
     for name, most in (("minutes", 1440), ("token_timeout", 120)):
         if params[name] > most:
             raise ClusterError(f"{name} is {params[name]}, expected at most {most}", remedy=f"Correct {name}.", reason="input")
@@ -401,7 +402,8 @@ def require_secrets(params: Params) -> None:
                 mode = os.lstat(path).st_mode & 0o777
             except FileNotFoundError as error:
                 remedy = "Write it there with mode 0600, as the role sweep does."
-                raise ClusterError(f"{path} is not there, which holds the {declared.SECRETS[one['type']]} of a channel", remedy=remedy, reason="secret") from error
+                secret = declared.SECRETS[one["type"]]
+                raise ClusterError(f"{path} is not there, which holds the {secret} of a channel", remedy=remedy, reason="secret") from error
             if mode & 0o077:
                 raise ClusterError(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", reason="secret")
 
@@ -507,7 +509,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
         raise ClusterError(f"{error.filename or params['state_dir']}: {error.strerror or error}", remedy=remedy) from error
     would = "would " if module.check_mode else ""
-    said = f"{would}{'; '.join(done['actions'])}" if done["actions"] else "the sweep is as it should be" if params["state"] == "present" else "there is no sweep"
+    nothing = "the sweep is as it should be" if params["state"] == "present" else "there is no sweep"
+    said = f"{would}{'; '.join(done['actions'])}" if done["actions"] else nothing
     tested = f"; a test went through {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
     return {
         **done,

@@ -69,7 +69,7 @@ def test_its_modes_pass_check_mode_up_to_the_first_node(example: str, mode: str)
     given = json.dumps({"gb10_mode": mode, "ansible_ssh_common_args": "-o ProxyCommand=false"})
     done = through_ansible.run("playbook", "-i", f"inventories/{example}", "playbooks/mode.yml", "--check", "--extra-vars", given)
     assert done.rc != 0 and "TASK [gb10.cluster.teardown : See which nodes answer]" in done.out, done.out
-    judged, _, reached = done.out.partition("TASK [gb10.cluster.teardown : See which nodes answer]")
+    judged, _task, reached = done.out.partition("TASK [gb10.cluster.teardown : See which nodes answer]")
     assert "fatal:" not in judged and "TASK [gb10.cluster.mode : Judge what is declared]" in judged, judged
     assert not [line for line in judged.splitlines() if line.startswith(("  block", "  unknown"))], judged
     blocked = [line for line in reached.splitlines() if line.startswith("  block")]

@@ -47,7 +47,9 @@ class Sweep:
     def send(self, channel: t.Mapping[str, t.Any], kind: str, subject: str, lines: t.Sequence[str], problems: t.Mapping[str, str]) -> str:
         """Send a message; return why it was not taken, empty when it was."""
         note = channels.Note(kind, subject, lines, problems, self.config["cluster"], self.config["node"])
-        clean = note._replace(lines=[redacted(line, self.secrets) for line in lines], problems={id: redacted(text, self.secrets) for id, text in problems.items()})
+        clean = note._replace(
+            lines=[redacted(line, self.secrets) for line in lines], problems={id: redacted(text, self.secrets) for id, text in problems.items()}
+        )
         why = channels.send(channel, clean, self.config["secrets_dir"], self.config["ca_file"])
         self.say(f"{channel['name']}: {f'not delivered, {why}' if why else f'took: {subject}'}")
         return redacted(why, self.secrets)

@@ -201,4 +201,3 @@ def see(config: Config) -> judging.Seen:
         errors.append(f"no endpoint was asked: {config['ca_file']}: {error.strerror or error}")
     seen["asked"] += [peer(one) for one in config["peers"]]
     return seen
-

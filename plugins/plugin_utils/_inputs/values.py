@@ -222,14 +222,23 @@ SECRET_PATH = Form(
 )
 PORT = _whole(1024, 65535, "input.port")
 
+#: Directories of a node below gb10_state_dir and gb10_log_dir that belong to no cluster.
+RESERVED = ("companions", "guard", "image-contracts", "lease", "model-code", "wheels")
+
+
+def _is_cluster_name(value: t.Any) -> bool:
+    return bool(re.match(r"[a-z0-9][a-z0-9_.-]{0,31}\Z", value)) and value not in RESERVED
+
+
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
     "gb10_bundle_dir": Form("input.path", lambda path: not path or _is_absolute(path), ABSOLUTE),
     "gb10_build_ca_file": Form("input.path", lambda path: not path or _is_absolute(path), ABSOLUTE),
     "gb10_cluster_name": Form(
         "input.cluster_name",
-        _like(r"[a-z0-9][a-z0-9_.-]{0,31}\Z"),
-        "1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first: it becomes part of a container's name and of directories",
+        _is_cluster_name,
+        "1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first: it becomes part of a container's name and of directories; "
+        f"not one of {', '.join(RESERVED)}",
         "choose another gb10_cluster_name",
     ),
     "gb10_confirmed": Form(

@@ -163,5 +163,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         if at is not None and any(windows.values()):
             files[f"{stem}.svg"] = black_box.svg(windows, at, went.node)
     verdict = "unknown" if not went.node and any(end.how == GONE for end in found) else "warn" if went.node else "pass"
-    silent = "no node answers, so nothing is known of any. Remedy: see that ssh answers there, then run this again." if all(one.how == GONE for one in found) else ""
-    return Outcome("Post-mortem", lines=lines, failure=silent, files=files, fresh=True, stats={"gb10_postmortem": record, "gb10_verdict": verdict})
+    failure = ""
+    if all(one.how == GONE for one in found):
+        failure = "no node answers, so nothing is known of any. Remedy: see that ssh answers there, then run this again."
+    return Outcome("Post-mortem", lines=lines, failure=failure, files=files, fresh=True, stats={"gb10_postmortem": record, "gb10_verdict": verdict})

@@ -22,7 +22,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import record
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, glancing, guarding, image_copies, leavings, model_copies
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, sweeping, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import sweeping, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
 

@@ -52,7 +52,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
     said = [f"{node}: {answer['msg']}" for node, answer in found.items()]
     first = next(iter(answers.values()))
     if any(answer["sweep"]["installed"] for answer in found.values()):
-        where = ", ".join(map(declared.name_of, first["alerts"])) or "nowhere: gb10_sweep_alerts is empty, so the journal and the playbook status alone have what is found"
+        nowhere = "nowhere: gb10_sweep_alerts is empty, so the journal and the playbook status alone have what is found"
+        where = ", ".join(map(declared.name_of, first["alerts"])) or nowhere
         said.append(f"Every {first['minutes']} minutes; alerts go to {where}.")
     nodes = {node: {"changed": answer["changed"], "actions": answer["actions"], **answer["sweep"]} for node, answer in found.items()}
     return Outcome("Sweep", lines=said, stats={"gb10_sweep_report": {"schema": SCHEMA, "nodes": nodes}, "gb10_verdict": "pass"})

@@ -201,7 +201,8 @@ def test_a_part_waits_for_one_of_the_other_lane_and_parts_of_one_lane_keep_their
         began.append(part.name)
         return Result(part.name, "failed" if part.name == "units" else "passed")
 
-    results = suite(run, lint=part(), venv=part(kind="setup"), play=part(reads="nodes", needs=["venv"]), units=part(), faults=part(reads="nodes", needs=["units"]))
+    main = {"lint": part(), "venv": part(kind="setup"), "units": part()}
+    results = suite(run, **main, play=part(reads="nodes", needs=["venv"]), faults=part(reads="nodes", needs=["units"]))
     assert began.index("lint") < began.index("venv") < began.index("play") and began.index("venv") < began.index("units")
     assert results[-1] == Result("faults", "skipped", note="units failed") and "faults" not in began
 

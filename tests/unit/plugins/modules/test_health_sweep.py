@@ -4,7 +4,8 @@
 
 """The module through Ansible, and the program that it installs, run as the unit runs it.
 
-systemd is played by a script: it keeps what is enabled and started, and starts the service by its own ExecStart. All else is real, a listener on the loopback among it.
+systemd is played by a script: it keeps what is enabled and started, and starts the service by its own ExecStart. All else is real, a listener on the
+loopback among it.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def companion(url: str) -> dict[str, t.Any]:
 
 def test_silent_then_one_alert_then_silent_then_well_again(node: Node):
     with listening() as hook, listening() as speech:
-        node.install(f"{hook.url}/planted-hook", companions=[companion(speech.url)], endpoints=[{"name": "alias", "url": f"{speech.url}/v1/models", "status": 200}])
+        endpoints = [{"name": "alias", "url": f"{speech.url}/v1/models", "status": 200}]
+        node.install(f"{hook.url}/planted-hook", companions=[companion(speech.url)], endpoints=endpoints)
         code, journal = node.sweep()
         assert (code, journal) == (0, "all is well\n") and hook.came == []
         speech.status = 503
@@ -214,7 +216,8 @@ def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_told(node: Node
     modes.write(str(node.state), {**OFF, "mode": "singles", "clusters": {"spark-1": {"profile": "x", "source": "x", "nodes": ["spark-1"]}}})
     with listening() as hook, listening() as other:
         port = int(other.url.rsplit(":", 1)[1])
-        node.install(hook.url, peers={"spark-2": ["127.0.0.1"], "spark-3": ["127.0.0.1"], "spark-4": ["127.0.0.1"]}, sshd_ports={"spark-2": 1, "spark-3": port, "spark-4": 0})
+        peers = {name: ["127.0.0.1"] for name in ("spark-2", "spark-3", "spark-4")}
+        node.install(hook.url, peers=peers, sshd_ports={"spark-2": 1, "spark-3": port, "spark-4": 0})
         node.sweep()
     problems = hook.came[0][2]["problems"]
     assert "127.0.0.1 port 1: Connection refused" in problems["node spark-2"]

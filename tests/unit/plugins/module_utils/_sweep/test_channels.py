@@ -20,7 +20,8 @@ from listener import certificate, listening
 
 TOKEN = "123456789:AAE-planted_token_of_a_bot"
 NOTE = channels.Note(
-    "alert", "gb10 on spark-1: 1 problem", ["companion asr: Connection refused — ö (since 2026-11-24T06:00:00Z)"], {"companion asr": "Connection refused"}, "gb10",
+    "alert", "gb10 on spark-1: 1 problem",
+    ["companion asr: Connection refused — ö (since 2026-11-24T06:00:00Z)"], {"companion asr": "Connection refused"}, "gb10",
     "spark-1",
 )  # fmt: skip
 #: Stands for a mail program: keeps what it reads, and the words that it was started with.
@@ -108,7 +109,8 @@ def test_a_bot_writes_to_its_chat(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(401, b'{"ok":false,"error_code":401,"description":"Unauthorized"}'), (200, b'{"ok":false,"description":"chat not found"}'), (200, b"<html>"), (200, b"[]")],
+    [(401, b'{"ok":false,"error_code":401,"description":"Unauthorized"}'),
+     (200, b'{"ok":false,"description":"chat not found"}'), (200, b"<html>"), (200, b"[]")],
 )
 def test_a_bot_that_does_not_say_ok_did_not_write(tmp_path: Path, status: int, body: bytes):
     with listening() as server:

@@ -19,7 +19,8 @@ MAIL = {"type": "mail", "command": ["/usr/sbin/sendmail", "-t"], "to": "ops@exam
 
 def test_sound_ones_have_no_faults():
     channels = [
-        HOOK, {**HOOK, "name": "second", "url": "http://10.0.0.9:8080/x?y=1"}, BOT, {**BOT, "name": "channel", "chat_id": "@gb10_alerts", "api_url": "http://10.0.0.9"},
+        HOOK, {**HOOK, "name": "second", "url": "http://10.0.0.9:8080/x?y=1"}, BOT,
+        {**BOT, "name": "channel", "chat_id": "@gb10_alerts", "api_url": "http://10.0.0.9"},
         MAIL, {"type": "mail", "name": "local", "command": ["mail", "-s", "gb10 sweep", "root"]},
     ]  # fmt: skip
     assert declared.channel_faults(channels) == []

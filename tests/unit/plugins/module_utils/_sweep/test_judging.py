@@ -22,7 +22,8 @@ DECLARED = {
 }  # fmt: skip
 SINGLES = {
     "mode": "singles", "phase": "settled", "reason": "", "previous": {}, "changed_at": judging.utc(NOW - 10 * HOUR), "events": [],
-    "clusters": {"spark-1": {"profile": "tiny", "source": "tiny", "nodes": ["spark-1"]}, "spark-2": {"profile": "tiny", "source": "tiny", "nodes": ["spark-2"]}},
+    "clusters": {"spark-1": {"profile": "tiny", "source": "tiny", "nodes": ["spark-1"]},
+                 "spark-2": {"profile": "tiny", "source": "tiny", "nodes": ["spark-2"]}},
 }  # fmt: skip
 GOOD: judging.Seen = {
     "mode": SINGLES, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": {"available_mb": 40000, "error": ""}, "errors": [],
@@ -46,7 +47,9 @@ def seen(**more: t.Any) -> judging.Seen:
     return {**copy.deepcopy(GOOD), **more}
 
 
-def sweep(what: judging.Seen, before: judging.State | None, now: float, lost: t.Collection[str] = (), **declared: t.Any) -> tuple[dict[str, str], judging.State]:
+def sweep(
+    what: judging.Seen, before: judging.State | None, now: float, lost: t.Collection[str] = (), **declared: t.Any
+) -> tuple[dict[str, str], judging.State]:
     """One sweep whose messages are taken by all channels but ``lost``; what kind of message each got, and what is kept."""
     judged = judging.judge(what, {**DECLARED, **declared}, copy.deepcopy(before), now)
     state = judged.after
@@ -281,12 +284,14 @@ def test_what_the_mode_has_is_missed_whoever_stopped_it():
     stopped = engine(unit=NO_UNIT, engine={"seconds": 9.0, "stopped_by": "teardown", "last_end": "run 1 was stopped by teardown"})
     (one,) = judging.judge(seen(engines=[stopped]), DECLARED, None, NOW).firing
     assert "was stopped by teardown" in one.text
-    assert "nothing of it is on this node" in judging.judge(seen(engines=[engine(unit=NO_UNIT, engine={**stopped["engine"], "last_end": ""})]), DECLARED, None, NOW).firing[0].text
+    gone = engine(unit=NO_UNIT, engine={**stopped["engine"], "last_end": ""})
+    assert "nothing of it is on this node" in judging.judge(seen(engines=[gone]), DECLARED, None, NOW).firing[0].text
 
 
 @pytest.mark.parametrize(
     ("unit", "stopped_by", "told"),
-    [(NO_UNIT, "", True), (NO_UNIT, "teardown", False), ({**UNIT, "state": "stopped"}, "", False), ({**UNIT, "state": "failed", "reason": "it ended"}, "", True)],
+    [(NO_UNIT, "", True), (NO_UNIT, "teardown", False), ({**UNIT, "state": "stopped"}, "", False),
+     ({**UNIT, "state": "failed", "reason": "it ended"}, "", True)],
 )
 def test_without_a_mode_an_engine_is_missed_that_nobody_stopped(unit: dict[str, t.Any], stopped_by: str, told: bool):
     ended = engine(of_mode=False, unit=unit, engine={"seconds": 9.0, "stopped_by": stopped_by, "last_end": "run 1 ended"})

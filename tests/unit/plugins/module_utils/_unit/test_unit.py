@@ -248,8 +248,7 @@ class Node:
         self.connections: list[listeners.Connection] = []
         self.listens, self.silent = True, False
         monkeypatch.setattr(meeting.listeners, "connections", lambda: list(self.connections))
-        answer = lambda *_given: meeting.SILENT if self.silent else meeting.LISTENS if self.listens else meeting.REFUSES  # noqa: E731
-        monkeypatch.setattr(meeting, "_answer", answer)
+        monkeypatch.setattr(meeting, "_answer", lambda *_given: meeting.SILENT if self.silent else meeting.LISTENS if self.listens else meeting.REFUSES)
         self.supervisor = program.Supervisor(self.given, self.run)
 
     def run(self, name: str, arguments: t.Mapping[str, t.Any], _seconds: float, predict: bool) -> dict[str, t.Any]:

@@ -154,6 +154,7 @@ BAD = [
     ({"gb10_cluster_name": "My Cluster"}, "input.cluster_name", "gb10_cluster_name: is 'My Cluster'; expected 1 to 32 of a-z"),
     ({"gb10_cluster_name": "../x"}, "input.cluster_name", "gb10_cluster_name: is '../x'"),
     ({"gb10_cluster_name": "a" * 33}, "input.cluster_name", "expected 1 to 32"),
+    ({"gb10_cluster_name": "companions"}, "input.cluster_name", "gb10_cluster_name: is 'companions'; expected"),
     ({"gb10_shm_size": "lots"}, "input.format", "gb10_shm_size: is 'lots'; expected a size as Docker takes it"),
     ({"gb10_ray_version": "latest"}, "input.format", "gb10_ray_version: is 'latest'; expected a version of three numbers"),
     ({"gb10_hf_endpoint": "hub.lan"}, "input.format", "gb10_hf_endpoint: is 'hub.lan'"),
