@@ -216,10 +216,10 @@ def test_a_play_at_work_is_not_disturbed(off: Swept) -> None:
 
 def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
     """No mode is declared: what runs counts until somebody stops it."""
-    lab = swept.lab
+    lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_mode_forget=True, **swept.variables).rc == 0
     try:
-        up = lab.play("single", gb10_single=HEAD, gb10_single_profile="lab_tiny_one")
+        up = lab.play("single", **single)
         assert up.rc == 0, up.failures
         assert swept.play().rc == 0
         assert "all is well" in swept.sweep(HEAD)
@@ -230,7 +230,7 @@ def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not
         swept.sweep(HEAD)
         assert swept.told(HEAD) == ["alert"]
     finally:
-        down = lab.play("teardown", gb10_single=HEAD, gb10_interrupt_requests=True)
+        down = lab.play("teardown", **single, gb10_interrupt_requests=True)
     assert down.rc == 0 and "The sweep stays on" in down.said, down.failures
     assert "all is well" in swept.sweep(HEAD)
     assert swept.told(HEAD) == ["alert", "well"]
