@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 
 Finding = dict[str, t.Any]
 
@@ -64,7 +64,8 @@ def leaked(answers: Answers) -> list[str]:
 def lost_nodes(answers: Answers) -> list[str]:
     """Return the nodes that could not be reached before the change, or were not any more after it."""
     before = asked_of(answers)["decided"]["lost"]
-    return [node for node, answer in answers.items() if node in before or (answer["answer"] or {}).get("unreachable")]
+    # Ansible asks a node that was lost in an earlier play no more.
+    return [node for node, answer in answers.items() if node in before or not answered(answer["answer"])]
 
 
 def way_back(answers: Answers, run: Run) -> Outcome:
@@ -74,14 +75,14 @@ def way_back(answers: Answers, run: Run) -> Outcome:
     (mode_info) and ``answer`` (a ping), asked again.
     """
     first = asked_of(answers)
-    decided = first["decided"]
-    idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False})
-    failed = errors(answers, "down") or errors(answers, "up")
+    decided, lost = first["decided"], lost_nodes(answers)
+    idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False, "lost": lost})
+    failed = bool(errors(answers, "down") or errors(answers, "up") or set(lost) - set(decided["lost"]))
     leased = bool(decided["lease"]) and not decided["lease"]["keeps"]
     asked = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
     if not asked or untouched(answers) or leaked(answers):
         return idle
-    target, lost, there = modes.former(decided["before"]), lost_nodes(answers), planning.on_nodes(answers)
+    target, there = modes.former(decided["before"]), planning.on_nodes(answers)
     wanted = {
         name: planning.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
     }
@@ -91,7 +92,7 @@ def way_back(answers: Answers, run: Run) -> Outcome:
     down = {name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
     change = planning.Plan(down, wanted, [])
     lines = planning.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
-    returns = {"plan": planning.as_returns(first["pair"], target["mode"], change, there), "returns": True}
+    returns = {"plan": planning.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost}
     return Outcome("Return", lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *lines], returns=returns)
 
 

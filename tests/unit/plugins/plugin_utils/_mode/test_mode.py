@@ -152,7 +152,7 @@ def test_nothing_is_planned_for_a_node_that_is_lost():
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
     plan = planning.judge(base, run(**(decided or {}))).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": {}}
+    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": {"ping": "pong"}}
     by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
     return by_node, ending.judge(by_node, run(check_mode))
 
@@ -214,10 +214,20 @@ def test_a_node_that_is_lost_on_the_way_is_named_and_nothing_of_it_comes_back():
     assert said.returns["record"]["phase"] == "failed" and "mode.lost" in {one["id"] for one in said.findings}
 
 
+def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_failed():
+    by_node, found = ended(down_at=100.0)
+    assert found.returns["record"]["phase"] == "settled"
+    gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": None, "look": None}}
+    said = ending.judge(gone, run())
+    assert said.returns["record"]["phase"] == "failed" and [one["node"] for one in said.findings if one["id"] == "mode.lost"] == ["spark-2"]
+    back = ending.way_back({node: {**one, "return_asked": True} for node, one in gone.items()}, run()).returns
+    assert back["returns"] and back["lost"] == ["spark-2"]
+
+
 def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = planning.judge(base, run()).returns
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {}}
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {"ping": "pong"}}
     back = ending.way_back({node: {**one, **state, "errors": {"up": "a wrong answer"}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
@@ -226,7 +236,7 @@ def test_what_ran_undeclared_is_not_started_again():
     base = answers("singles", PAIR_RUNS)
     plan = planning.judge(base, run()).returns
     assert plan["undeclared"]
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {}}
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {"ping": "pong"}}
     assert not ending.way_back({node: {**one, **state, "errors": {"up": "no"}} for node, one in base.items()}, run()).returns["returns"]
 
 
@@ -350,7 +360,7 @@ def leased_end(result, errors=None, before="off", clusters=None, back=True, **mo
     """The end of a lease of the pair whose command ended as ``result`` says; ``before`` is the record, or off."""
     base = answers("cluster", clusters, WAS_OFF if before == "off" else before, lease=["./judge.sh"])
     plan = planning.judge(base, run()).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": {}, "leased": None}
+    state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": {"ping": "pong"}, "leased": None}
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
     by_node["spark-1"]["leased"] = result
     seen = {node: {**one, "look": {"record": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
@@ -414,7 +424,7 @@ def test_memory_that_is_not_back_after_a_lease_is_a_leak():
     assert returning.returns["returns"]
     base = answers("cluster", None, WAS_OFF, lease=["./judge.sh"])
     plan = planning.judge(base, run()).returns
-    state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None, "answer": {}, "leased": DONE}
+    state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None, "answer": {"ping": "pong"}, "leased": DONE}
     said = ending.judge({node: {**one, **state, "errors": {"return": "9000 MiB have not come back"}} for node, one in base.items()}, run())
     assert said.returns["record"]["phase"] == "leak"
 
