@@ -17,6 +17,9 @@ ONE = {"source": "./mine.yml", "profile": "mine_one", "model": "org/one"}
 CLUSTERS = {"gb10": {"source": "pair_tp2", "profile": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}
 RECORD = {"mode": "cluster", "phase": "settled", "reason": "", "clusters": CLUSTERS, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
 
+#: Of a node that answers.
+PONG = {"ping": "pong"}
+
 
 def run(check_mode=False, **settings):
     now = datetime.datetime(2026, 11, 24, 2, 10, tzinfo=datetime.timezone.utc)
@@ -152,7 +155,7 @@ def test_nothing_is_planned_for_a_node_that_is_lost():
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
     plan = planning.judge(base, run(**(decided or {}))).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": {"ping": "pong"}}
+    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": PONG}
     by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
     return by_node, ending.judge(by_node, run(check_mode))
 
@@ -227,7 +230,7 @@ def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_faile
 def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = planning.judge(base, run()).returns
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {"ping": "pong"}}
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     back = ending.way_back({node: {**one, **state, "errors": {"up": "a wrong answer"}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
@@ -236,7 +239,7 @@ def test_what_ran_undeclared_is_not_started_again():
     base = answers("singles", PAIR_RUNS)
     plan = planning.judge(base, run()).returns
     assert plan["undeclared"]
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": {"ping": "pong"}}
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     assert not ending.way_back({node: {**one, **state, "errors": {"up": "no"}} for node, one in base.items()}, run()).returns["returns"]
 
 
@@ -360,7 +363,7 @@ def leased_end(result, errors=None, before="off", clusters=None, back=True, **mo
     """The end of a lease of the pair whose command ended as ``result`` says; ``before`` is the record, or off."""
     base = answers("cluster", clusters, WAS_OFF if before == "off" else before, lease=["./judge.sh"])
     plan = planning.judge(base, run()).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": {"ping": "pong"}, "leased": None}
+    state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": PONG, "leased": None}
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
     by_node["spark-1"]["leased"] = result
     seen = {node: {**one, "look": {"record": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
@@ -424,7 +427,8 @@ def test_memory_that_is_not_back_after_a_lease_is_a_leak():
     assert returning.returns["returns"]
     base = answers("cluster", None, WAS_OFF, lease=["./judge.sh"])
     plan = planning.judge(base, run()).returns
-    state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None, "answer": {"ping": "pong"}, "leased": DONE}
+    state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None}
+    state.update(answer=PONG, leased=DONE)
     said = ending.judge({node: {**one, **state, "errors": {"return": "9000 MiB have not come back"}} for node, one in base.items()}, run())
     assert said.returns["record"]["phase"] == "leak"
 
