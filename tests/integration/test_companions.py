@@ -15,8 +15,8 @@ import typing as t
 import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab, Play
-from .making import BARE_IMAGE
-from .test_unit import await_settled, cut_power, reboot, unit
+from .making import BARE_IMAGE, cut_power, reboot
+from .test_unit import await_settled, unit
 
 SOURCES = ROOT / "tests" / "lab" / "companion"
 PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"

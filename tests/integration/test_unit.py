@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 import typing as t
 
 import pytest
 
 from .lab import WORKER, Lab
+from .making import cut_power, reboot
 
 #: The single's node and its settings. The other node of the lab is not reached.
 NODE = WORKER
@@ -46,23 +46,6 @@ def await_settled(lab: Lab, host: str, name: str) -> str:
     """Wait until the unit of a node that boots has come up or failed."""
     await_state(lab, host, name, lambda: active(lab, host, name) in SETTLED)
     return active(lab, host, name)
-
-
-def docker(*words: str) -> None:
-    subprocess.run(["docker", *words], check=True, capture_output=True, timeout=360)
-
-
-def reboot(*hosts: str) -> None:
-    """Shut nodes down as their systemd does, all at once, and boot them."""
-    names = [f"gb10-lab-{host}" for host in hosts]
-    docker("stop", "--time=300", *names)
-    docker("start", *names)
-
-
-def cut_power(*hosts: str) -> None:
-    names = [f"gb10-lab-{host}" for host in hosts]
-    docker("kill", *names)
-    docker("start", *names)
 
 
 def serves(lab: Lab, **variables: t.Any) -> bool:

@@ -11,7 +11,8 @@ import typing as t
 import pytest
 
 from .lab import HEAD, WORKER, Lab, Play
-from .test_unit import active, await_settled, await_state, cut_power, reboot, state, unit
+from .making import cut_power, reboot
+from .test_unit import active, await_settled, await_state, state, unit
 
 CLUSTER = "gb10"
 UNIT = unit(CLUSTER)
