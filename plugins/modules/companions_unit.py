@@ -104,40 +104,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 unit:
-  description: What of the unit is on the node afterwards, in check mode before.
+  description: What of the unit is on the node afterwards, in check mode before, as RV(gb10.cluster.engine_unit#module:unit).
   returned: success
   type: dict
-  contains:
-    name:
-      description: Its name.
-      type: str
-    installed:
-      description: Whether it is there.
-      type: bool
-    files:
-      description: Whether its specification and program are there.
-      type: bool
-    enabled:
-      description: Whether it is started at boot. Null when systemd does not say.
-      type: bool
-    active:
-      description: Whether it runs. Null when systemd does not say.
-      type: bool
-    failed:
-      description: Whether it failed, or refused to start. Null when systemd does not say.
-      type: bool
-    state:
-      description: What it recorded last, C(starting), C(running), C(stopped), C(refused) or C(failed). Empty when it never ran.
-      type: str
-    reason:
-      description: Why.
-      type: str
-    at:
-      description: When, in UTC.
-      type: str
-    error:
-      description: Why its record cannot be read, empty when it can.
-      type: str
   sample:
     name: gb10-companions.service
     installed: true
