@@ -143,6 +143,7 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     assert refused.rc != 0 and "1 of 1 channel(s) did not take the test: webhook: status 503" in refused.said
     swept.forget()
 
+    swept.sweep(HEAD)
     assert "sweep: active; last" in lab.play("status").said
     for host in (HEAD, WORKER):
         assert lab.run(host, "stat", "-c", "%a %U", "/etc/gb10/secrets/_sweep/webhook", "/etc/gb10/secrets/_sweep").split("\n")[:2] == ["600 root", "700 root"]
