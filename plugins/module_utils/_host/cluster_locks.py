@@ -117,9 +117,12 @@ def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock
     if ended or break_lock == current.id:
         return "take over", f"taken over from {current.describe()}" + (f": {ended}" if ended else "")
     other = f"; {break_lock} is not the id of its lock" if break_lock else ""
+    # A unit may wait for another node for as long as an engine may take to start.
+    service = current.holder.get("service")
+    wait = f"Wait for it to end, or stop it on {current.holder.get('hostname', 'its node')}: systemctl stop {service}." if service else "Wait for it to end."
     raise ClusterError(
         f"another run works on this cluster: {current.describe()}{other}",
-        remedy=f"Wait for it to end. When you have made sure that it no longer runs: {BREAK}{current.id}",
+        remedy=f"{wait} When you have made sure that it no longer runs: {BREAK}{current.id}",
         reason="held by another run",
         lock=dataclasses.asdict(current),
     )

@@ -121,8 +121,9 @@ def test_a_holder_that_has_ended_is_taken_over_and_the_reason_says_so():
 
 def test_a_service_on_a_node_can_hold_the_lock():
     service = {**OTHER, "service": "gb10-supervisor", "hostname": "spark-1", "play": ""}
-    with pytest.raises(ClusterError, match="service gb10-supervisor on spark-1, process 12, since"):
+    with pytest.raises(ClusterError, match="service gb10-supervisor on spark-1, process 12, since") as refused:
         cluster_locks.decide_acquire(lock_of(service), ME, break_lock="", ended="")
+    assert "or stop it on spark-1: systemctl stop gb10-supervisor." in refused.value.remedy
     assert cluster_locks.holder_id(service) != cluster_locks.holder_id({**service, "service": "another"})
 
 
