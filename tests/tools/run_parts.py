@@ -318,8 +318,13 @@ class Suite:
 
     def lanes(self) -> list[threading.Thread]:
         """Return what runs each lane. A part waits for what it needs, which stands before it in the file, so that no two wait for each other."""
-        lanes = {part.lane: [one for one in self.parts if one.lane == part.lane] for part in self.parts}
+        working = [part for part in self.parts if part.kind != "cleanup"]
+        lanes = {part.lane: [one for one in working if one.lane == part.lane] for part in working}
         return [threading.Thread(target=self._run_lane, args=(parts,), name=name) for name, parts in lanes.items()]
+
+    def clean_up(self) -> None:
+        """Run the parts that clean up. What they take away, parts of another lane may still see, so that this comes after all lanes."""
+        self._run_lane([part for part in self.parts if part.kind == "cleanup"])
 
     def _run_lane(self, parts: t.Sequence[Part]) -> None:
         for part in parts:
@@ -382,16 +387,21 @@ def main() -> int:
         return result
 
     suite = Suite(chosen, green, run, screen.say)
-    lanes = suite.lanes()
-    for lane in lanes:
-        lane.start()
+    # In threads of their own, since Ctrl-C comes to this one.
+    lanes, cleaning = suite.lanes(), threading.Thread(target=suite.clean_up)
+    running = [*lanes, cleaning]
     try:
         for lane in lanes:
-            lane.join()
-    except KeyboardInterrupt:
-        stop.set()
+            lane.start()
         for lane in lanes:
             lane.join()
+        cleaning.start()
+        cleaning.join()
+    except KeyboardInterrupt:
+        stop.set()
+        for thread in running:
+            if thread.ident is not None:
+                thread.join()
     print("\n" + table(suite.results), flush=True)
     if stop.is_set():
         return 130

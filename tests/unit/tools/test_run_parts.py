@@ -180,6 +180,7 @@ def suite(run: t.Callable[[t.Any], t.Any], **parts: dict[str, t.Any]) -> t.Any:
         lane.start()
     for lane in lanes:
         lane.join(timeout=30)
+    made.clean_up()
     return made.results
 
 
@@ -205,6 +206,22 @@ def test_a_part_waits_for_one_of_the_other_lane_and_parts_of_one_lane_keep_their
     results = suite(run, **main, play=part(reads="nodes", needs=["venv"]), faults=part(reads="nodes", needs=["units"]))
     assert began.index("lint") < began.index("venv") < began.index("play") and began.index("venv") < began.index("units")
     assert results[-1] == Result("faults", "skipped", note="units failed") and "faults" not in began
+
+
+def test_cleaning_up_comes_after_all_lanes() -> None:
+    ended: list[str] = []
+    slow = threading.Event()
+
+    def run(part: t.Any) -> t.Any:
+        if part.name == "units":
+            assert slow.wait(timeout=20)
+        ended.append(part.name)
+        if part.name == "play":
+            slow.set()
+        return Result(part.name, "passed")
+
+    results = suite(run, play=part(reads="nodes"), units=part(), down=part(kind="cleanup", needs=["play"]))
+    assert ended == ["play", "units", "down"] and [one.outcome for one in results] == ["passed"] * 3
 
 
 def test_lines_of_several_parts_are_whole_and_say_whose_they_are(capfd: pytest.CaptureFixture[str]) -> None:
