@@ -262,8 +262,10 @@ def shut_down(*hosts: str) -> None:
 
 
 def boot(*hosts: str) -> None:
-    """Boot nodes that are down."""
+    """Boot nodes that are down, and wait until their systemd answers."""
     docker("start", *(f"gb10-lab-{host}" for host in hosts))
+    for host in hosts:
+        docker("exec", f"gb10-lab-{host}", "timeout", "60", "sh", "-c", "until systemctl list-jobs > /dev/null 2>&1; do sleep 0.2; done")
 
 
 def reboot(*hosts: str) -> None:
