@@ -112,6 +112,7 @@ unit:
     installed: true
     files: true
     enabled: true
+    starting: false
     active: true
     failed: false
     state: running

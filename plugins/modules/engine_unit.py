@@ -119,6 +119,9 @@ unit:
     enabled:
       description: Whether it is started at boot. Null when systemd does not say.
       type: bool
+    starting:
+      description: Whether it starts, and has not come up yet. Null when systemd does not say.
+      type: bool
     active:
       description: Whether it runs. Null when systemd does not say.
       type: bool
@@ -142,6 +145,7 @@ unit:
     installed: true
     files: true
     enabled: true
+    starting: false
     active: true
     failed: false
     state: running

@@ -251,6 +251,7 @@ guard:
   sample:
     installed: true
     enabled: true
+    starting: false
     active: true
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
@@ -272,6 +273,7 @@ unit:
     installed: true
     files: true
     enabled: true
+    starting: false
     active: true
     failed: false
     state: running
@@ -285,7 +287,7 @@ companions_unit:
   returned: success
   type: dict
   version_added: 0.2.0
-  sample: {"name": gb10-companions.service, "installed": true, "enabled": true, "active": true, "state": running, "reason": ""}
+  sample: {"name": gb10-companions.service, "installed": true, "enabled": true, "starting": false, "active": true, "state": running, "reason": ""}
 last_start:
   description:
     - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.memory_record) keeps, in short. Empty without one, and unless

@@ -17,6 +17,7 @@ from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
 from .making import boot, play_losing_ssh, reboot, shut_down
 from .modes import MODE, PAIR, Modes
 from .test_models import SERVICES
+from .test_unit import await_state, state, unit
 
 
 def test_from_off_to_a_model_on_each_node_to_one_over_both_and_back(modes: Modes) -> None:
@@ -164,8 +165,8 @@ def test_a_node_that_never_comes_back_is_named_and_the_rest_is_cleared_by_consen
         assert modes.clusters(HEAD) == set() and modes.record(HEAD)["phase"] == "failed"
     finally:
         boot(WORKER)
-    # Its unit waits for a head that is gone, and holds the lock while it does.
-    modes.lab.run(WORKER, "systemctl", "stop", "gb10-engine-gb10.service")
+    # Its unit waits for a head that is gone, and keeps nobody from the cluster while it does.
+    await_state(modes.lab, WORKER, unit(PAIR), lambda: state(modes.lab, WORKER, PAIR)["reason"] == f"waits for {HEAD}")
     modes.change("off")
     modes.said("off")
 

@@ -98,6 +98,18 @@ def test_the_head_reboots_and_the_worker_joins_it_again(pair: Pair) -> None:
     assert pair.up().changed == {}
 
 
+def test_a_play_brings_up_what_a_unit_waits_for(pair: Pair) -> None:
+    cut_power(WORKER)
+    assert await_settled(pair.lab, WORKER, UNIT) == "failed"
+    reboot(HEAD)
+    await_state(pair.lab, HEAD, UNIT, lambda: WORKER in state(pair.lab, HEAD, CLUSTER)["reason"])
+    assert active(pair.lab, HEAD, UNIT) == "activating"
+    assert pair.lab.run(HEAD, "sh", "-c", f"ls /var/lib/gb10/{CLUSTER}/lock.json 2>/dev/null || echo none").strip() == "none"
+    pair.up()
+    assert pair.both_active() and pair.serves()
+    assert pair.up().changed == {}
+
+
 def test_a_worker_that_lost_its_power_keeps_the_pair_down_and_both_say_why(pair: Pair) -> None:
     cut_power(WORKER)
     assert await_settled(pair.lab, WORKER, UNIT) == "failed"

@@ -11,17 +11,15 @@ others nor the engine away.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-import types
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, specification, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 
 MODULE = "companion"
 #: Seconds between two looks whether systemd wants an end.
@@ -76,47 +74,26 @@ def leave_out(state_dir: str, name: str) -> None:
     look.write_private(path_of(state_dir), specification.dump({**given, "companions": kept}).encode())
 
 
-class Companions:
-    """Runs one specification. ``run`` runs a module."""
+class Companions(Service):
+    """Runs one specification of companions. ``run`` runs a module."""
+
+    leaves = "the companions run on"
+    writer = "the playbook mode"
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
-        self.given = given
-        self.run = run
-        self.folder = look.of_companions(given["state_dir"]).folder
-        self.boot = boot_id(given["roots"]["proc_root"])
-        self.asked = False
+        super().__init__(given, look.of_companions(given["state_dir"]), run)
 
-    def note(self, state: str, reason: str = "") -> None:
-        record.write(self.folder, self.boot, state, reason)
-        notify(f"STATUS={state}{f': {reason}' if reason else ''}")
+    def begin(self) -> None:
+        """Start the companions, and tell systemd that they are there, those that came up."""
+        super().begin()
+        self.note(record.RUNNING, self.all_to("started", self.given["companions"]))
+        notify("READY=1")
 
-    def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
-        """Remember that systemd wants an end. A module at work is left to end by itself."""
-        self.asked = True
-
-    def main(self) -> int:
-        """Start the companions, wait until systemd wants an end, and stop them; return the exit code."""
-        try:
-            if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], look.COMPANIONS):
-                say(said)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder, look.RELEASE))
-            self.note(record.STARTING)
-            self.note(record.RUNNING, self.all_to("started", self.given["companions"]))
-            notify("READY=1")
-            while not self.asked:
-                time.sleep(LOOK_SECONDS)
-            return self.end()
-        except ClusterError as error:
-            return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
-        except OSError as error:
-            return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", "Run the playbook mode again.", record.FAILED)
-
-    def fail(self, reason: str, remedy: str, state: str) -> int:
-        say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")
-        with contextlib.suppress(OSError):  # a full disk: the journal has it
-            self.note(state, reason)
-        return 1
+    def serve(self) -> int:
+        """Wait until systemd wants an end."""
+        while True:
+            self.check_asked()
+            time.sleep(LOOK_SECONDS)
 
     def all_to(self, state: str, companions: t.Iterable[t.Mapping[str, t.Any]]) -> str:
         """Bring companions to a state; return what failed. One that fails keeps the others from nothing."""
@@ -133,20 +110,8 @@ class Companions:
                 failed.append(str(error))
         return "; ".join(failed)
 
-    def end(self) -> int:
-        """Stop the companions, those that were started last first, and return the exit code. A unit that was released leaves them running."""
-        notify("STOPPING=1")
-        release = os.path.join(self.folder, look.RELEASE)
-        if os.path.lexists(release):
-            os.unlink(release)
-            say("released: the companions run on")
-            self.note(record.STOPPED, "released: the companions run on")
-            return 0
+    def stop(self) -> str:
+        """Stop the companions, those that were started last first, and return what failed. Those that a person or a play took out since are theirs."""
         path = os.path.join(self.folder, specification.FILE)
-        # Those that a person or a play took out since are theirs.
         left = read(path)["companions"] if os.path.lexists(path) else []
-        if failed := self.all_to("stopped", reversed(left)):
-            return self.fail(failed, "", record.FAILED)
-        self.note(record.STOPPED, "stopped by systemd")
-        say("stopped")
-        return 0
+        return self.all_to("stopped", reversed(left))

@@ -87,8 +87,10 @@ def present(module: AnsibleModule, unit: Unit, texts: t.Mapping[str, bytes], che
     if now["enabled"] is not params["enabled"]:
         actions.append(f"{'enable' if params['enabled'] else 'disable'} {name}")
     stale = bool(differing or needs_program)
+    # One that is only starting may wait for another node, or for the lock of the run that asks: it begins again, and finds what that run brought up.
+    released = bool(now["active"] and stale or now["starting"])
     if stale or not now["active"]:
-        actions.append(f"restart {name}, which leaves {unit.leaves} running" if now["active"] else f"start {name}")
+        actions.append(f"restart {name}, which leaves {unit.leaves} running" if released else f"start {name}")
     result = {
         "actions": actions,
         "needs_program": needs_program,
@@ -99,7 +101,7 @@ def present(module: AnsibleModule, unit: Unit, texts: t.Mapping[str, bytes], che
     check_held()
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)
-    if now["active"] and stale:
+    if released:
         release(params, unit.place)
     if needs_program:
         bring_program(params, unit.program)
@@ -136,7 +138,7 @@ def kept(module: AnsibleModule, unit: Unit, check_held: t.Callable[[], None]) ->
     params, (name, _folder, path) = module.params, unit.place
     there = look.require_ours(path)
     now = look.unit(unit.place, params["tool_timeout"])
-    actions = [f"stop {name}, which leaves {unit.leaves} running"] if now["active"] else []
+    actions = [f"stop {name}, which leaves {unit.leaves} running"] if now["active"] or now["starting"] else []
     actions += [f"disable {name}"] if now["enabled"] else []
     if there is not None and not module.check_mode:
         check_held()
@@ -152,7 +154,7 @@ def absent(module: AnsibleModule, unit: Unit, check_held: t.Callable[[], None]) 
     there = look.require_ours(path)
     now = look.unit(unit.place, params["tool_timeout"])
     gone = [one for one in (path, folder, *unit.beside) if os.path.lexists(one)]
-    actions = [f"stop {name}, which leaves {unit.leaves} running"] if now["active"] else []
+    actions = [f"stop {name}, which leaves {unit.leaves} running"] if now["active"] or now["starting"] else []
     actions += [f"remove {one}" for one in gone]
     if actions and not module.check_mode:
         check_held()

@@ -83,13 +83,13 @@ def require_ours(path: str, mark: str = MARK) -> bytes | None:
 
 
 def unit(place: Place, timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is of a unit: ``name``, ``installed``, ``enabled``, ``active`` and ``failed`` (None where systemd does not say), and what it recorded.
+    """Return what there is of a unit: ``name``, ``installed``, ``enabled``, ``starting``, ``active`` and ``failed`` (None where systemd does not say).
 
-    ``state`` and ``reason`` are the last that the unit itself recorded, empty where it never ran; ``error`` says why the record cannot be read.
+    ``state``, ``reason`` and ``at`` are the last that the unit itself recorded, empty where it never ran; ``error`` says why the record cannot be read.
     """
     about: dict[str, t.Any] = {
-        "name": place.name, "installed": os.path.lexists(place.path), "files": os.path.lexists(place.folder), "enabled": False, "active": False,
-        "failed": False, "state": "", "reason": "", "at": "", "error": "",
+        "name": place.name, "installed": os.path.lexists(place.path), "files": os.path.lexists(place.folder), "enabled": False, "starting": False,
+        "active": False, "failed": False, "state": "", "reason": "", "at": "", "error": "",
     }  # fmt: skip
     try:
         noted = record.read(place.folder)
@@ -100,10 +100,15 @@ def unit(place: Place, timeout: float = 20) -> dict[str, t.Any]:
         try:
             said = run_tool(["systemctl", "show", "--property=ActiveState,UnitFileState", place.name], timeout).stdout
         except ClusterError:
-            return {**about, "enabled": None, "active": None, "failed": None}
+            return {**about, "enabled": None, "starting": None, "active": None, "failed": None}
         found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
         state = found.get("ActiveState")
-        about.update(enabled=found.get("UnitFileState") == "enabled", active=state in ("active", "reloading"), failed=state == "failed")
+        about.update(
+            enabled=found.get("UnitFileState") == "enabled",
+            starting=state == "activating",
+            active=state in ("active", "reloading"),
+            failed=state == "failed",
+        )
     return about
 
 

@@ -10,12 +10,9 @@ process of the unit of a node's companions.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import sys
 import time
-import types
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
@@ -23,16 +20,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, look, meeting, place, record, specification, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at the engine, between two questions to Ray or to a head that is not there yet, and for one of the lock.
-LOOK_SECONDS, ASK_SECONDS, LOCK_SECONDS = 2.0, 5.0, 30.0
+#: Seconds between two looks at the engine, and between two questions to Ray or to a head that is not there yet.
+LOOK_SECONDS, ASK_SECONDS = 2.0, 5.0
 #: Seconds that the network of a node gets after its boot.
 NETWORK_SECONDS = 120.0
 #: Seconds for one answer of the API or of Docker, and for one of Ray.
@@ -45,10 +43,6 @@ TRIES = 2
 LOCKED = ("drain", "engine", "container")
 #: Why a worker's container could not be started yet: its head is not there, or not ready.
 HEAD_AWAITED = ("no head", "not ready in time")
-
-
-class StopAsked(Exception):
-    """systemd wants the unit to end."""
 
 
 class Seen(t.NamedTuple):
@@ -83,19 +77,19 @@ def ended(how: str) -> ClusterError:
     return ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
 
 
-class Supervisor:
-    """Runs one specification. ``run`` runs a module."""
+class Supervisor(Service):
+    """Runs one specification of an engine. ``run`` runs a module."""
+
+    leaves = "engine and container run on"
+    writer = "the bring-up"
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
-        self.given = given
-        self.run = run
-        self.unit, self.folder, _path = look.of_engine(given["state_dir"], given["cluster"])
+        super().__init__(given, look.of_engine(given["state_dir"], given["cluster"]), run)
+        self.lock = Lock(given, self.unit, run)
         self.paths = engine_state.EnginePaths.of(given["state_dir"], given["log_dir"], given["cluster"])
-        self.boot = boot_id(given["roots"]["proc_root"])
         self.has_engine = specification.step(given, "start", "engine") is not None
-        self.asked = False
         self.tries = 0
-        self.run_id = self.lock_id = ""
+        self.run_id = ""
         self.token: dict[str, t.Any] = {}
         self.members: dict[str, str] = {}
         self.ranks = meeting.Ranks(given)
@@ -128,51 +122,18 @@ class Supervisor:
             },
         )
 
-    def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
-        """Remember that systemd wants an end. A module at work is left to end by itself."""
-        self.asked = True
-
-    def check_asked(self) -> None:
-        """Raise :class:`StopAsked` when systemd wants an end."""
-        if self.asked:
-            raise StopAsked
-
-    # -- the whole ---------------------------------------------------------------------------------------------------
-
-    def main(self) -> int:
-        """Start, watch and stop; return the exit code."""
-        try:
-            self.begin()
-            return self.watch()
-        except StopAsked:
-            return self.end()
-        except ClusterError as error:
-            return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
-        except OSError as error:
-            return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", "Run the bring-up again.", record.FAILED)
-
-    def fail(self, reason: str, remedy: str, state: str) -> int:
-        say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")
-        with contextlib.suppress(OSError):  # a full disk: the journal has it
-            self.note(state, reason)
-        return 1
+    # -- start -------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
-        if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit):
-            say(said)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.folder, look.RELEASE))
-        self.note(record.STARTING)
+        super().begin()
         if not self.serves():
             self.compare_place()
-            with self.locked():
+            with self.lock.held():
                 self.bring_up(specification.START)
         self.note(record.RUNNING)
         notify("READY=1")
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
-
-    # -- start -------------------------------------------------------------------------------------------------------
 
     def serves(self) -> bool:
         """Return whether container and engine are as wanted already. Nothing is changed for that."""
@@ -211,32 +172,13 @@ class Supervisor:
             reason="place",
         )
 
-    @contextlib.contextmanager
-    def locked(self) -> t.Iterator[None]:
-        """Hold this node's lock of the cluster as a service. Raises :class:`ClusterError` when a run works on the cluster."""
-        holder = lock_holder(os.getpid(), service=self.unit)
-        common = {"cluster_name": self.given["cluster"], "state_dir": self.given["state_dir"], "log_dir": self.given["log_dir"], "holder": holder}
-        found = self.run("cluster_lock", {**common, "state": "acquired"}, LOCK_SECONDS, False)
-        before = (found.get("lock") or {}).get("holder") or {}
-        if found.get("failed") and before.get("service") == self.unit and before.get("machine") == holder["machine"] != "":
-            # systemd runs one of this unit at a time, so that the holder is a former one, of a boot that is over.
-            found = self.run("cluster_lock", {**common, "state": "acquired", "break_lock": found["lock"]["id"]}, LOCK_SECONDS, False)
-        self.lock_id = steps.require("lock", found)["lock"]["id"]
-        try:
-            yield
-        finally:
-            self.lock_id = ""
-            released = self.run("cluster_lock", {**common, "state": "released"}, LOCK_SECONDS, False)
-            if released.get("failed"):
-                say(f"lock: {released['msg']}")
-
     def step(self, part: str, name: str) -> steps.Result:
         """Run a step's module and return its result, empty where there is no such step. Raises its failure."""
         one = specification.step(self.given, part, name)
         if one is None:
             return {}
         notify(f"STATUS={part}: {name}")
-        lock = {"lock_id": self.lock_id} if name in LOCKED else {}
+        lock = {"lock_id": self.lock.id} if name in LOCKED else {}
         done = steps.require(name, self.run(one["module"], {**one["arguments"], **lock}, one["timeout"], False))
         say(f"{name}: {done['msg']}")
         return done
@@ -280,22 +222,57 @@ class Supervisor:
         one = specification.step(self.given, "start", "container") or {"arguments": {}}
         return str(one["arguments"].get("docker_socket") or "/var/run/docker.sock")
 
+    def await_others(self, step: str, missing: t.Callable[[], str], wanted: str, seconds: float) -> bool:
+        """Wait until ``missing`` names nobody. Raises :class:`WaitTimeout` when those that it names did not do what is ``wanted``.
+
+        Others may work on the cluster meanwhile: a lock that is held is given back, and taken again before this returns. Returns whether it was.
+        """
+        had, told = bool(self.lock.id), ""
+        refused: ClusterError | None = None
+        for _elapsed in clock(self.given["start_seconds"], seconds):
+            self.check_asked()
+            who, refused = missing(), None
+            if who:
+                self.lock.give_back()
+            else:
+                refused = self.lock.refused() if had else None
+                if not refused:
+                    if told:
+                        self.note(record.STARTING)
+                    return had and bool(told)
+            whom = who or str(refused)
+            if whom != told:
+                say(f"{step}: waits for {whom}")
+                self.note(record.STARTING, f"waits for {whom}")
+            told = whom
+        raise refused or WaitTimeout(
+            f"{told} did not {wanted} within {self.given['start_seconds']} s",
+            remedy=f"See there why: systemctl status {self.unit}",
+            reason="nodes missing",
+        )
+
     def start_container(self) -> None:
         """Run the node's container. A worker's waits for its head."""
-        told = False
-        for elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
-            self.check_asked()
+        until = time.monotonic() + self.given["start_seconds"]
+        while True:
+            self.await_head()
             try:
                 self.step("start", "container")
                 return
             except ClusterError as error:
-                over = elapsed >= self.given["start_seconds"]
-                if self.given["role"] == "head" or error.reason not in HEAD_AWAITED or over:
+                if self.given["role"] == "head" or error.reason not in HEAD_AWAITED or time.monotonic() >= until:
                     raise
-                if not told:
-                    say(f"container: waits for the head: {error}")
-                    notify("STATUS=starting: waits for the head")
-                told = True
+                say(f"container: waits for the head: {error}")
+
+    def await_head(self) -> None:
+        """Wait until somebody answers where a worker's Ray is to find its head."""
+        one = specification.step(self.given, "start", "container") or {"arguments": {}}
+        address, port = one["arguments"].get("head_address"), one["arguments"].get("port")
+        if self.given["role"] == "head" or not address or not port:
+            return
+        head = ", ".join(name for name, its in self.given["nodes"].items() if its == address) or address
+        if self.await_others("container", lambda: head if listeners.answers(address, port, ANSWER_SECONDS) else "", "start Ray", ASK_SECONDS):
+            self.admit()
 
     def ray_nodes(self) -> list[dict[str, t.Any]]:
         """Return what Ray's head says of its nodes; none when it does not answer."""
@@ -305,24 +282,15 @@ class Supervisor:
 
     def await_nodes(self) -> None:
         """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they do not come."""
-        missing, told = list(self.given["nodes"]), False
-        for _elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
-            self.check_asked()
+
+        def missing() -> str:
             nodes = self.ray_nodes()
-            missing = lacking(nodes, self.given["nodes"], self.given["gpus"])
-            if not missing:
-                self.members = incarnations(nodes)
-                say(f"ray: {', '.join(self.given['nodes'])}")
-                return
-            if not told:
-                say(f"ray: waits for {', '.join(missing)}")
-                notify(f"STATUS=starting: waits for {', '.join(missing)} in Ray")
-            told = True
-        raise WaitTimeout(
-            f"{', '.join(missing)} did not join Ray within {self.given['start_seconds']} s",
-            remedy=f"See there why: systemctl status {self.unit}",
-            reason="nodes missing",
-        )
+            self.members = incarnations(nodes)
+            return ", ".join(lacking(nodes, self.given["nodes"], self.given["gpus"]))
+
+        if self.await_others("ray", missing, "join Ray", ASK_SECONDS):
+            self.admit()
+        say(f"ray: {', '.join(self.given['nodes'])}")
 
     def start_engine(self) -> None:
         done = self.step("start", "engine")
@@ -379,11 +347,6 @@ class Supervisor:
         say(f"engine: a part of it lives here, and none on {missing}")
         return False
 
-    def waits_for(self, step: str, who: str) -> None:
-        """Say whom a step waits for."""
-        say(f"{step}: waits for the rank of {who}")
-        notify(f"STATUS=starting: waits for the rank of {who}")
-
     def meet(self) -> None:
         """Stop what is left of an engine that lacks a rank. A worker waits until rank 0 listens. Raises :class:`WaitTimeout` when it does not."""
         if self.lacks:
@@ -391,43 +354,29 @@ class Supervisor:
             self.lacks = False
         if self.given["role"] == "head":
             return
-        told = False
-        for _elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
-            self.check_asked()
-            if self.ranks.head_listens():
-                say(f"meet: {self.ranks.names} listens")
-                return
-            if not told:
-                self.waits_for("meet", self.ranks.names)
-            told = True
-        raise self.stays_away(self.ranks.names)
+        rank = f"the rank of {self.ranks.names}"
+        if self.await_others("meet", lambda: "" if self.ranks.head_listens() else rank, "join", ASK_SECONDS):
+            self.admit()
+        say(f"meet: {self.ranks.names} listens")
 
     def join(self) -> None:
         """Wait until the ranks have met. Raises :class:`WaitTimeout` when they do not, after this node's was stopped, :class:`ClusterError` when it ended."""
-        missing, told = self.ranks.names, False
-        for _elapsed in clock(self.given["start_seconds"], LOOK_SECONDS):
-            self.check_asked()
-            missing = ", ".join(self.ranks.missing())
-            if not missing:
-                self.ranks.met()
-                say(f"join: {self.ranks.names}")
-                return
-            engine = engine_state.engine_state(self.paths, lenient=True)
-            if not engine["live"] and not engine["unreadable"]:
-                raise did_not_come_up(f"it waited for the rank of {missing}; {engine_state.last_end(engine)}", engine)
-            if not told:
-                self.waits_for("join", missing)
-            told = True
-        self.step("stop", "engine")
-        raise self.stays_away(missing)
 
-    def stays_away(self, who: str) -> WaitTimeout:
-        """Return the error for ranks of other nodes that did not come."""
-        return WaitTimeout(
-            f"the rank of {who} did not join within {self.given['start_seconds']} s",
-            remedy=f"See there why: systemctl status {self.unit}",
-            reason="nodes missing",
-        )
+        def missing() -> str:
+            others = ", ".join(self.ranks.missing())
+            engine = engine_state.engine_state(self.paths, lenient=True)
+            if others and not engine["live"] and not engine["unreadable"]:
+                raise did_not_come_up(f"it waited for the rank of {others}; {engine_state.last_end(engine)}", engine)
+            return others and f"the rank of {others}"
+
+        try:
+            self.await_others("join", missing, "join", LOOK_SECONDS)
+        except WaitTimeout:
+            self.lock.take()
+            self.step("stop", "engine")
+            raise
+        self.ranks.met()
+        say(f"join: {self.ranks.names}")
 
     def left_with_it(self) -> list[str]:
         """Return the nodes that an engine which ended here may have ended with: a head whose rank listens no more, workers that give no answer at all."""
@@ -441,7 +390,7 @@ class Supervisor:
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
-    def watch(self) -> int:
+    def serve(self) -> int:
         """Look at the engine, or the worker's container, until it ends; return the exit code."""
         while True:
             self.check_asked()
@@ -492,14 +441,14 @@ class Supervisor:
             raise ended(seen.how)
         say(f"ended: {seen.how}")
         if seen.left:
-            with self.locked():
+            with self.lock.held():
                 self.step("stop", "engine")
         self.tries = max(self.tries, 1)
         if self.tries >= TRIES:
             raise ClusterError(f"{seen.how}; that was try {self.tries} of {TRIES}", remedy="Find the cause, and start the unit again.", reason="tries")
         self.note(record.STARTING, seen.how)
         names = self.after_ranks_left(seen) if self.given["meeting"] else self.after_nodes_left(seen.how) if self.has_engine else ("container",)
-        with self.locked():
+        with self.lock.held():
             self.bring_up(names)
         self.tries = max(self.tries, TRIES)
         self.note(record.RUNNING)
@@ -530,30 +479,19 @@ class Supervisor:
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
-    def end(self) -> int:
-        """Let requests be answered, stop engine and container, and return the exit code. A unit that was released leaves both running."""
-        notify("STOPPING=1")
-        release = os.path.join(self.folder, look.RELEASE)
-        if os.path.lexists(release):
-            os.unlink(release)
-            say("released: engine and container run on")
-            self.note(record.STOPPED, "released: engine and container run on")
-            return 0
-        self.asked = False
+    def stop(self) -> str:
+        """Let requests be answered, and stop engine and container. Raises :class:`ClusterError` when that fails."""
+        if refused := self.lock.refused():
+            say(f"lock: {refused}; the unit stops all the same")
         try:
-            with contextlib.ExitStack() as stack:
-                try:
-                    stack.enter_context(self.locked())
-                except ClusterError as error:
-                    say(f"lock: {error}; the unit stops all the same")
-                self.drain()
-                for name in specification.STOP[1:]:
-                    self.step("stop", name)
+            self.drain()
+            for name in specification.STOP[1:]:
+                self.step("stop", name)
         except ClusterError as error:
-            return self.fail(f"the stop failed: {error}", error.remedy, record.FAILED)
-        self.note(record.STOPPED, "stopped by systemd")
-        say("stopped")
-        return 0
+            raise ClusterError(f"the stop failed: {error}", remedy=error.remedy) from error
+        finally:
+            self.lock.give_back()
+        return ""
 
     def drain(self) -> None:
         """Stop the engine once its requests are answered. One that has some left then, or does not say, is the next step's."""

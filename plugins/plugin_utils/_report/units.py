@@ -17,8 +17,8 @@ def text(found: t.Mapping[str, t.Any]) -> str:
         return f"unit: {found['error']}"
     if not found.get("installed"):
         return f"unit: none, its files are left ({found['name']})" if found.get("files") else ""
-    state = "active" if found["active"] else "not active" if found["active"] is False else "whether it is active is not known"
+    state = "active" if found["active"] else "starting" if found["starting"] else "not active" if found["active"] is False else "whether it is active is not known"
     state_at = "" if found["active"] else f"{found['state']} {found['at']}" if found["state"] else "it never ran"
     why = "; ".join(filter(None, (state_at, found["reason"])))
-    again = f"; systemctl start {found['name']} starts it" if found["active"] is False else ""
+    again = f"; systemctl start {found['name']} starts it" if found["active"] is False and not found["starting"] else ""
     return f"unit {found['name']}: {state}, {_BOOT[found['enabled']]}{f' ({why})' if why else ''}{again}"

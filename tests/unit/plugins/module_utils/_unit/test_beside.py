@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, record, specification, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, record, service, specification, text
 
 IMAGE = "sha256:" + "a" * 64
 
@@ -33,7 +33,8 @@ class Node:
         self.asked: list[str] = []
         self.said: list[str] = []
         self.broken: set[tuple[str, str]] = set()
-        monkeypatch.setattr(beside, "say", self.said.append)
+        for module in (beside, service):
+            monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(beside, "LOOK_SECONDS", 0.01)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
         self.given = {"companions": [one("asr"), one("ollama")], "state_dir": str(tmp_path), "roots": {"proc_root": str(tmp_path / "proc")}}
@@ -68,7 +69,8 @@ def test_one_that_does_not_come_up_is_named_and_keeps_no_other_away(node, monkey
     made = node()
     made.broken = {("asr", "started")}
     shown = []
-    monkeypatch.setattr(beside, "notify", lambda *lines: shown.extend(lines))
+    for module in (beside, service):
+        monkeypatch.setattr(module, "notify", lambda *lines: shown.extend(lines))
     assert made.unit.main() == 0
     assert made.asked[:2] == ["asr started", "ollama started"] and "STATUS=running: asr: no" in shown and "READY=1" in shown
 

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, meeting, place, program, record, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, lock, look, meeting, place, program, record, service, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}
@@ -36,9 +36,8 @@ def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = 
     own = {**step, **({**begin, **engine} if has_engine else {})}
     stop = {**({"drain": "vllm_serve"} if role == "head" else {}), **({"engine": "vllm_serve"} if has_engine else {}), "container": module}
     nodes = NODES if pair else {"spark-1": "10.0.0.1"}
-    begin = [
-        {"name": name, "module": module, "arguments": {"image": "mine"} if name == "container" else {}, "timeout": 10} for name, module in own.items()
-    ]
+    container = {"image": "mine", **({"head_address": NODES["spark-1"], "port": 6379} if executor == "ray" and role != "head" else {})}
+    begin = [{"name": name, "module": module, "arguments": container if name == "container" else {}, "timeout": 10} for name, module in own.items()]
     return {
         "cluster": "gb10", "role": role, "executor": executor, "nodes": nodes, "gpus": 1,
         "state_dir": state_dir, "log_dir": state_dir, "address": "", "start_seconds": 1,
@@ -236,8 +235,12 @@ class Node:
         self.lives = False
         self.nodes = [{"address": address, "alive": True, "gpus": 1, "node_id": f"{name}-1"} for name, address in NODES.items()]
         self.answers: dict[str, t.Any] = {}
+        #: What was asked of the lock, and how many times a run keeps it from the unit from now on.
+        self.locks: list[str] = []
+        self.busy = 0
         self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": ""}
-        monkeypatch.setattr(program, "say", self.said.append)
+        for module in (program, service, lock):
+            monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
         monkeypatch.setattr(program, "EngineApi", lambda *_given: types.SimpleNamespace(image=lambda _name: {"Id": "sha256:1"}))
         monkeypatch.setattr(program.engine_state, "engine_state", lambda *_given, **_more: dict(self.engine))
@@ -248,6 +251,7 @@ class Node:
         self.connections: list[listeners.Connection] = []
         self.listens, self.silent = True, False
         monkeypatch.setattr(meeting.listeners, "connections", lambda: list(self.connections))
+        monkeypatch.setattr(program.listeners, "answers", lambda *_given: "" if self.listens else "refused")
         monkeypatch.setattr(meeting, "_answer", lambda *_given: meeting.SILENT if self.silent else meeting.LISTENS if self.listens else meeting.REFUSES)
         self.supervisor = program.Supervisor(self.given, self.run)
 
@@ -257,6 +261,10 @@ class Node:
             answer = self.answers[name, predict]
             return answer() if callable(answer) else answer
         if name == "cluster_lock":
+            self.locks.append(arguments["state"])
+            if self.busy:
+                self.busy -= 1
+                return {"failed": True, "msg": "another run works on this cluster", "verdict": "block", "lock": {"id": "x", "holder": {"service": ""}}}
             return {"lock": {"id": "l"}, "msg": arguments["state"]}
         if name == "node_container_info":
             return {"nodes": self.nodes, "msg": ""}
@@ -365,8 +373,8 @@ def test_a_stop_drains_then_stops_engine_and_container(node, drained):
     answers = iter([{"msg": "stopped"} if drained else busy, {"msg": "stopped"}])
     one.answers["vllm_serve", False] = lambda: next(answers)
     one.supervisor.ask_to_stop(15, None)
-    with pytest.raises(program.StopAsked):
-        one.supervisor.watch()
+    with pytest.raises(service.StopAsked):
+        one.supervisor.serve()
     assert one.supervisor.end() == 0
     assert one.asked == ["cluster_lock", "vllm_serve", "vllm_serve", "node_container", "cluster_lock"] and one.state["state"] == "stopped"
     assert any("2 request(s); the engine is stopped all the same" in line for line in one.said) is not drained
@@ -417,6 +425,93 @@ def test_a_worker_waits_for_its_head(node):
     one.answers["ray_cluster", False] = lambda: next(tries)
     one.supervisor.begin()
     assert one.state["state"] == "running" and one.asked.count("ray_cluster") == 3 and "vllm_serve" not in one.asked
+
+
+# --- waiting for another node --------------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """What a node waits for comes at the look ``comes``; ``locks`` is what the lock's module answers, and ``during`` is called while it waits."""
+
+    def __init__(self, one: Node, comes: int = 3) -> None:
+        self.one, self.comes, self.looks = one, comes, 0
+        self.during: t.Callable[[], None] = lambda: None
+
+    def look(self) -> bool:
+        self.looks += 1
+        if 1 < self.looks < self.comes:
+            assert self.one.supervisor.lock.id == "", "the lock is held while the unit only waits"
+            assert self.one.state["state"] == "starting" and "spark-" in self.one.state["reason"]
+            self.during()
+        return self.looks >= self.comes
+
+
+def waiting(node: t.Callable[..., Node], role: str, executor: str, monkeypatch: pytest.MonkeyPatch, comes: int = 3) -> tuple[Node, Waiting]:
+    """A node whose start waits for the other one, at each of the places where it can."""
+    one = node(role=role, executor=executor, pair=True)
+    awaited = Waiting(one, comes)
+    if executor == "ray" and role == "worker":
+        monkeypatch.setattr(program.listeners, "answers", lambda *_given: "" if awaited.look() else "refused")
+    elif executor == "ray":
+        monkeypatch.setattr(one.supervisor, "ray_nodes", lambda: one.nodes if awaited.look() else one.nodes[:1])
+    elif role == "worker":
+        monkeypatch.setattr(one.supervisor.ranks, "head_listens", awaited.look)
+    else:
+        monkeypatch.setattr(one.supervisor.ranks, "missing", lambda: [] if one.lives and awaited.look() else ["spark-2"] if one.lives else [])
+    return one, awaited
+
+
+PLACES = [("worker", "ray"), ("head", "ray"), ("worker", "native"), ("head", "native")]
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES)
+def test_others_may_work_on_the_cluster_while_a_unit_only_waits(node, role, executor, monkeypatch):
+    one, awaited = waiting(node, role, executor, monkeypatch)
+    one.supervisor.begin()
+    assert awaited.looks >= 3 and (one.state["state"], one.state["reason"]) == ("running", "")
+    # Taken, given back for the wait, taken again, and given back at the end.
+    assert one.locks == ["acquired", "released", "acquired", "released"]
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES)
+def test_a_node_that_is_there_costs_no_lock(node, role, executor, monkeypatch):
+    one, _awaited = waiting(node, role, executor, monkeypatch, comes=1)
+    one.supervisor.begin()
+    assert one.locks == ["acquired", "released"]
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES)
+def test_a_run_that_took_the_lock_meanwhile_is_waited_for_as_well(node, role, executor, monkeypatch):
+    one, awaited = waiting(node, role, executor, monkeypatch)
+    awaited.during = lambda: setattr(one, "busy", 2)
+    one.supervisor.begin()
+    assert one.locks == ["acquired", "released", "acquired", "acquired", "acquired", "released"] and one.state["state"] == "running"
+    assert any("waits for lock: another run works on this cluster" in line for line in one.said)
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES)
+def test_a_run_that_keeps_the_lock_ends_the_wait_and_nothing_is_changed(node, role, executor, monkeypatch):
+    one, awaited = waiting(node, role, executor, monkeypatch)
+    awaited.during = lambda: (setattr(one, "busy", 10**9), one.asked.clear())
+    assert one.supervisor.main() == 1 and "another run works on this cluster" in one.state["reason"]
+    assert not {"vllm_serve", "ray_cluster", "node_container"} & set(one.asked)
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES)
+def test_a_unit_that_waits_ends_when_systemd_asks_and_has_no_lock_left(node, role, executor, monkeypatch):
+    one, awaited = waiting(node, role, executor, monkeypatch, comes=10**9)
+    awaited.during = lambda: one.supervisor.ask_to_stop(15, None)
+    monkeypatch.setattr(one.supervisor, "stop", lambda: "")
+    assert one.supervisor.main() == 0 and one.locks == ["acquired", "released"] and one.state["state"] == "stopped"
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES[:3])
+def test_memory_is_judged_again_after_a_wait(node, role, executor, monkeypatch):
+    one, awaited = waiting(node, role, executor, monkeypatch)
+    monkeypatch.setattr(program.admission, "taken", lambda *_given: (80.0, 90.0))
+    taken = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
+    awaited.during = lambda: (one.path / "proc/meminfo").write_text(taken) and None
+    assert one.supervisor.main() == 1 and "are available" in one.state["reason"] and "vllm_serve" not in one.asked
 
 
 # --- a pair whose engine spreads the ranks by itself ----------------------------------------------------------------------

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A cluster's lock on one node, as a unit holds it while it changes something. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import say
+
+#: Seconds for one run of the module.
+SECONDS = 30.0
+
+
+class Lock:
+    """The lock of the cluster of ``given``, held by ``unit`` as a service. ``run`` runs a module; ``id`` is empty while the unit does not hold it."""
+
+    def __init__(self, given: t.Mapping[str, t.Any], unit: str, run: steps.Run) -> None:
+        self._unit = unit
+        self._run = run
+        self._holder = lock_holder(os.getpid(), service=unit)
+        self._common = {"cluster_name": given["cluster"], "state_dir": given["state_dir"], "log_dir": given["log_dir"], "holder": self._holder}
+        self.id = ""
+
+    def take(self) -> None:
+        """Take the lock, or keep it. Raises :class:`ClusterError` when a run works on the cluster."""
+        if self.id:
+            return
+        found = self._run("cluster_lock", {**self._common, "state": "acquired"}, SECONDS, False)
+        before = (found.get("lock") or {}).get("holder") or {}
+        if found.get("failed") and before.get("service") == self._unit and before.get("machine") == self._holder["machine"] != "":
+            # systemd runs one of this unit at a time, so that the holder is a former one, of a boot that is over.
+            found = self._run("cluster_lock", {**self._common, "state": "acquired", "break_lock": found["lock"]["id"]}, SECONDS, False)
+        self.id = steps.require("lock", found)["lock"]["id"]
+
+    def refused(self) -> ClusterError | None:
+        """Take the lock; return why a run that works on the cluster keeps it from the unit, None when the unit holds it."""
+        try:
+            self.take()
+        except ClusterError as error:
+            return error
+        return None
+
+    def give_back(self) -> None:
+        """Let others work on the cluster, if the unit kept them from it."""
+        if self.id:
+            self.id = ""
+            released = self._run("cluster_lock", {**self._common, "state": "released"}, SECONDS, False)
+            if released.get("failed"):
+                say(f"lock: {released['msg']}")
+
+    @contextlib.contextmanager
+    def held(self) -> t.Iterator[None]:
+        """Hold the lock; a wait meanwhile may give it back, and take it again. Raises what :meth:`take` raises."""
+        self.take()
+        try:
+            yield
+        finally:
+            self.give_back()

@@ -1,0 +1,103 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The life of a unit's main process: what it records, how it begins at a boot, and how it ends. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import types
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+
+
+class StopAsked(Exception):
+    """systemd wants the unit to end."""
+
+
+class Service:
+    """The main process of the unit ``place``, which does what the specification ``given`` says. ``run`` runs a module.
+
+    ``leaves`` is what goes on without it when the unit is released, ``writer`` the play that installs it.
+    """
+
+    leaves: t.ClassVar[str]
+    writer: t.ClassVar[str]
+
+    def __init__(self, given: t.Mapping[str, t.Any], place: look.Place, run: steps.Run) -> None:
+        self.given = given
+        self.unit, self.folder = place.name, place.folder
+        self.run = run
+        self.boot = boot_id(given["roots"]["proc_root"])
+        self.asked = False
+
+    def serve(self) -> int:
+        """Start what the specification says, and stay until it ends; return the exit code. Raises :class:`StopAsked`."""
+        raise NotImplementedError
+
+    def stop(self) -> str:
+        """Stop what was started; return what failed, empty when nothing did. Raises :class:`ClusterError`."""
+        raise NotImplementedError
+
+    def note(self, state: str, reason: str = "") -> None:
+        """Record a state, and tell systemd. Raises OSError."""
+        record.write(self.folder, self.boot, state, reason)
+        notify(f"STATUS={state}{f': {reason}' if reason else ''}")
+
+    def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
+        """Remember that systemd wants an end. A module at work is left to end by itself."""
+        self.asked = True
+
+    def check_asked(self) -> None:
+        """Raise :class:`StopAsked` when systemd wants an end."""
+        if self.asked:
+            raise StopAsked
+
+    def main(self) -> int:
+        """Start, stay and stop; return the exit code."""
+        try:
+            try:
+                self.begin()
+                return self.serve()
+            except StopAsked:
+                return self.end()
+        except ClusterError as error:
+            return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
+        except OSError as error:
+            return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", f"Run {self.writer} again.", record.FAILED)
+
+    def begin(self) -> None:
+        """Record the start. Raises :class:`ClusterError` when this boot follows a shutdown that was not clean."""
+        if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit):
+            say(said)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.folder, look.RELEASE))
+        self.note(record.STARTING)
+
+    def fail(self, reason: str, remedy: str, state: str) -> int:
+        say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")
+        with contextlib.suppress(OSError):  # a full disk: the journal has it
+            self.note(state, reason)
+        return 1
+
+    def end(self) -> int:
+        """Stop what was started, and return the exit code. A unit that was released leaves it running. Raises :class:`ClusterError` and OSError."""
+        notify("STOPPING=1")
+        release = os.path.join(self.folder, look.RELEASE)
+        if os.path.lexists(release):
+            os.unlink(release)
+            say(f"released: {self.leaves}")
+            self.note(record.STOPPED, f"released: {self.leaves}")
+            return 0
+        self.asked = False
+        if failed := self.stop():
+            return self.fail(failed, "", record.FAILED)
+        self.note(record.STOPPED, "stopped by systemd")
+        say("stopped")
+        return 0
