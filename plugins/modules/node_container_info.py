@@ -288,6 +288,28 @@ companions_unit:
   type: dict
   version_added: 0.2.0
   sample: {"name": gb10-companions.service, "installed": true, "enabled": true, "starting": false, "active": true, "state": running, "reason": ""}
+last_proof:
+  description:
+    - The newest proof of the cluster that is on record on this node, the head's, by what M(gb10.cluster.proof_record) keeps. Empty without one, and unless
+      O(state_dir) was given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    run_id:
+      description: The engine's run that was asked.
+      type: str
+    failed:
+      description: Ids of the rules that it failed. Empty when it passed.
+      type: list
+      elements: str
+    recorded_at:
+      description: When, UTC.
+      type: str
+    error:
+      description: What is wrong with the file, and then nothing else is there.
+      type: str
+  sample: {"run_id": 20261123T140000Z-1, "failed": [], "recorded_at": "2026-11-23T14:05:00Z", "error": ""}
 last_start:
   description:
     - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.memory_record) keeps, in short. Empty without one, and unless
@@ -355,6 +377,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import proofs
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
@@ -390,17 +413,30 @@ def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
         return {"path": path, "climbs": [], "error": f"{error}. Remedy: {error.remedy}"}
 
 
+#: What a node keeps beside the container, each empty unless somebody wants to know.
+KEPT = ("protection", "guard", "sweep", "unit", "companions_unit", "last_start", "last_proof", "ladder")
+
+
+def kept(state_dir: str, cluster: str) -> dict[str, t.Any]:
+    """Return what a node keeps of a cluster beside the container, and of itself, by :data:`KEPT`."""
+    found: list[dict[str, t.Any]] = [
+        journal.summary(state_dir),
+        guard_look.guard(state_dir),
+        sweep_look.sweep(state_dir),
+        unit_look.unit(unit_look.of_engine(state_dir, cluster)),
+        unit_look.unit(unit_look.of_companions(state_dir)),
+        starts.last(state_dir, cluster),
+        proofs.last(state_dir, cluster),
+        climbs_of(state_dir, cluster),
+    ]
+    return dict(zip(KEPT, found))
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    protection = journal.summary(params["state_dir"]) if params["state_dir"] else {}
-    guard = guard_look.guard(params["state_dir"]) if params["state_dir"] else {}
-    kept = {"protection": protection, "guard": guard, "last_start": starts.last(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}}
-    kept["sweep"] = sweep_look.sweep(params["state_dir"]) if params["state_dir"] else {}
-    kept["unit"] = unit_look.unit(unit_look.of_engine(params["state_dir"], params["cluster_name"])) if params["state_dir"] else {}
-    kept["companions_unit"] = unit_look.unit(unit_look.of_companions(params["state_dir"])) if params["state_dir"] else {}
-    ladder = climbs_of(params["state_dir"], params["cluster_name"]) if params["state_dir"] else {}
-    return {**look(api, params), "caches": caches_of(api, params["state_dir"], params["cluster_name"]), **kept, "ladder": ladder}
+    state_dir, cluster = params["state_dir"], params["cluster_name"]
+    return {**look(api, params), "caches": caches_of(api, state_dir, cluster), **(kept(state_dir, cluster) if state_dir else dict.fromkeys(KEPT, {}))}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:

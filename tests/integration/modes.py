@@ -75,6 +75,11 @@ class Modes:
             record = self.record(host)
             assert (record["mode"], record["phase"]) == (mode, "settled"), record
 
+    def forget(self, mode: str) -> None:
+        """Remove what the clusters of a mode that is not up left on the nodes: a change to it does all there is to do then."""
+        for host in (HEAD, WORKER):
+            self.lab.run(host, "rm", "-rf", f"/var/lib/gb10/{host if mode == 'singles' else PAIR}")
+
     def clusters(self, host: str) -> set[str]:
         """The clusters that have a container on a node, running or not."""
         listed = self.lab.run(host, "docker", "ps", "--all", "--filter", "label=io.gb10.owner", "--format", '{{.Label "io.gb10.cluster"}}')

@@ -43,6 +43,7 @@ def test_killed_after_a_changing_task_the_next_run_ends_in_the_declared_mode(mod
         modes.change("cluster", gb10_allow_restart=True)
     killed = []
     for mode in ("singles", "cluster"):
+        modes.forget(mode)
         killer = Killer(number)
         played = modes.lab.play("mode", gb10_mode=mode, on_output=killer)
         if killer.fired:
@@ -56,7 +57,9 @@ def test_killed_after_a_changing_task_the_next_run_ends_in_the_declared_mode(mod
 
 
 def test_no_way_has_more_tasks_that_change_something(modes: Modes) -> None:
+    modes.change("off")
     for mode in ("cluster", "singles", "cluster"):
+        modes.forget(mode)
         killer = Killer(CHANGING + 1)
         played = modes.lab.play("mode", gb10_mode=mode, on_output=killer)
         assert played.rc == 0 and not killer.fired, f"{mode}: {killer.task!r} is task {CHANGING + 1} that changes something, so CHANGING has to grow"

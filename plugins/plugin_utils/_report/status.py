@@ -121,6 +121,21 @@ def _start_text(found: dict[str, t.Any]) -> str:
     return f"last proven start: {found['profile']} with {found['context']} tokens took {took:.1f} GiB and left {left:.1f}, {found['recorded_at'][:10]}"
 
 
+def proof_of(answer: dict[str, t.Any]) -> tuple[str, str]:
+    """Return whether the head's live engine was proven, ``proven`` or ``unproven``, and what to say of it; ``none`` where none lives."""
+    engine, found = answer["engine"] or {}, (answer["container"] or {}).get("last_proof") or {}
+    if not _live(answer):
+        return "none", ""
+    again = "the tag proof of the bring-up asks it"
+    if found.get("error"):
+        return "unproven", f"unproven: {found['error']}"
+    if not found or found["run_id"] != engine["engine"]["run_id"]:
+        return "unproven", f"unproven: no proof of run {engine['engine']['run_id']} is on record; {again}"
+    if found["failed"]:
+        return "unproven", f"unproven: it failed {', '.join(found['failed'])} at {found['recorded_at']}; {again} again"
+    return "proven", f"proven: {found['recorded_at']}"
+
+
 def _copy_lines(copy: dict[str, t.Any]) -> list[str]:
     """Return what there is of a model's copy to another node, or from one."""
     running = [f"gives a model out to other nodes: {', '.join(copy['running'])}; it ends by itself, or with the playbook teardown"] if copy["running"] else []
@@ -173,7 +188,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
         lines += [f"companion {line}" for line in beside]
     if head:
-        lines.append(_serving(answers))
+        lines += [*filter(None, [proof_of(answer)[1]]), _serving(answers)]
         if engine.get("routes"):
             lines += [finding["message"] for finding in stage_findings.auth(node, engine["routes"], engine["engine"]["guarded"])]
         dead = dead_nodes(answers)
@@ -188,4 +203,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
     lines = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in about))]
     found = health_of(answers)
     stats = {"gb10_status": said, "gb10_endpoint": endpoint(answers), "gb10_health": found.state if found else "none"}
+    stats["gb10_proof"] = proof_of(answers[next(iter(answers.values()))["head"]])[0]
     return Outcome("Status", lines=lines, stats=stats)

@@ -78,6 +78,7 @@ def test_status_says_what_runs_on_each_node() -> None:
             "c running since now from i",
             "Ray none, Python none",
             "Ray nodes: none",
+            "unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
             "engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         ],
         "spark-2": ["c running since now from i", "Ray none, Python none"],
@@ -123,6 +124,27 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
     said = status.judge(answers, run()).stats["gb10_status"]
     assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
     assert "starts on record: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+
+
+@pytest.mark.parametrize(
+    ("last", "word", "line"),
+    [
+        ({}, "unproven", "unproven: no proof of run RUN is on record; the tag proof of the bring-up asks it"),
+        ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: no proof of run RUN is on record"),
+        ({"run_id": "RUN", "failed": [], "recorded_at": "2026-11-23T18:20:41Z", "error": ""}, "proven", "proven: 2026-11-23T18:20:41Z"),
+        ({"run_id": "RUN", "failed": ["proof.fabric"], "recorded_at": "T", "error": ""}, "unproven", "unproven: it failed proof.fabric at T"),
+        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unproven", "unproven: proofs.json is not JSON. Remedy: Remove it."),
+    ],
+)
+def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word: str, line: str) -> None:
+    answers = state("ray", True, False)
+    run_id = answers["spark-1"]["engine"]["engine"]["run_id"]
+    last = {**last, "run_id": run_id} if last.get("run_id") == "RUN" else last
+    answers["spark-1"]["container"] = {**answers["spark-1"]["container"], "last_proof": last}
+    stats = status.judge(answers, run()).stats
+    assert stats["gb10_proof"] == word and any(one.startswith(line.replace("RUN", run_id)) for one in stats["gb10_status"]["spark-1"])
+    gone = status.judge(state("ray", False, False), run()).stats
+    assert gone["gb10_proof"] == "none" and not any("proven" in one for one in gone["gb10_status"]["spark-1"])
 
 
 def test_status_says_how_much_lies_compiled_on_each_node() -> None:
