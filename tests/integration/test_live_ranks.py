@@ -49,9 +49,12 @@ def test_every_variable_that_differs_is_named_with_both_values(lab: Lab, profile
     assert f"WANDB_API_KEY differs between the live ranks: {HEAD} (not set), {WORKER} <secret>." in said
     assert said.count("differs between the live ranks") == 3
     assert STALE["WANDB_API_KEY"] not in str(played.events)
+    told = lab.play("status", **profile)
+    assert told.stat("gb10_proof") == "unproven" and "unproven: it failed proof.env_same at " in told.said, told.said
     # Each is a finding that can be silenced, and none changes anything.
     silenced = lab.play(tags="proof", gb10_silenced=["proof.env_same"], **profile)
     assert (silenced.rc, silenced.changed) == (0, {}), silenced.failures
+    assert lab.play("status", **profile).stat("gb10_proof") == "proven"
 
 
 @pytest.mark.parametrize("chosen", EXECUTORS.values(), ids=EXECUTORS)

@@ -147,6 +147,7 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     wrong = lab.play(gb10_profile=str(profile))
     assert wrong.rc != 0 and "answers.arithmetic" in wrong.said, wrong.failures
     assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")
+    assert "unproven: it failed answers.arithmetic at " in lab.play("status").said
     run = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["run_id"]
     text = profile.read_text(encoding="utf-8")
     profile.write_text(text.replace("answers:\n  - arithmetic\n  - echo\n  - coherence\n", "answers: []\n"), encoding="utf-8")
@@ -154,6 +155,7 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     assert (played.rc, played.changed) == (0, {}), played.failures
     assert {proof["verdict"] for proof in played.stat("gb10_report")["proofs"]} == {"pass"}
     assert lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")["run_id"] == run
+    assert lab.play("status").stat("gb10_proof") == "proven"
     lab.down()
 
 
