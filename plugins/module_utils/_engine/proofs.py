@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
 
 #: Proofs that a node keeps of a cluster; the oldest go.
@@ -20,7 +21,7 @@ Proof = dict[str, t.Any]
 KEYS: dict[str, type] = {"run_id": str, "failed": list, "recorded_at": str}
 
 #: Where they lie: 256 KiB is many times what :data:`KEEP` records take.
-FILE = records.RecordFile("proofs", "proofs", 1 << 18, lambda proof: records.lacking(proof, KEYS), "the next proof records what it finds again")
+FILE = records.RecordFile("proofs", "proofs", 1 << 18, lambda proof: lacking(proof, KEYS), "the next proof records what it finds again")
 
 
 def of_run(proofs: t.Iterable[Proof], run_id: str) -> Proof | None:

@@ -9,15 +9,11 @@ Everybody may read the record, since a look at it should need no rights: it hold
 
 from __future__ import annotations
 
-import json
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
-
-SCHEMA = 1
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 
 #: What a cluster can be declared to be: one engine over all nodes, one on each, or nothing.
 CLUSTER, SINGLES, OFF = "cluster", "singles", "off"
@@ -30,8 +26,6 @@ PHASES = (SETTLED, SWITCHING, FAILED, LEAK, LEASED)
 
 #: Events that a record keeps; the oldest go.
 EVENTS = 20
-#: Bytes of a record that are read: many times what :data:`EVENTS` of one line take.
-LIMIT = 1 << 20
 
 Record = dict[str, t.Any]
 
@@ -60,25 +54,13 @@ def wrong(record: t.Any) -> str:
     return next((problem for problem in problems if problem), "")
 
 
+DOCUMENT = Document("mode", "the record of a mode", 1, wrong, "Look at {path}, remove it, and declare the mode again with the playbook mode.")
+
+
 def read(state_dir: str) -> Record | None:
     """Return the record of a node, None when no mode was ever declared. Raises :class:`UnknownState` when it holds something else or may not be read."""
-    path = path_of(state_dir)
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            text = handle.read(LIMIT)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="mode unread") from error
-    broken = {"raw": text[:2000], "remedy": f"Look at {path}, remove it, and declare the mode again with the playbook mode.", "reason": "mode broken"}
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} is not JSON: {error}", **broken) from error
-    problem = "another schema" if not isinstance(content, dict) or content.get("schema") != SCHEMA else wrong(content)
-    if problem:
-        raise UnknownState(f"{path} is not the record of a mode: {problem}", **broken)
-    return {key: content[key] for key in KEYS}
+    content = DOCUMENT.read(path_of(state_dir))
+    return {key: content[key] for key in KEYS} if content else None
 
 
 def following(before: Record | None, wanted: Record, now: str, event: str = "") -> Record:
@@ -108,8 +90,7 @@ def write(state_dir: str, record: Record) -> None:
     path = path_of(state_dir)
     try:
         os.makedirs(state_dir, mode=0o755, exist_ok=True)
-        files.write_json(path, {"schema": SCHEMA, **record})
-        os.chmod(path, 0o644)
+        DOCUMENT.write(path, record)
     except OSError as error:
         remedy = "Run the task with become: true, or free space there."
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error

@@ -10,16 +10,13 @@ since the boot, which no correction of the clock moves; what was renewed in anot
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 
-SCHEMA = 1
 #: What lies below the state directory: the folder, the record, and the program that watches it.
 FOLDER, FILE, PROGRAM = "lease", "lease.json", "lease.pyz"
 
@@ -38,6 +35,14 @@ KEYS: dict[str, type] = {
     "id": str, "holder": dict, "program": str, "mode": str, "began_at": str, "lost_seconds": int, "state": str, "reason": str, "boot_id": str,
     "renewed_s": float, "clusters": list, "restore": list, "whole": bool, "awaits": dict, "memory": dict, "companions": bool, "roots": dict,
 }  # fmt: skip
+
+
+def _wrong(lease: dict[str, t.Any]) -> str:
+    """Return what is wrong with a record, empty when nothing is."""
+    return lacking(lease, KEYS) or ("" if lease["state"] in STATES else f"state is {lease['state']!r}")
+
+
+DOCUMENT = Document("lease", "the record of a lease", 1, _wrong, "Look at {path}. When nobody holds a lease of this node, remove its directory and run again.")
 
 Lease = dict[str, t.Any]
 
@@ -59,27 +64,14 @@ def boot_seconds() -> float:
 
 def read(state_dir: str) -> Lease | None:
     """Return the lease of a node, None when there is none. Raises :class:`UnknownState` when it cannot be read or is something else."""
-    path = path_of(state_dir)
-    remedy = f"Look at {path}. When nobody holds a lease of this node, remove {folder_of(state_dir)} and run again."
-    try:
-        content = json.loads(files.required_text(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} cannot be read: {error}", remedy=remedy, reason="lease") from error
-    why = lacking(content, KEYS) if isinstance(content, dict) and content.get("schema") == SCHEMA else "another schema"
-    if not why and content["state"] not in STATES:
-        why = f"state is {content['state']!r}"
-    if why:
-        raise UnknownState(f"{path} is not the record of a lease: {why}", remedy=remedy, reason="lease")
-    return {key: content[key] for key in KEYS}
+    content = DOCUMENT.read(path_of(state_dir))
+    return {key: content[key] for key in KEYS} if content else None
 
 
 def write(state_dir: str, lease: Lease) -> None:
     """Write the record of a lease for everybody to read. Raises OSError."""
     os.makedirs(folder_of(state_dir), mode=0o755, exist_ok=True)
-    files.write_json(path_of(state_dir), {"schema": SCHEMA, **lease})
-    os.chmod(path_of(state_dir), 0o644)
+    DOCUMENT.write(path_of(state_dir), lease)
 
 
 def silent_seconds(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
 
 #: Climbs that a node keeps of a cluster; the oldest go.
@@ -49,12 +50,11 @@ class Now(t.NamedTuple):
 
 def wrong(climb: t.Any) -> str:
     """Return what is missing or of another type in a climb, empty when nothing is."""
-    lacking = records.lacking(climb, KEYS)
-    if lacking:
-        return lacking
+    if problem := lacking(climb, KEYS):
+        return problem
     if climb["outcome"] not in OUTCOMES:
         return f"outcome is {climb['outcome']!r}, expected one of {', '.join(OUTCOMES)}"
-    return "" if not any(records.lacking(rung, RUNG_KEYS) for rung in climb["rungs"]) else f"rungs: each has {', '.join(RUNG_KEYS)}"
+    return "" if not any(lacking(rung, RUNG_KEYS) for rung in climb["rungs"]) else f"rungs: each has {', '.join(RUNG_KEYS)}"
 
 
 #: Where they lie: 4 MiB is many times what :data:`KEEP` climbs with their memory curves take.

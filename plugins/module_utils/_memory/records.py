@@ -18,14 +18,6 @@ SCHEMA = 1
 Record = dict[str, t.Any]
 
 
-def lacking(record: t.Any, keys: t.Mapping[str, type]) -> str:
-    """Return what is missing or of another type in a record, empty when nothing is."""
-    if not isinstance(record, dict):
-        return "it is not a mapping"
-    names = [key for key, kind in keys.items() if not isinstance(record.get(key), kind) or (kind is int and isinstance(record[key], bool))]
-    return f"{', '.join(names)}: missing, or of another type" if names else ""
-
-
 class RecordFile:
     """One kind of record, in a file of each cluster's state directory.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
 
 #: Starts that a node keeps of a cluster; the oldest go.
@@ -29,7 +30,7 @@ KEYS: dict[str, type] = {
 
 #: Where they lie: 1 MiB is many times what :data:`KEEP` records take.
 FILE = records.RecordFile(
-    "starts", "starts", 1 << 20, lambda start: records.lacking(start, KEYS), "the next bring-up records its start again"
+    "starts", "starts", 1 << 20, lambda start: lacking(start, KEYS), "the next bring-up records its start again"
 )
 
 

@@ -9,14 +9,12 @@ A sweep belongs to its node, whatever clusters there are on it, and so does all 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import judging
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
@@ -32,7 +30,6 @@ PROGRAM, CONFIG, STATE, TEST, ANSWERS = "sweep.pyz", "sweep.json", "state.json",
 #: The line by which a unit file is known to be ours; the digest of all lines after it follows.
 MARK = "# Written by gb10.cluster (playbook sweep), "
 
-SCHEMA = 1
 #: The form of the state: ``at`` is the last sweep, ``since`` when each trouble was first seen, ``told`` what each channel took, ``last`` the last message.
 KEYS: dict[str, type] = {"at": float, "quiet": str, "since": dict, "problems": list, "told": dict, "last": dict, "undelivered": dict}
 
@@ -56,26 +53,19 @@ def _wrong(state: t.Any) -> str:
     return "" if told and all(isinstance(at, float) for at in state["since"].values()) else "told or since: of another form"
 
 
+DOCUMENT = Document("state", "the state of a sweep", 1, _wrong, "Remove {path}: the next sweep writes it again.")
+
+
 def read_state(folder: str) -> judging.State | None:
     """Return what the last sweep kept, None when there was none. Raises :class:`UnknownState` when it cannot be read."""
-    path = os.path.join(folder, STATE)
-    try:
-        content = json.loads(files.required_text(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} cannot be read: {error}", reason="state broken") from error
-    why = _wrong(content) if isinstance(content, dict) and content.get("schema") == SCHEMA else f"its schema is not {SCHEMA}"
-    if why:
-        raise UnknownState(f"{path} is not the state of a sweep: {why}", reason="state broken")
-    return {key: content[key] for key in KEYS}
+    content = DOCUMENT.read(os.path.join(folder, STATE))
+    return {key: content[key] for key in KEYS} if content else None
 
 
 def write_state(folder: str, state: judging.State) -> None:
     """Keep a state, for everybody to read: it holds no secret. Raises OSError."""
     path = os.path.join(folder, STATE)
-    files.write_json(path, {"schema": SCHEMA, **state})
-    os.chmod(path, 0o644)
+    DOCUMENT.write(path, state)
 
 
 def shown(state: judging.State | None) -> dict[str, t.Any]:

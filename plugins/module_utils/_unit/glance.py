@@ -9,20 +9,19 @@ It lies beside the unit's own directory, which root alone may enter, and holds n
 
 from __future__ import annotations
 
-import json
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 
-SCHEMA = 1
 FILE = "glance.json"
 #: The form of a glance. ``state`` and ``reason`` are the unit's, ``token`` is empty before the first one and has ``seconds`` and ``at`` (UTC) after it.
 KEYS: dict[str, type] = {
     "cluster": str, "role": str, "state": str, "reason": str, "boot_id": str, "at": str, "model": str, "endpoint": str, "token": dict,
 }  # fmt: skip
+
+DOCUMENT = Document("glance", "a glance", 1, lambda glance: lacking(glance, KEYS), "Run the playbook status, which asks the engine itself.")
 
 Glance = dict[str, t.Any]
 
@@ -33,27 +32,14 @@ def path_of(state_dir: str, cluster: str) -> str:
 
 
 def write(state_dir: str, glance: Glance) -> None:
-    """Write a glance for everybody to read, whatever the umask is. Raises OSError."""
-    path = path_of(state_dir, glance["cluster"])
-    files.write_json(path, {"schema": SCHEMA, **glance})
-    os.chmod(path, 0o644)
+    """Write a glance for everybody to read. Raises OSError."""
+    DOCUMENT.write(path_of(state_dir, glance["cluster"]), glance)
 
 
 def read(path: str) -> Glance | None:
     """Return a glance, None when there is none. Raises :class:`UnknownState` when it cannot be read or holds something else."""
-    try:
-        content = json.loads(files.required_text(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} cannot be read: {error}", remedy="Run the playbook status, which asks the engine itself.", reason="glance") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA or (why := lacking(content, KEYS)):
-        raise UnknownState(
-            f"{path} is not a glance: {why if isinstance(content, dict) and content.get('schema') == SCHEMA else 'another schema'}",
-            remedy="Run the playbook status, which asks the engine itself.",
-            reason="glance",
-        )
-    return {key: content[key] for key in KEYS}
+    content = DOCUMENT.read(path)
+    return {key: content[key] for key in KEYS} if content else None
 
 
 def on_node(state_dir: str) -> list[Glance]:

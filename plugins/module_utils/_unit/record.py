@@ -10,16 +10,15 @@ memory and disk are as they should be is then a person's to say.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 
-SCHEMA = 1
 FILE = "state.json"
 #: The file below the state directory by which a power cycle says that it was this collection's own, and where it counts for all units until the next boot.
 POWER_CYCLED = "power_cycled"
@@ -32,26 +31,21 @@ STATES = (STARTING, RUNNING, STOPPED, REFUSED, FAILED)
 KEYS: dict[str, type] = {"boot_id": str, "state": str, "reason": str, "run_id": str, "at": str, "tries": int}
 
 
+def _wrong(record: dict[str, t.Any]) -> str:
+    """Return what is wrong with a record, empty when nothing is."""
+    return lacking(record, KEYS) or ("" if record["state"] in STATES else f"state is {record['state']!r}")
+
+
+DOCUMENT = Document("record", "a record of this unit", 1, _wrong, "Look at it, and remove it when the node is as it should be: {path}")
+
+
 def path_of(folder: str) -> str:
     return os.path.join(folder, FILE)
 
 
 def read(folder: str) -> dict[str, t.Any] | None:
     """Return the record, None when there is none. Raises :class:`UnknownState` when it cannot be read."""
-    path = path_of(folder)
-    remedy = f"Look at it, and remove it when the node is as it should be: {path}"
-    try:
-        content = json.loads(files.required_text(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="record unread") from error
-    except (ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} is not JSON: {error}", remedy=remedy, reason="record broken") from error
-    whole = isinstance(content, dict) and content.get("schema") == SCHEMA and all(isinstance(content.get(key), kind) for key, kind in KEYS.items())
-    if not whole or content["state"] not in STATES:
-        raise UnknownState(f"{path} is not a record of this unit", remedy=remedy, reason="record broken")
-    return content
+    return DOCUMENT.read(path_of(folder))
 
 
 def utc_now() -> str:
@@ -62,7 +56,7 @@ def utc_now() -> str:
 def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
     """Record a state. Raises OSError."""
     files.write_json(
-        path_of(folder), {"schema": SCHEMA, "boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": utc_now()}
+        path_of(folder), {"schema": DOCUMENT.schema, "boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": utc_now()}
     )
 
 

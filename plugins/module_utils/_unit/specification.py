@@ -13,8 +13,7 @@ import json
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.records import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 
 SCHEMA = 1
@@ -75,15 +74,9 @@ def dump(given: Specification) -> str:
 def read(path: str, wrong: t.Callable[[t.Any], str] = wrong) -> Specification:
     """Return the specification in a file. Raises :class:`UnknownState` when it holds none, by what ``wrong`` says."""
     remedy = "Run the bring-up or the playbook mode again: it writes the specification."
-    try:
-        given = json.loads(files.required_text(path))
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy=remedy, reason="specification") from error
-    except (ValueError, RecursionError) as error:
-        raise UnknownState(f"{path} is not JSON: {error}", remedy=remedy, reason="specification") from error
-    why = wrong(given) if isinstance(given, dict) and given.get("schema") == SCHEMA else f"its schema is not {SCHEMA}"
-    if why:
-        raise UnknownState(f"{path}: {why}", remedy=remedy, reason="specification")
+    given = Document("specification", "a specification", SCHEMA, wrong, remedy).read(path)
+    if given is None:
+        raise UnknownState(f"{path} is not there", remedy=remedy, reason="specification broken")
     return given
 
 

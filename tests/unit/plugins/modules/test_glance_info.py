@@ -124,4 +124,4 @@ def test_the_last_sweep_is_seen_without_rights(node):
     assert look(node)["sweep"]["problems"] == [trouble]
     assert "  sweep: last 2026-11-24T06:00:00Z: memory: 1.2 GiB are available, and 2 should be" in glancing.node_lines("spark-1", look(node))
     (folder / "state.json").write_text("{", encoding="utf-8")
-    assert look(node)["sweep"] == {} and "state.json cannot be read" in look(node)["errors"][-1]
+    assert look(node)["sweep"] == {} and "state.json is not JSON" in look(node)["errors"][-1]
