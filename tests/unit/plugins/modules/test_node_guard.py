@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.modules import node_guard
 
@@ -27,12 +28,12 @@ class Node:
         self.awaited = 0
         self.broken = ""
         self.folder = root / "state" / look.FOLDER
-        self.unit = Path(look.unit_path(str(root / "etc")))
+        self.unit = Path(look.unit_of(str(root / "etc")).path)
         self.unit.parent.mkdir(parents=True)
         (root / "state").mkdir()
-        for module in (look, node_guard):
+        for module in (ask, setup, unit):
             monkeypatch.setattr(module, "run_tool", self.systemctl)
-        monkeypatch.setattr(look.shutil, "which", lambda name: f"/usr/bin/{name}")
+        monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
         monkeypatch.setattr(node_guard, "await_sample", self.sample)
 
     def systemctl(self, argv: list[str], _seconds: float) -> ToolResult:
@@ -122,6 +123,15 @@ def test_a_unit_of_somebody_else_stays(node):
         with pytest.raises(ClusterError, match="is not this collection's"):
             node.bring(state)
     assert "mine" in node.unit.read_text(encoding="utf-8") and not node.asked and not node.folder.exists()
+
+
+def test_a_unit_that_was_edited_stays(node):
+    node.bring()
+    node.unit.write_text(node.unit.read_text(encoding="utf-8").replace("CPUQuota=20%", "CPUQuota=50%"), encoding="utf-8")
+    for state in ("present", "absent"):
+        with pytest.raises(ClusterError, match="was edited by hand"):
+            node.bring(state)
+    assert "CPUQuota=50%" in node.unit.read_text(encoding="utf-8") and node.active == "active"
 
 
 def test_a_tool_that_fails_is_named_with_what_it_said(node):
