@@ -8,6 +8,15 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  cluster_name:
+    description:
+      - Name of the cluster.
+    type: str
+    default: gb10
+"""
+
     STATE_DIR = r"""
 options:
   state_dir:
@@ -15,12 +24,4 @@ options:
       - Directory on the node that holds the state of the collection's clusters.
     type: path
     default: /var/lib/gb10
-"""
-
-    DOCUMENTATION = rf"""{STATE_DIR}
-  cluster_name:
-    description:
-      - Name of the cluster.
-    type: str
-    default: gb10
 """

@@ -24,6 +24,7 @@ description:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._cluster
+  - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
   - gb10.cluster._unit.program
