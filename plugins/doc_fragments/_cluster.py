@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of every module that works on one cluster of a node. This fragment is PRIVATE to the collection."""
+"""Options of every module that works on one cluster of a node, or on all of them. This fragment is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ options:
       - Name of the cluster.
     type: str
     default: gb10
+"""
+
+    STATE_DIR = r"""
+options:
   state_dir:
     description:
       - Directory on the node that holds the state of the collection's clusters.

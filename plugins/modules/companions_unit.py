@@ -21,19 +21,17 @@ description:
   - When the node was not shut down cleanly, the first start of the next boot is refused, as that of M(gb10.cluster.engine_unit) is. The file C(power_cycled)
     counts for both.
 requirements:
-  - systemd.
-  - Python 3.10 or newer on the node.
   - What M(gb10.cluster.companion) needs.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
+  - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
   diff_mode:
-    support: full
-  action:
-    description: Runs partly on the controller, which makes the program and sends it to the node where that has another.
     support: full
 options:
   state:
@@ -42,40 +40,11 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  enabled:
-    description:
-      - Whether systemd starts the unit at boot.
-    type: bool
-    default: false
   specification:
     description:
       - What the unit starts, as the role P(gb10.cluster.companions#role) makes it. Required with O(state=present).
       - C(companions) is a list of options of M(gb10.cluster.companion), each with at least C(name), C(image), C(health_timeout) and C(stop_timeout).
     type: dict
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection.
-    type: path
-    default: /var/lib/gb10
-  start_timeout:
-    description:
-      - Seconds that the unit gets to find the companions as specified, or to start them.
-    type: int
-    default: 300
-  tool_timeout:
-    description:
-      - Seconds that systemd gets for one other answer.
-    type: int
-    default: 60
-  program_digest:
-    description:
-      - SHA-256 of the program that the node shall have. Set by the action plugin.
-    type: str
-    default: ""
-  program:
-    description:
-      - Where that program lies on the node. Set by the action plugin, where the node has another one.
-    type: path
 seealso:
   - module: gb10.cluster.companion
   - module: gb10.cluster.engine_unit

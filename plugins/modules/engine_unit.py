@@ -21,20 +21,17 @@ description:
   - When the node was not shut down cleanly, the first start of the next boot is refused, with the reason in the journal and in RV(unit). A
     person's C(systemctl start) after that goes ahead. So does the first start when root made the file C(power_cycled) in O(state_dir) before, which is
     removed.
-requirements:
-  - systemd.
-  - Python 3.10 or newer on the node.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._cluster
+  - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
+  - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
   diff_mode:
-    support: full
-  action:
-    description: Runs partly on the controller, which makes the program and sends it to the node where that has another.
     support: full
 options:
   state:
@@ -43,11 +40,6 @@ options:
     type: str
     choices: [present, kept, absent]
     default: present
-  enabled:
-    description:
-      - Whether systemd starts the unit at boot.
-    type: bool
-    default: false
   specification:
     description:
       - What the unit does, as the role P(gb10.cluster.engine_unit#role) makes it. Required with O(state=present).
@@ -63,25 +55,6 @@ options:
         sure that the lock on this node still is that one. With an empty one nothing is checked.
     type: str
     default: ""
-  start_timeout:
-    description:
-      - Seconds that the unit gets to find the engine as specified.
-    type: int
-    default: 300
-  tool_timeout:
-    description:
-      - Seconds that systemd gets for one other answer.
-    type: int
-    default: 60
-  program_digest:
-    description:
-      - SHA-256 of the program that the node shall have. Set by the action plugin.
-    type: str
-    default: ""
-  program:
-    description:
-      - Where that program lies on the node. Set by the action plugin, where the node has another one.
-    type: path
 seealso:
   - module: gb10.cluster.vllm_serve
   - module: gb10.cluster.ray_cluster

@@ -18,14 +18,13 @@ description:
     well again. A channel that does not take a message gets it at the next sweep.
   - The secret of a channel is never an option. It lies in C(_sweep/NAME) below O(secrets_dir), with mode C(0600), before this module runs. That is
     the address of a webhook, or the token of a bot.
-  - With O(state=absent), units, program, settings, state and secrets go.
+  - Program, settings and state are in C(_sweep) below O(state_dir). With O(state=absent), they go, as do units and secrets.
   - A unit of that name that this collection did not write, or that somebody edited, stays as it is, and the module fails.
-requirements:
-  - systemd.
-  - Python 3.10 or newer on the node.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
+  - gb10.cluster._unit
 attributes:
   check_mode:
     support: full
@@ -47,11 +46,6 @@ options:
     description:
       - Name of this node in the inventory, as the record of the mode has it. Required with O(state=present).
     type: str
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters. Program, settings and state are in C(_sweep) below it.
-    type: path
-    default: /var/lib/gb10
   log_dir:
     description:
       - Directory on the node that holds the logs of the collection's clusters.
@@ -210,9 +204,6 @@ options:
     type: bool
     default: false
   tool_timeout:
-    description:
-      - Seconds that systemd gets for one answer.
-    type: int
     default: 30
 seealso:
   - module: gb10.cluster.node_guard
@@ -317,15 +308,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import content, write
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, look, packing
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.look import require_ours, write_private
 
 #: Seconds beyond what a sweep may take, until a test of it counts as lost.
 MARGIN = 30
@@ -370,22 +358,6 @@ def check(params: Params) -> None:
         raise ClusterError(problem.what, where=problem.where, expected=problem.expected, remedy="Correct endpoints.", reason="input")
 
 
-def systemctl(params: Params, *words: str) -> None:
-    """Run systemctl. Raises :class:`ClusterError` when that fails."""
-    answer = run_tool(["systemctl", *words], params["tool_timeout"])
-    if answer.rc:
-        raise ClusterError(
-            f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}", remedy=f"See on the node: systemctl status {words[-1]}", reason="unit"
-        )
-
-
-def shown(path: str, found: bytes | None) -> str:
-    """Return a file's content for a diff; the program is an archive, of which the digest is enough."""
-    if found is None:
-        return ""
-    return f"sha256 {journal.digest(found.decode('latin-1'))}\n" if path.endswith(look.PROGRAM) else found.decode("utf-8", "replace")
-
-
 def stale_secrets(params: Params) -> list[str]:
     """Return the files of channels that there are no more."""
     names = {declared.name_of(one) for one in params["channels"] if one["type"] in declared.SECRETS}
@@ -412,61 +384,35 @@ def present(module: AnsibleModule) -> dict[str, t.Any]:
     """Install the sweep."""
     params = module.params
     check(params)
-    folder, wanted_files = look.folder_of(params["state_dir"]), wanted(params)
-    units = look.unit_paths(params["roots"]["etc_root"])
-    for path in units:
-        require_ours(path, look.MARK)
-    before = {path: content(path) for path in wanted_files}
-    differing = [path for path in wanted_files if before[path] != wanted_files[path]]
-    state = look.sweep(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])
+    unit = look.unit_of(params["roots"]["etc_root"])
+    texts = setup.Files(unit, wanted(params))
+    # The service reads its files at each sweep; a timer that runs keeps to what it was started with.
+    start = setup.Start(unit, params["tool_timeout"], unit.path in texts.differing)
     stale = stale_secrets(params)
-    actions = [f"write {path}" for path in differing] + [f"remove {path}" for path in stale]
-    if not state["enabled"]:
-        actions.append(f"enable {look.TIMER}")
-    restarts = units[1] in differing or not state["active"]
-    if restarts:
-        actions.append(f"{'restart' if state['active'] else 'start'} {look.TIMER}")
     if not module.check_mode:
         require_secrets(params)
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-        for path in differing:
-            (write if path in units else write_private)(path, wanted_files[path])
+        os.makedirs(look.folder_of(params["state_dir"]), mode=0o755, exist_ok=True)
+        texts.write(params["tool_timeout"])
         for path in stale:
             os.unlink(path)
-        if set(units) & set(differing):
-            systemctl(params, "daemon-reload")
-        if not state["enabled"]:
-            systemctl(params, "enable", "--quiet", look.TIMER)
-        if restarts:
-            systemctl(params, "restart", look.TIMER)
-    return {
-        "actions": actions,
-        "diff": {"before": {path: shown(path, before[path]) for path in differing}, "after": {path: shown(path, wanted_files[path]) for path in differing}},
-    }
+        start.apply()
+    return {"actions": [*texts.actions, *(f"remove {path}" for path in stale), *start.actions], "diff": texts.diff}
 
 
 def absent(module: AnsibleModule) -> dict[str, t.Any]:
     """Take the sweep away, with all that it left."""
     params = module.params
-    units = look.unit_paths(params["roots"]["etc_root"])
-    there = {path: found for path in units if (found := require_ours(path, look.MARK)) is not None}
+    unit = look.unit_of(params["roots"]["etc_root"])
+    there = unit.require_ours()
     gone = look.left(params["state_dir"], params["secrets_dir"], params["roots"]["etc_root"])
     if gone and not module.check_mode:
-        if there:
-            systemctl(params, "disable", "--quiet", "--now", look.TIMER)
-            systemctl(params, "stop", look.SERVICE)
-        for path in there:
-            os.unlink(path)
-        if there:
-            systemctl(params, "daemon-reload")
-            # Else systemd lists one that failed last for ever. One that did not is no unit that it knows any more.
-            run_tool(["systemctl", "reset-failed", look.SERVICE], params["tool_timeout"])
+        setup.remove(unit, params["tool_timeout"])
         for path in gone:
             if os.path.islink(path):
                 os.unlink(path)
             elif path not in there:
                 shutil.rmtree(path)
-    return {"actions": [f"remove {path}" for path in gone], "diff": {"before": {path: shown(path, there[path]) for path in there}, "after": {}}}
+    return {"actions": [f"remove {path}" for path in gone], "diff": setup.gone(there)}
 
 
 def test(params: Params) -> dict[str, str]:
@@ -475,7 +421,7 @@ def test(params: Params) -> dict[str, str]:
     request, path = os.path.join(folder, look.TEST), os.path.join(folder, look.ANSWERS)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    write_private(request, b"")
+    files.write_whole(request, b"")
     # A sweep that is under way just now is waited for, and has not seen the request: the second start is the test then.
     for _time in range(2):
         # It fails where a channel did not take the test, which its answers say.
@@ -502,21 +448,16 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["test"] and (params["state"] == "absent" or not params["channels"]):
         why = "state is absent" if params["state"] == "absent" else "there are no channels"
         raise ClusterError(f"test is true, and {why}", remedy="Give channels with state=present, or leave test out.", reason="input")
-    try:
+    with setup.failures(params["state_dir"]):
         done = present(module) if params["state"] == "present" else absent(module)
         answers = {"answers": test(params)} if params["test"] and not module.check_mode else {}
-    except OSError as error:
-        remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
-        raise ClusterError(f"{error.filename or params['state_dir']}: {error.strerror or error}", remedy=remedy) from error
-    would = "would " if module.check_mode else ""
-    nothing = "the sweep is as it should be" if params["state"] == "present" else "there is no sweep"
-    said = f"{would}{'; '.join(done['actions'])}" if done["actions"] else nothing
+    told = setup.said(done["actions"], module.check_mode, "the sweep is as it should be" if params["state"] == "present" else "there is no sweep")
     tested = f"; a test went through {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
     return {
         **done,
         **answers,
-        "changed": bool(done["actions"]),
-        "msg": f"{said}{tested}",
+        **told,
+        "msg": f"{told['msg']}{tested}",
         "sweep": look.sweep(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
     }
 

@@ -19,12 +19,11 @@ description:
     waits until the node's memory is back. Then it starts the units of O(restore), and writes into the record of the mode (M(gb10.cluster.mode_info)) what it
     did.
   - The module itself starts and stops no engine.
-requirements:
-  - systemd.
-  - Python 3.10 or newer on the node.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
+  - gb10.cluster._unit
 attributes:
   check_mode:
     support: full
@@ -42,11 +41,6 @@ options:
     type: str
     choices: [present, renewed, given_up, absent]
     default: present
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters.
-    type: path
-    default: /var/lib/gb10
   lease_id:
     description:
       - Id of the lease, which is that of the mode's lock (RV(gb10.cluster.cluster_lock#module:lock)). Required unless O(state=absent).
@@ -109,11 +103,6 @@ options:
       - Whether companions are declared. The node leaves them as they are, so a mode with some is not settled when it ended a lease.
     type: bool
     default: false
-  tool_timeout:
-    description:
-      - Seconds that systemd gets for one answer.
-    type: int
-    default: 60
 seealso:
   - module: gb10.cluster.lease_command
   - module: gb10.cluster.mode_record
@@ -202,13 +191,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import write
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
 
 Params = dict[str, t.Any]
@@ -248,17 +236,16 @@ def begun(params: Params) -> record.Lease:
 
 def present(params: Params, check_mode: bool) -> list[str]:
     """Begin a lease; return what was done."""
-    state_dir, unit_path = params["state_dir"], look.unit_path(params["roots"]["etc_root"])
-    units.require_ours(unit_path)
+    state_dir, unit, seconds = params["state_dir"], look.unit_of(params["roots"]["etc_root"]), params["tool_timeout"]
+    unit.require_ours()
     lease = begun(params)
     if not check_mode:
-        program = os.path.join(record.folder_of(state_dir), record.PROGRAM)
         record.write(state_dir, lease)
-        units.write_private(program, look.archive())
-        write(unit_path, look.unit_text(state_dir, sys.executable).encode())
-        look.systemctl(params["tool_timeout"], "daemon-reload")
-        look.systemctl(params["tool_timeout"], "enable", "--quiet", keeper.UNIT)
-        look.systemctl(params["tool_timeout"], "restart", keeper.UNIT)
+        write_whole(os.path.join(record.folder_of(state_dir), record.PROGRAM), look.archive())
+        write_whole(unit.path, look.unit_text(state_dir, sys.executable).encode(), 0o644)
+        unit.systemctl(seconds, "daemon-reload")
+        unit.systemctl(seconds, "enable", "--quiet", unit.name)
+        unit.systemctl(seconds, "restart", unit.name)
     return [f"lease the node for {params['program']}", f"start {keeper.UNIT}"]
 
 
@@ -308,20 +295,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"lost_seconds": 20, "tool_timeout": 1, "tolerance_mb": 0, "wait_timeout": 1})
     kept: dict[str, t.Any] = {}
-    try:
+    with setup.failures(record.folder_of(params["state_dir"])):
         if params["state"] == "absent":
             actions, left = absent(params, module.check_mode)
             kept = {"kept": left}
         else:
             actions = (present if params["state"] == "present" else spoken)(params, module.check_mode)
-    except OSError as error:
-        remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
-        raise ClusterError(f"{error.filename or record.folder_of(params['state_dir'])}: {error.strerror or error}", remedy=remedy) from error
-    would = "would " if module.check_mode else ""
     return {
-        "changed": bool(actions),
-        "actions": actions,
-        "msg": f"{would}{'; '.join(actions)}" if actions else "the lease is as it should be",
+        **setup.said(actions, module.check_mode, "the lease is as it should be"),
         "lease": record.summary(readable(params["state_dir"]), boot_id(params["roots"]["proc_root"])),
         **kept,
     }

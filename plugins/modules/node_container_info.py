@@ -228,31 +228,16 @@ protection:
     error: ""
 guard:
   description:
-    - What of the node guard is on this node (M(gb10.cluster.node_guard)). Empty unless O(state_dir) was given.
+    - What of the node guard is on this node, as RV(gb10.cluster.node_guard#module:guard). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
-  contains:
-    installed:
-      description: Whether its unit is there.
-      type: bool
-    enabled:
-      description: Whether it is started at boot; null when systemd does not say.
-      type: bool
-    active:
-      description: Whether it runs; null when systemd does not say.
-      type: bool
-    ring:
-      description: Where its ring lies.
-      type: str
-    ring_bytes:
-      description: How many bytes the ring has.
-      type: int
   sample:
     installed: true
     enabled: true
     starting: false
     active: true
+    failed: false
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
 sweep:
@@ -282,7 +267,7 @@ unit:
     error: ""
 companions_unit:
   description:
-    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.companions_unit#module:unit). Empty unless O(state_dir) was
+    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was
       given.
   returned: success
   type: dict

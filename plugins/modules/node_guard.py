@@ -15,16 +15,16 @@ description:
     and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring of 24 hours on the disk.
   - While ranks of this collection's containers load, and memory falls so that less than 2 GiB would be available within 10 seconds, it asks them to end, and
     ends them 5 seconds later if memory still falls. It signals no other process. A low level alone makes it do nothing.
+  - Program, settings and ring are in C(guard) below O(state_dir).
   - With O(state=present) it is installed and runs. With O(state=absent) it is removed, and its ring stays unless O(forget_ring=true).
   - With O(state=serving) the guard is told that the ranks which are on the node now serve. That is a record and not state of the node, so
     RV(ignore:changed) stays false. Without a guard, nothing is done.
-  - A unit of that name that this collection did not write stays as it is, and the module fails.
-requirements:
-  - systemd.
-  - Python 3.10 or newer on the node.
+  - A unit of that name that this collection did not write, or that somebody edited, stays as it is, and the module fails.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
+  - gb10.cluster._unit
 attributes:
   check_mode:
     support: full
@@ -37,11 +37,6 @@ options:
     type: str
     choices: [present, absent, serving]
     default: present
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters. Program, settings and ring are in C(guard) below it.
-    type: path
-    default: /var/lib/gb10
   act:
     description:
       - When the guard may act. V(loading) while ranks load, V(always) then and while they serve, V(never) not at all.
@@ -96,8 +91,17 @@ guard:
     installed:
       description: Whether the unit is there.
       type: bool
+    enabled:
+      description: Whether it is started at boot. Null when systemd does not say.
+      type: bool
+    starting:
+      description: Whether it starts, and does not run yet. Null when systemd does not say.
+      type: bool
     active:
-      description: Whether it runs.
+      description: Whether it runs. Null when systemd does not say.
+      type: bool
+    failed:
+      description: Whether it failed. Null when systemd does not say.
       type: bool
     ring:
       description: Where the ring lies.
@@ -107,7 +111,10 @@ guard:
       type: int
   sample:
     installed: true
+    enabled: true
+    starting: false
     active: true
+    failed: false
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
 serving:
@@ -133,9 +140,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import bo
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at whether the first sample is there.
@@ -150,31 +156,8 @@ def wanted(params: Params, folder: str) -> dict[str, bytes]:
     return {
         os.path.join(folder, look.PROGRAM): program.archive(),
         os.path.join(folder, look.CONFIG): settings.encode(),
-        look.unit_path(params["roots"]["etc_root"]): program.unit(folder, sys.executable).encode(),
+        look.unit_of(params["roots"]["etc_root"]).path: program.unit(folder, sys.executable).encode(),
     }
-
-
-def systemctl(params: Params, *words: str) -> None:
-    answer = run_tool(["systemctl", *words], params["tool_timeout"])
-    if answer.rc:
-        raise ClusterError(
-            f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}", remedy=f"See on the node: systemctl status {look.UNIT}", reason="unit"
-        )
-
-
-def shown(path: str, content: bytes | None) -> str:
-    """Return a file's content for a diff; the program is an archive, of which the digest is enough."""
-    if content is None:
-        return ""
-    return f"sha256 {journal.digest(content.decode('latin-1'))}\n" if path.endswith(look.PROGRAM) else content.decode("utf-8", "replace")
-
-
-def require_ours(path: str) -> bytes | None:
-    """Return the unit file, None when there is none. Raises :class:`ClusterError` for somebody else's."""
-    there = look.content(path)
-    if (there is None and os.path.lexists(path)) or (there is not None and not there.startswith(look.MARK.encode())):
-        raise ClusterError(f"{path} is not this collection's", remedy=f"Look at it, and remove it when nobody needs it: {path}", reason="foreign unit")
-    return there
 
 
 def await_sample(params: Params, folder: str, since: float) -> None:
@@ -191,62 +174,40 @@ def await_sample(params: Params, folder: str, since: float) -> None:
 def present(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     """Install the guard and see it work."""
     params = module.params
-    files = wanted(params, folder)
-    unit_path = list(files)[-1]
-    require_ours(unit_path)
-    before = {path: look.content(path) for path in files}
-    differing = [path for path in files if before[path] != files[path]]
-    state = look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])
-    actions = [f"write {path}" for path in differing]
-    if not state["enabled"]:
-        actions.append(f"enable {look.UNIT}")
-    if differing or not state["active"]:
-        actions.append(f"restart {look.UNIT}" if state["active"] else f"start {look.UNIT}")
+    unit = look.unit_of(params["roots"]["etc_root"])
+    files = setup.Files(unit, wanted(params, folder), 0o644)
+    start = setup.Start(unit, params["tool_timeout"], bool(files.differing))
+    actions = [*files.actions, *start.actions]
     if actions and not module.check_mode:
         began = time.time()
         os.makedirs(os.path.join(folder, look.RING), mode=0o755, exist_ok=True)
-        for path in differing:
-            look.write(path, files[path])
-        if unit_path in differing:
-            systemctl(params, "daemon-reload")
-        if not state["enabled"]:
-            systemctl(params, "enable", "--quiet", look.UNIT)
-        if differing or not state["active"]:
-            systemctl(params, "restart", look.UNIT)
+        files.write(params["tool_timeout"])
+        start.apply()
+        if start.needed:
             await_sample(params, folder, began)
-    return {
-        "actions": actions,
-        "diff": {
-            "before": {path: shown(path, before[path]) for path in differing},
-            "after": {path: shown(path, files[path]) for path in differing},
-        },
-    }
+    return {"actions": actions, "diff": files.diff}
 
 
 def absent(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     """Take the guard away."""
     params = module.params
-    unit_path = look.unit_path(params["roots"]["etc_root"])
-    there = require_ours(unit_path)
-    state = look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])
+    unit = look.unit_of(params["roots"]["etc_root"])
+    there = unit.require_ours()
     paths = [os.path.join(folder, name) for name in (look.PROGRAM, look.CONFIG, look.SERVED)]
     paths = [path for path in paths if os.path.lexists(path)]
     rings = os.path.join(folder, look.RING)
     forget = params["forget_ring"] and os.path.isdir(rings)
-    actions = [f"stop {look.UNIT}"] if state["active"] else []
-    actions += [f"remove {path}" for path in ([unit_path] if there is not None else []) + paths + ([rings] if forget else [])]
+    actions = [f"stop {look.UNIT}"] if unit.state(params["tool_timeout"]).active else []
+    actions += [f"remove {path}" for path in [*there, *paths, *([rings] if forget else [])]]
     if not module.check_mode:
-        if there is not None:
-            systemctl(params, "disable", "--quiet", "--now", look.UNIT)
-            os.unlink(unit_path)
-            systemctl(params, "daemon-reload")
+        setup.remove(unit, params["tool_timeout"])
         for path in paths:
             os.unlink(path)
         if forget:
             shutil.rmtree(rings)
         with contextlib.suppress(OSError):
             os.rmdir(folder)  # a ring that stays keeps it
-    return {"actions": actions, "diff": {"before": {unit_path: shown(unit_path, there)} if there else {}, "after": {}}}
+    return {"actions": actions, "diff": setup.gone(there)}
 
 
 def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
@@ -269,21 +230,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"load_seconds": 60, "tool_timeout": 1})
     folder = os.path.join(params["state_dir"], look.FOLDER)
-    try:
-        if params["state"] == "serving":
-            return {**serving(module, folder), "guard": look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
-        done = present(module, folder) if params["state"] == "present" else absent(module, folder)
-    except OSError as error:
-        remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
-        raise ClusterError(f"{error.filename or folder}: {error.strerror or error}", remedy=remedy) from error
-    would = "would " if module.check_mode else ""
-    what = f"{would}{'; '.join(done['actions'])}" if done["actions"] else "the guard is as it should be"
-    return {
-        **done,
-        "changed": bool(done["actions"]),
-        "msg": what,
-        "guard": look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
-    }
+    with setup.failures(folder):
+        done = {"present": present, "absent": absent, "serving": serving}[params["state"]](module, folder)
+    told = {} if params["state"] == "serving" else setup.said(done["actions"], module.check_mode, "the guard is as it should be")
+    return {**done, **told, "guard": look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ extends_documentation_fragment:
   - gb10.cluster._docker
   - gb10.cluster._look
   - gb10.cluster._cluster
+  - gb10.cluster._cluster.state_dir
 options:
   state:
     description:

@@ -22,6 +22,7 @@ extends_documentation_fragment:
   - gb10.cluster._docker
   - gb10.cluster._look
   - gb10.cluster._cluster
+  - gb10.cluster._cluster.state_dir
 options:
   node_role:
     description:

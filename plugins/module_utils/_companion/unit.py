@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, READ_LIMIT, read_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.ask import RUNS, properties
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 _PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "Result")
 
-#: States of a unit that runs, or is about to end or to begin (org.freedesktop.systemd1, ActiveState).
-RUNS = ("active", "reloading", "refreshing")
+#: States of a unit that is about to end or to begin (org.freedesktop.systemd1, ActiveState).
 MOVES = ("activating", "deactivating")
 
 
@@ -42,10 +42,7 @@ class State(t.NamedTuple):
 
 def state(unit: str, timeout: float) -> State:
     """Return what systemd says of a unit. Raises :class:`UnknownState` when it does not say it."""
-    said = run_tool(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", unit], timeout)
-    found = dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
-    if said.rc or "LoadState" not in found or "ActiveState" not in found:
-        raise UnknownState(f"systemd does not say what {unit} does", remedy=f"See on the node: systemctl status {unit}", raw=said.raw[:2000])
+    found = properties(_PROPERTIES, [unit], timeout)[0]
     return State(*(found.get(name, "") for name in _PROPERTIES))
 
 

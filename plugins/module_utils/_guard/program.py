@@ -14,6 +14,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import CONFIG, MARK, PROGRAM, RING, SERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 
 #: Bytes of memory that the unit may hold, with the driver's tool that it keeps running.
 MEMORY_MAX = "192M"
@@ -43,8 +44,8 @@ def config(folder: str, act: str, load_seconds: int, addresses: t.Sequence[str],
 def unit(folder: str, python: str) -> str:
     """Return the unit. It is killed late for memory, holds little, and may write nowhere but below ``folder``."""
     program, settings = os.path.join(folder, PROGRAM), os.path.join(folder, CONFIG)
-    return f"""{MARK}
-[Unit]
+    return marked(
+        f"""[Unit]
 Description=gb10.cluster node guard with a black box
 Documentation=man:systemd.service(5)
 After=local-fs.target docker.service
@@ -81,4 +82,6 @@ SystemCallArchitectures=native
 
 [Install]
 WantedBy=multi-user.target
-"""
+""",
+        MARK,
+    )

@@ -24,6 +24,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 
 #: Bytes of one file that are read; files of procfs and sysfs are far shorter.
 SIZE_LIMIT = 1024 * 1024
+#: Bytes of a whole file of ours that are read, the longest of which are programs.
+CONTENT_LIMIT = 4 * 1024 * 1024
 
 #: How the kernel says that an attribute does not exist here, or has no value now: ``carrier`` of an interface that is down and the type
 #: of an empty GID answer EINVAL, the pressure files of a kernel with PSI switched off EOPNOTSUPP.
@@ -79,6 +81,33 @@ def optional_number(path: str) -> int | None:
     """Return a file's number, None when it is absent. Raises OSError or :class:`UnknownState` when it cannot be read."""
     text = optional_text(path)
     return None if text is None else number(text, path)
+
+
+def plain_content(path: str) -> bytes | None:
+    """Return a plain file, None when there is none, also where a link is. Raises OSError when it may not be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        if os.path.islink(path):
+            return None
+        raise
+    with open(handle, "rb") as stream:
+        return stream.read(CONTENT_LIMIT)
+
+
+def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Write a file with this mode, whatever the umask is, whole or not at all. One run at a time may do so. Raises OSError."""
+    beside = f"{path}.gb10-new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fchmod(stream.fileno(), mode)
+        os.fsync(stream.fileno())
+    os.replace(beside, path)
 
 
 def write_text(path: str, text: str) -> None:

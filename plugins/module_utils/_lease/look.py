@@ -11,11 +11,11 @@ import shutil
 import typing as t
 
 # What is packed has to be what a module carries to the node.
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
 
 _MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"
@@ -26,15 +26,15 @@ def archive() -> bytes:
     return pack(_MAIN, sources([keeper.__name__]))
 
 
-def unit_path(etc_root: str) -> str:
-    """Return where the unit lies."""
-    return os.path.join(etc_root, "systemd", "system", UNIT)
+def unit_of(etc_root: str) -> Unit:
+    """Return the unit."""
+    return Unit(UNIT, (path_of(UNIT, etc_root),))
 
 
 def unit_text(state_dir: str, python: str) -> str:
     """Return the unit. It is started at boot, too: a lease can be lost while the node is off."""
     program = os.path.join(record.folder_of(state_dir), record.PROGRAM)
-    return look.marked(f"""[Unit]
+    return marked(f"""[Unit]
 Description=gb10.cluster lease of this node
 Documentation=man:systemd.service(5)
 After=docker.service network-online.target local-fs.target
@@ -59,24 +59,12 @@ WantedBy=multi-user.target
 
 def left(state_dir: str, etc_root: str) -> list[str]:
     """Return the paths that there are of a lease."""
-    return [path for path in (unit_path(etc_root), record.folder_of(state_dir)) if os.path.lexists(path)]
-
-
-def systemctl(seconds: float, *words: str) -> None:
-    """Run systemctl. Raises :class:`ClusterError` when that fails."""
-    answer = run_tool(["systemctl", *words], seconds)
-    if answer.rc:
-        remedy = f"See on the node: journalctl -u {UNIT}"
-        raise ClusterError(f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}", remedy=remedy, reason="unit")
+    return [path for path in (*unit_of(etc_root).paths, record.folder_of(state_dir)) if os.path.lexists(path)]
 
 
 def remove(state_dir: str, etc_root: str, seconds: float) -> None:
     """Take away what there is of a lease. What the nodes serve is not touched. Raises :class:`ClusterError` and OSError."""
-    path = unit_path(etc_root)
-    if look.require_ours(path) is not None:
-        systemctl(seconds, "disable", "--quiet", "--now", UNIT)
-        os.unlink(path)
-        systemctl(seconds, "daemon-reload")
+    setup.remove(unit_of(etc_root), seconds)
     if os.path.lexists(record.folder_of(state_dir)):
         shutil.rmtree(record.folder_of(state_dir))
 

@@ -10,14 +10,14 @@ A sweep belongs to its node, whatever clusters there are on it, and so does all 
 from __future__ import annotations
 
 import os
-import shutil
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import judging
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 
 #: Names of the units.
 SERVICE, TIMER = "gb10-sweep.service", "gb10-sweep.timer"
@@ -41,8 +41,12 @@ def folder_of(state_dir: str) -> str:
 
 def unit_paths(etc_root: str) -> tuple[str, str]:
     """Return where the service and the timer lie."""
-    folder = os.path.join(etc_root, "systemd", "system")
-    return os.path.join(folder, SERVICE), os.path.join(folder, TIMER)
+    return path_of(SERVICE, etc_root), path_of(TIMER, etc_root)
+
+
+def unit_of(etc_root: str) -> Unit:
+    """Return the timer as the unit that runs, with the service that it starts."""
+    return Unit(TIMER, unit_paths(etc_root), MARK)
 
 
 def _wrong(state: t.Any) -> str:
@@ -92,15 +96,9 @@ def sweep(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[s
         about.update(shown(read_state(folder_of(state_dir))))
     except ClusterError as error:
         about.update(shown(None), error=str(error))
-    if about["installed"] and shutil.which("systemctl"):
-        try:
-            said = run_tool(["systemctl", "show", "--property=ActiveState,UnitFileState", TIMER, SERVICE], timeout).stdout
-        except ClusterError:
-            return {**about, "enabled": None, "active": None, "failed": None}
-        # One block a unit, in their order, with an empty line between them.
-        of_timer, of_service = ([dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in said.split("\n\n")] + [{}, {}])[:2]
-        about.update(enabled=of_timer.get("UnitFileState") == "enabled", active=of_timer.get("ActiveState") == "active")
-        about.update(failed=of_service.get("ActiveState") == "failed")
+    if about["installed"]:
+        of_timer, of_service = ask.states(timeout, TIMER, SERVICE)
+        about.update(enabled=of_timer.enabled, active=of_timer.active, failed=of_service.failed)
     return about
 
 

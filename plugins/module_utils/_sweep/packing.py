@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, look, program
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.look import marked
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 
 _MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
 

@@ -17,6 +17,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, specification, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
@@ -71,7 +72,7 @@ def leave_out(state_dir: str, name: str) -> None:
     """Let the unit of a node not start a companion any more. Raises OSError and UnknownState."""
     given = read(path_of(state_dir))
     kept = [one for one in given["companions"] if one["name"] != name]
-    look.write_private(path_of(state_dir), specification.dump({**given, "companions": kept}).encode())
+    write_whole(path_of(state_dir), specification.dump({**given, "companions": kept}).encode())
 
 
 class Companions(Service):

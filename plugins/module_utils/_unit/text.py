@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, specification
 
 #: Seconds beyond what the program allows itself, after which systemd ends it.
@@ -48,7 +49,7 @@ def _unit(about: str, after: str, command: str, start: int, stop: int) -> str:
 
     Its modules leave the same files as those of a play, which users other than root read.
     """
-    return look.marked(f"""[Unit]
+    return marked(f"""[Unit]
 Description=gb10.cluster {about}
 Documentation=man:systemd.service(5)
 After={after}docker.service network-online.target local-fs.target

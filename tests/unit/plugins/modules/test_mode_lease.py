@@ -12,8 +12,8 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import look, record
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import install
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
 from ansible_collections.gb10.cluster.plugins.modules import engine_unit, mode_lease
 
@@ -32,14 +32,14 @@ def node(tmp_path, monkeypatch):
         asked.append(" ".join(argv[1:]))
         return ToolResult(0, "ActiveState=inactive\nUnitFileState=disabled\n" if argv[1] == "show" else "", "")
 
-    for module in (look, units, install):
+    for module in (ask, setup, unit):
         monkeypatch.setattr(module, "run_tool", systemctl)
-    monkeypatch.setattr(units.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
     for name in ("gb10", "spark-1"):
         path = units.of_engine("/", name, str(tmp_path / "etc")).path
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as stream:
-            stream.write(units.marked("[Unit]\n"))
+            stream.write(unit.marked("[Unit]\n"))
         os.makedirs(units.of_engine(str(tmp_path / "state"), name).folder)
     return types.SimpleNamespace(place=tmp_path, asked=asked, state=str(tmp_path / "state"))
 
@@ -59,7 +59,7 @@ def test_a_lease_begins_with_a_unit_that_watches_it(node):
     assert begun["changed"] and begun["lease"]["state"] == "live" and begun["lease"]["left_seconds"] in (299, 300)
     assert node.asked == ["daemon-reload", "enable --quiet gb10-lease.service", "restart gb10-lease.service"]
     assert os.stat(os.path.join(record.folder_of(node.state), record.PROGRAM)).st_mode & 0o777 == 0o600
-    assert units.whose(open(look.unit_path(str(node.place / "etc")), "rb").read()) == "ours"
+    assert unit.whose(open(look.unit_of(str(node.place / "etc")).path, "rb").read()) == "ours"
 
 
 def test_check_mode_writes_nothing(node):
@@ -117,7 +117,7 @@ def test_a_record_that_cannot_be_read_is_removed_like_any_other(node):
 
 
 def test_a_unit_of_that_name_that_is_not_ours_stays(node):
-    path = look.unit_path(str(node.place / "etc"))
+    path = look.unit_of(str(node.place / "etc")).path
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("[Unit]\n")
     with pytest.raises(ClusterError, match="is not this collection's"):

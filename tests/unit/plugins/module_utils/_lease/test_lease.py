@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
 
@@ -51,7 +52,7 @@ def node(tmp_path, monkeypatch):
         path = units.of_engine("/", name, str(tmp_path / "etc")).path
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as stream:
-            stream.write(units.marked("[Unit]\n"))
+            stream.write(unit.marked("[Unit]\n"))
     modes.write(str(state), modes.following(None, SETTLED, "2026-11-24T01:00:00Z", "singles is up"))
     modes.write(str(state), modes.following(modes.read(str(state)), LEASED, "2026-11-24T02:00:00Z", "leased"))
     return tmp_path
@@ -236,7 +237,7 @@ def test_the_program_is_one_file_that_needs_nothing_of_ansible(tmp_path):
 
 def test_the_unit_is_known_as_ours_and_comes_back_at_boot(tmp_path):
     text = look.unit_text("/var/lib/gb10", "/usr/bin/python3")
-    assert units.whose(text.encode()) == "ours" and "WantedBy=multi-user.target" in text and "lease.pyz /var/lib/gb10\n" in text
+    assert unit.whose(text.encode()) == "ours" and "WantedBy=multi-user.target" in text and "lease.pyz /var/lib/gb10\n" in text
 
 
 def test_the_program_runs_by_itself(node):

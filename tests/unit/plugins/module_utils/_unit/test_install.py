@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import install, look
 
@@ -27,12 +28,12 @@ class Node:
         self.place = look.of_engine(str(tmp_path / "state"), "gb10", str(tmp_path / "etc"))
         os.makedirs(os.path.dirname(self.place.path))
         os.makedirs(self.place.folder)
-        self.texts = {self.place.path: look.marked("[Unit]\n").encode(), os.path.join(self.place.folder, "specification.json"): b"{}"}
+        self.texts = {self.place.path: unit.marked("[Unit]\n").encode(), os.path.join(self.place.folder, "specification.json"): b"{}"}
         for path, content in self.texts.items():
             Path(path).write_bytes(content)
-        for module in (look, install):
+        for module in (ask, setup, unit):
             monkeypatch.setattr(module, "run_tool", self.systemctl)
-        monkeypatch.setattr(look.shutil, "which", lambda name: f"/usr/bin/{name}")
+        monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def systemctl(self, argv: list[str], _seconds: float) -> ToolResult:
         if argv[1] == "show":

@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, lock, look, meeting, place, program, record, service, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
@@ -105,15 +106,15 @@ def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
     written = text.engine("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
     path = tmp_path / "unit.service"
     for content, whose in ((written, "ours"), (written.replace("Restart=no", "Restart=always"), "edited"), ("[Unit]\nDescription=mine\n", "foreign")):
-        assert look.whose(content.encode()) == whose
+        assert unit.whose(content.encode()) == whose
         path.write_text(content)
         if whose == "ours":
-            assert look.require_ours(str(path)) == content.encode()
+            assert unit.require_ours(str(path)) == content.encode()
             continue
         with pytest.raises(ClusterError) as caught:
-            look.require_ours(str(path))
+            unit.require_ours(str(path))
         assert str(path) in str(caught.value) and str(path) in caught.value.remedy
-    assert look.require_ours(str(tmp_path / "none")) is None
+    assert unit.require_ours(str(tmp_path / "none")) is None
 
 
 def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
