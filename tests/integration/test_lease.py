@@ -96,8 +96,8 @@ def test_from_off_to_the_pair_for_a_command_and_back(leases: Leases) -> None:
     checked = leases.lab.play("mode", check=True, gb10_mode="cluster", gb10_lease=judge.command)
     assert checked.rc == 0 and checked.changed == {} and "runs on this controller, then back to off" in checked.said, checked.said[-2000:]
     played = leases.lease(judge.command, on_output=judge.on_output)
-    judge.join()
     assert played.rc == 0 and "judged: " in played.said and "the cluster works" in played.said, played.said[-4000:]
+    judge.join()
     report = played.stat("gb10_mode_report")["lease"]
     assert (report["exit_code"], report["before"], report["during"], report["after"]) == (0, "off", "cluster", "off")
     log = Path(report["log"])
@@ -200,8 +200,8 @@ def test_the_pair_gives_way_to_a_service_with_its_companion_and_is_back_after_it
 
     judge = Judge(leases.lab.scratch, look)
     played = leases.lease(judge.command, "singles", on_output=judge.on_output, **speech)
-    judge.join()
     assert played.rc == 0 and "the cluster works" in played.said, played.said[-4000:]
+    judge.join()
     assert not active(leases.lab)
     leases.nothing_left("cluster", PAIR)
     assert "the cluster works" in says(leases.lab, HEAD, "gb10", "tiny")
@@ -212,8 +212,8 @@ def test_a_reboot_of_a_node_ends_the_lease_on_all_and_the_pair_is_back(leases: L
     leases.declare("cluster")
     booted = Once("  at work", lambda: reboot(HEAD))
     played = leases.lease(WORK, "singles", gb10_lease_lost_seconds=86400, on_output=booted)
-    booted.join()
     assert played.rc != 0 and "the node was rebooted" in played.said, played.said[-4000:]
+    booted.join()
     over = leases.ended_by_nodes("cluster")
     assert "the node was rebooted" in over[HEAD]["reason"] and "its caller gave it up" in over[WORKER]["reason"], over
     for host in (HEAD, WORKER):
