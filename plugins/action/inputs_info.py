@@ -26,8 +26,12 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
-        dummy, arguments = self.validate_argument_spec(argument_spec={"passwords_of": {"type": "list", "elements": "str"}})
-        answer = self._settings(task_vars) if arguments["passwords_of"] is None else self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+        spec = {"passwords_of": {"type": "list", "elements": "str"}, "profile": {"type": "bool", "default": True}}
+        dummy, arguments = self.validate_argument_spec(argument_spec=spec)
+        if arguments["passwords_of"] is None:
+            answer = self._settings(task_vars, arguments["profile"])
+        else:
+            answer = self._passwords(task_vars["hostvars"], arguments["passwords_of"])
         result = {
             "changed": False,
             "msg": table.counts(answer["findings"]),
@@ -40,8 +44,8 @@ class ActionModule(ActionBase):
         # A setting that holds a secret is refused by a finding; its value is not shown for that.
         return cleaned(result, {})
 
-    def _settings(self, task_vars):
-        """The settings of this host, and how Ansible reaches it."""
+    def _settings(self, task_vars, with_profile):
+        """The settings of this host, with the profile where that is wanted, and how Ansible reaches it."""
         missing = sorted(set(settings.settings()) - set(task_vars))
         if missing:
             raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or use gb10.cluster.validate")
@@ -51,7 +55,7 @@ class ActionModule(ActionBase):
         derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == settings.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
         login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *values.KEY_FILES))
-        judged = inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars))
+        judged = inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars), with_profile)
         return {
             "login": {
                 "connection": login.get("ansible_connection", "ssh"),
@@ -59,7 +63,7 @@ class ActionModule(ActionBase):
                 "port": login.get("ansible_port", 22),
             },
             **judged,
-            "derived": {} if table.worst(judged["findings"]) in table.STOPPING else self._derived(task_vars, judged["profile"]),
+            "derived": self._derived(task_vars, judged["profile"]) if with_profile and table.worst(judged["findings"]) not in table.STOPPING else {},
         }
 
     def _derived(self, task_vars, profile):

@@ -5,8 +5,8 @@
 """Runs the command of a lease on the controller, and renews the lease on every node until it has ended.
 
 The instances on all nodes run at once, each for its own node. That of the first node runs the command, too; what it needs to know of the others, and that the
-command has ended, they publish on a :class:`RunBoard`. When the run itself ends (an interrupt, a controller that is killed), the instances end the command, and
-tell the nodes that still answer.
+command has ended, they publish on a :class:`RunBoard`. When the run itself ends (an interrupt, a controller that is killed), or one node's lease is over, the
+instances end the command, and tell the nodes that still answer.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit imp
 LEASE = "gb10.cluster.mode_lease"
 SLURP = "ansible.builtin.slurp"
 
-#: The topics that the instances publish: the engines of their node, and on the first node how the command ended.
-SERVICES, OVER_TOPIC = "services", "over"
+#: The topics that the instances publish: the engines of their node, on the first node that the command has ended, and that the lease of their node is over.
+SERVICES, OVER_TOPIC, LOST = "services", "over", "lost"
 #: Seconds that all nodes have to take part, between two looks at the command, for one word to a node, and for an answer of an engine.
 JOIN_SECONDS, LOOK_SECONDS, NODE_SECONDS, ANSWER_SECONDS = 120.0, 0.5, 30, 15.0
 #: Most seconds between two renewals; a lease that ends sooner is renewed more often.
@@ -161,6 +161,11 @@ class ActionModule(ActionBase):
                 return complete(self._lead(board, renewal, ordered, place), started)
             return complete(self._follow(board, renewal), started)
         except ClusterError as error:
+            if error.reason == OVER:
+                board.publish(LOST, {})
+            elif board.published(LOST):
+                # The mode goes with the other node's lease, so this node need not wait until nobody renews its own.
+                self._give_up()
             board.fail(str(error))
             return complete({**failure_result(error), "lost": error.reason == OVER}, started)
         except Interrupted:

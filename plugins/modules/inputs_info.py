@@ -30,6 +30,11 @@ options:
       - Ansible evaluates them before any task of a host, so this is asked for another host, such as C(localhost).
     type: list
     elements: str
+  profile:
+    description:
+      - Whether the profile is read and judged, too. What takes a cluster down needs none.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -65,14 +70,14 @@ marks:
   type: dict
   sample: {"gb10_env": {"NCCL_DEBUG": 5a1f}}
 profile:
-  description: The profile that C(gb10_profile) names, with its defaults. Null when it can't be used.
+  description: The profile that C(gb10_profile) names, with its defaults. Null when it can't be used, and with O(profile=false).
   returned: without O(passwords_of)
   type: dict
   sample: {"id": nemotron_3_super_tp2}
 derived:
   description:
     - What the role P(gb10.cluster.gb10#role) computes from sound settings (C(profile), C(env), C(own_names), C(executor_choice), C(serve_arguments)).
-    - What can't be computed, or not before the image was asked, is left out.
+    - What can't be computed, or not before the image was asked, is left out, and all of it with O(profile=false).
   returned: without O(passwords_of)
   type: dict
   version_added: 0.2.0

@@ -17,8 +17,8 @@ description:
     file of mode 0600 with the API's key, which goes away with the task. E(GB10_SERVICES_FILE) is a JSON file that has C(endpoint), C(model) and
     C(api_key_file) of each cluster by its name; the variables are about the first one."
   - Each engine has to answer this controller before the command starts.
-  - When the run is interrupted, or its process is killed, the instances end the command and give the lease up, so that the nodes end it. When the lease is
-    lost, since a node was not reached for O(lost_seconds), they end the command and fail.
+  - When the run is interrupted, or its process is killed, the instances end the command and give the lease up, so that the nodes end it. When the lease of
+    one node is over, since the node was not reached for O(lost_seconds) or was rebooted, they end the command, give up those of the others, and fail.
   - A command that fails does not fail the task, so that a play can bring the nodes back first; see RV(exit_code).
 extends_documentation_fragment:
   - gb10.cluster._attributes

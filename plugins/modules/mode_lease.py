@@ -12,7 +12,7 @@ version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - A lease is a mode that the playbook C(mode) brought up for one command of the controller. While the command runs, the controller renews the lease on every
-    node. Where it does not for O(lost_seconds), the node ends the lease by itself.
+    node. Where it does not for O(lost_seconds), the node ends the lease by itself. A reboot ends it at once.
   - With O(state=present), the node gets the record of the lease and the unit C(gb10-lease.service), which watches it, at boot, too. The unit's program is the
     collection's own code, in C(lease) below O(state_dir).
   - To end a lease, that unit takes over the lock of the mode, stops the units of O(clusters), which drain their engines (a worker's waits for the head's), and
@@ -36,7 +36,7 @@ options:
     description:
       - With V(present), the lease begins. The lease of an earlier run is replaced.
       - With V(renewed), the caller says that it lives. It fails when the lease is over, or another's.
-      - With V(given_up), the caller says that it ends, so that the node ends the lease now. A lease that is over, or another's, is left alone.
+      - With V(given_up), the caller says that it needs the lease no more, so that the node ends it now. A lease that is over, or another's, is left alone.
       - With V(absent), nothing of a lease is left. What serves goes on.
     type: str
     choices: [present, renewed, given_up, absent]
@@ -266,7 +266,7 @@ def spoken(params: Params, check_mode: bool) -> list[str]:
                 raise
             return []
         if params["state"] == "given_up":
-            after = {**after, "state": record.ENDING, "reason": "its caller ended before the command did"}
+            after = {**after, "state": record.ENDING, "reason": "its caller gave it up before the command had ended"}
         if not check_mode:
             record.write(state_dir, after)
     return []

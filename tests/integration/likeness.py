@@ -18,7 +18,9 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles
 
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
+from .leased import Judge
 from .making import BARE_IMAGE
+from .modes import MODE
 from .test_models import CACHE, LAY, PARTS, ask, says
 
 #: Settings of an example that its likeness has, too: what makes it that system.
@@ -162,9 +164,20 @@ class Likeness:
         asked = {**({"gb10_mode": mode} if mode else {}), **variables}
         played = self.lab.play("mode", **asked)
         assert played.rc == 0, played.said[-4000:]
+        self.unchanged(**asked)
+        self.check(mode)
+        return played
+
+    def unchanged(self, **asked: t.Any) -> None:
+        """Assert that what is asked for is there, by default what the example declares."""
         again = self.lab.play("mode", **asked)
         assert (again.rc, again.changed) == (0, {}), again.said[-4000:]
-        self.check(mode)
+
+    def lease(self, mode: str, job: Judge) -> Play:
+        """Have a mode for as long as a command runs."""
+        played = self.lab.play("mode", gb10_mode=mode, gb10_lease=job.command, on_output=job.on_output)
+        assert played.rc == 0, played.said[-4000:]
+        job.join()
         return played
 
     def check(self, mode: str = "") -> Play:
@@ -193,6 +206,11 @@ class Likeness:
                 if active or f"gb10-companion-{one['name']}" in running:
                     found.add((host, one["name"]))
         return found
+
+    def modes(self) -> set[tuple[str, str]]:
+        """Mode and phase that the nodes have on record."""
+        records = [self._nodes.json(host, MODE) for host in self.companions]
+        return {(one["mode"], one["phase"]) for one in records}
 
     def token(self, cluster: str, host: str = HEAD) -> str:
         """What the model of a cluster says, at the port that the example gives it."""

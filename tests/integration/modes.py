@@ -76,9 +76,10 @@ class Modes:
             assert (record["mode"], record["phase"]) == (mode, "settled"), record
 
     def forget(self, mode: str) -> None:
-        """Remove what the clusters of a mode that is not up left on the nodes: a change to it does all there is to do then."""
+        """Remove what the clusters of a mode that is not up left on the nodes, their keys as well: a change to it does all there is to do then."""
         for host in (HEAD, WORKER):
-            self.lab.run(host, "rm", "-rf", f"/var/lib/gb10/{host if mode == 'singles' else PAIR}")
+            name = host if mode == "singles" else PAIR
+            self.lab.run(host, "rm", "-rf", f"/var/lib/gb10/{name}", f"/etc/gb10/secrets/{name}")
 
     def clusters(self, host: str) -> set[str]:
         """The clusters that have a container on a node, running or not."""

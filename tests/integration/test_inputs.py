@@ -167,6 +167,14 @@ def test_a_contact_would_be_seen(plays: Plays) -> None:
     assert {contact.split()[0] for contact in run.contacts} == {"192.0.2.1", "192.0.2.2"}, str(run)
 
 
+@pytest.mark.parametrize("given", [("gb10_single=spark-2",), ("gb10_single=spark-2", "gb10_profile=no_such_profile"), ("gb10_profile=no_such_profile",)])
+def test_a_teardown_needs_no_profile(plays: Plays, given: tuple[str, ...]) -> None:
+    """The pair's is of no use to a service of one node, and that of an earlier bring-up may be gone. The nodes are asked for what is there."""
+    run = plays.play(GOOD, *(word for one in given for word in ("-e", one)), playbook="teardown.yml")
+    nodes = {"192.0.2.2"} if "gb10_single=spark-2" in given else {"192.0.2.1", "192.0.2.2"}
+    assert run.says("Inputs: 1 pass") and {contact.split()[0] for contact in run.contacts} == nodes, str(run)
+
+
 def test_the_example_names_what_to_fill_in(plays: Plays) -> None:
     run = plays.play(ROOT / "inventories" / "example", "--tags", "validate", "-e", "ansible_connection=watched")
     assert run.rc == 0, str(run)

@@ -16,22 +16,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .lab import HEAD, INVENTORY, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
+from .leased import Judge
+from .making import reboot
+from .test_companions import PLACE, SOURCES, SPEECH, UNIT, UNIT_FILE, UNIT_TEXT, active
 from .test_models import says
 
 MODE, LEASE = "/var/lib/gb10/mode.json", "/var/lib/gb10/lease/lease.json"
+PAIR = {HEAD: {"gb10"}, WORKER: {"gb10"}}
 #: Seconds that the nodes may take to notice, to stop the pair and to start a service.
 PATIENCE = 600
 
-#: Asks the engine for a token with what a lease gives to a command, and nothing else.
-JUDGE = """
-import json, os, sys, urllib.request
-key = open(os.environ["GB10_API_KEY_FILE"]).read().strip()
-body = json.dumps({"model": os.environ["GB10_MODEL"], "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 120, "temperature": 0})
-headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body.encode(), headers)
-print("judged:", json.load(urllib.request.urlopen(request, timeout=120))["choices"][0]["message"]["content"])
-"""
 #: Says what it is about to do, and does it for longer than any test.
 WORK = ["sh", "-c", 'echo "at work"; exec sleep 3600']
 
@@ -42,8 +37,8 @@ class Leases:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
-    def lease(self, command: list[str] | str, **variables: t.Any) -> Play:
-        return self.lab.play("mode", gb10_mode="cluster", gb10_lease=command, **variables)
+    def lease(self, command: list[str] | str, mode: str = "cluster", **variables: t.Any) -> Play:
+        return self.lab.play("mode", gb10_mode=mode, gb10_lease=command, **variables)
 
     def declare(self, mode: str, **variables: t.Any) -> Play:
         played = self.lab.play("mode", gb10_mode=mode, **variables)
@@ -90,7 +85,6 @@ def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Lea
     own = {"gb10_memory_tolerance_mb": 16384, "gb10_report_path": str(directory / "report.json")}
     everywhere = {"hosts": {HEAD: {"gb10_single_profile": "lab_tiny_one"}}, "vars": own}
     (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
-    (directory / "judge.py").write_text(JUDGE, encoding="utf-8")
     made = Leases(Lab(directory, [INVENTORY, directory / "services.yml"]))
     yield made
     made.declare("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
@@ -98,11 +92,12 @@ def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Lea
 
 def test_from_off_to_the_pair_for_a_command_and_back(leases: Leases) -> None:
     leases.declare("off")
-    command = ["python3", str(leases.lab.scratch / "judge.py")]
-    checked = leases.lab.play("mode", check=True, gb10_mode="cluster", gb10_lease=command)
+    judge = Judge(leases.lab.scratch)
+    checked = leases.lab.play("mode", check=True, gb10_mode="cluster", gb10_lease=judge.command)
     assert checked.rc == 0 and checked.changed == {} and "runs on this controller, then back to off" in checked.said, checked.said[-2000:]
-    played = leases.lease(command)
+    played = leases.lease(judge.command, on_output=judge.on_output)
     assert played.rc == 0 and "judged: " in played.said and "the cluster works" in played.said, played.said[-4000:]
+    judge.join()
     report = played.stat("gb10_mode_report")["lease"]
     assert (report["exit_code"], report["before"], report["during"], report["after"]) == (0, "off", "cluster", "off")
     log = Path(report["log"])
@@ -176,10 +171,57 @@ def test_ctrl_c_ends_the_command_and_the_nodes_go_back_at_once(leases: Leases) -
     own = {"gb10_memory_tolerance_mb": 16384, "gb10_report_path": str(leases.lab.scratch / "report.json")}
     leases.lab.interrupt("  at work", "mode", gb10_mode="cluster", gb10_lease=WORK, gb10_lease_lost_seconds=86400, **own)
     over = leases.ended_by_nodes("off")
-    assert all("its caller ended before the command did" in lease["reason"] for lease in over.values()), over
+    assert all("its caller gave it up before the command had ended" in lease["reason"] for lease in over.values()), over
     assert leases.clusters(HEAD) == leases.clusters(WORKER) == set()
     leases.declare("off")
     leases.nothing_left("off", {})
+
+
+@pytest.fixture
+def speech(lab: Lab) -> t.Iterator[dict[str, t.Any]]:
+    """The declaration of a companion that the head has beside its own service alone."""
+    lab.run(HEAD, "mkdir", "-p", PLACE)
+    lab.write(HEAD, f"{PLACE}/standin.py", (SOURCES / "standin.py").read_text(encoding="utf-8"))
+    lab.write(HEAD, UNIT_FILE, UNIT_TEXT)
+    lab.run(HEAD, "systemctl", "daemon-reload")
+    declared = {HEAD: [{**SPEECH, "modes": ["singles"]}], WORKER: []}
+    yield {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}"}
+    lab.run(HEAD, "systemctl", "stop", UNIT, check=False)
+    lab.run(HEAD, "rm", "-rf", UNIT_FILE, PLACE)
+    lab.run(HEAD, "systemctl", "daemon-reload")
+
+
+def test_the_pair_gives_way_to_a_service_with_its_companion_and_is_back_after_it(leases: Leases, speech: dict[str, t.Any]) -> None:
+    leases.declare("cluster", **speech)
+    assert not active(leases.lab)
+
+    def look() -> None:
+        assert leases.clusters(HEAD) == {HEAD} and leases.clusters(WORKER) == set() and active(leases.lab)
+
+    judge = Judge(leases.lab.scratch, look)
+    played = leases.lease(judge.command, "singles", on_output=judge.on_output, **speech)
+    assert played.rc == 0 and "the cluster works" in played.said, played.said[-4000:]
+    judge.join()
+    assert not active(leases.lab)
+    leases.nothing_left("cluster", PAIR)
+    assert "the cluster works" in says(leases.lab, HEAD, "gb10", "tiny")
+
+
+def test_a_reboot_of_a_node_ends_the_lease_on_all_and_the_pair_is_back(leases: Leases) -> None:
+    """Its caller lives and reaches the nodes, but what it had for the lease is gone with the boot."""
+    leases.declare("cluster")
+    booted = Once("  at work", lambda: reboot(HEAD))
+    played = leases.lease(WORK, "singles", gb10_lease_lost_seconds=86400, on_output=booted)
+    assert played.rc != 0 and "the node was rebooted" in played.said, played.said[-4000:]
+    booted.join()
+    over = leases.ended_by_nodes("cluster")
+    assert "the node was rebooted" in over[HEAD]["reason"] and "its caller gave it up" in over[WORKER]["reason"], over
+    for host in (HEAD, WORKER):
+        assert leases.clusters(host) == {"gb10"}
+        assert leases.lab.run(host, "systemctl", "is-enabled", "gb10-engine-gb10.service").strip() == "enabled"
+    assert "the cluster works" in says(leases.lab, HEAD, "gb10", "tiny")
+    leases.declare("cluster")
+    leases.nothing_left("cluster", PAIR)
 
 
 def test_a_lease_of_another_run_is_refused(leases: Leases) -> None:

@@ -266,7 +266,8 @@ def test_status_of_one_node_is_about_its_service(singles: Singles) -> None:
     assert f"gb10-{WORKER}-head running" in " ".join(played.stat("gb10_status")[WORKER])
 
 
-def test_one_node_goes_back_to_cold(singles: Singles) -> None:
-    singles.play(HEAD, "teardown")
+def test_one_node_goes_back_to_cold(singles: Singles, lab: Lab) -> None:
+    # By an inventory that does not have its profile, as after a bring-up with -e gb10_profile.
+    Singles(lab).play(HEAD, "teardown")
     assert singles.lab.run(HEAD, "docker", "ps", "--all", "--quiet", "--filter", f"label=io.gb10.cluster={HEAD}") == ""
     assert "the cluster works" in singles.says(WORKER)

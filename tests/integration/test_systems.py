@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import typing as t
+from pathlib import Path
 
 import pytest
 
 from .lab import HEAD, WORKER, Lab
+from .leased import Judge
 from .likeness import Likeness
 
 PAIR = "gb10"
@@ -32,14 +34,6 @@ def likeness(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[t
             return one
 
         yield make
-
-
-@contextlib.contextmanager
-def job(system: Likeness, mode: str, home: str) -> t.Iterator[None]:
-    """A mode for as long as a job takes, and back."""
-    system.change(mode)
-    yield
-    system.change(home)
 
 
 def test_two_engines_with_speech_and_ollama_beside_them(likeness: t.Callable[..., Likeness]) -> None:
@@ -75,7 +69,8 @@ def test_a_pair_with_speech_beside_it(likeness: t.Callable[..., Likeness]) -> No
     assert system.engines() == NONE and not system.holding()
 
 
-def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.Callable[..., Likeness]) -> None:
+def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.Callable[..., Likeness], tmp_path: Path) -> None:
+    """The job is a command that has the pair as a lease."""
     system = likeness("judges_and_pair", in_containers=True)
     judges = {(HEAD, "judge"), (WORKER, "judge")}
     system.check()
@@ -84,11 +79,24 @@ def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.C
 
     said = system.check("cluster").said
     assert f"Mode: off -> cluster up: {PAIR} on {HEAD}, {WORKER}, profile lab_tiny_tp2 without: judge on {HEAD}, judge on {WORKER}" in said
-    with job(system, "cluster", "off"):
+
+    def look() -> None:
         assert not system.holding() and not system.answering()
         assert system.engines() == {host: {PAIR} for host in (HEAD, WORKER)}
-        assert "the cluster works" in system.token(PAIR)
-    assert system.answering() == judges and system.engines() == NONE
+        assert system.modes() == {("cluster", "leased")}
+
+    job = Judge(tmp_path, look)
+    played = system.lease("cluster", job)
+    assert "judged: " in played.said and "the cluster works" in played.said
+    report = played.stat("gb10_mode_report")
+    assert (report["lease"]["exit_code"], report["lease"]["before"], report["lease"]["during"], report["lease"]["after"]) == (0, "off", "cluster", "off")
+    # What the pair had is back before the judges are.
+    memory = {one["node"]: one["verdict"] for one in played.stat("gb10_teardown") if one["id"] == "memory.back"}
+    assert (memory, played.stat("gb10_verdict")) == ({HEAD: "pass", WORKER: "pass"}, "pass"), played.said[-4000:]
+    order = [("teardown", "Watch the memory until it is back"), ("companions", "Start them")]
+    assert [one for one in played.tasks() if one in order] == order
+    assert system.answering() == judges and system.engines() == NONE and system.modes() == {("off", "settled")}
+    system.unchanged()
 
 
 def test_one_spark_serves_and_the_other_is_left_alone(likeness: t.Callable[..., Likeness], lab: Lab) -> None:

@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder imp
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 UNIT = "gb10-lease.service"
@@ -113,21 +114,24 @@ class Keeper:
         lease = record.read(self.state_dir)
         if lease is None or lease["state"] == record.ENDED:
             return True
-        if not self.is_due(lease) or not self.claim():
+        if not self.why_due(lease) or not self.claim():
             return False
         self.end(lease)
         return True
 
-    def is_due(self, lease: record.Lease) -> bool:
-        """Return whether the node has to end a lease, or to go on with that."""
-        return lease["state"] == record.ENDING or record.is_lost(lease, boot_id(lease["roots"]["proc_root"]), record.boot_seconds())
+    def why_due(self, lease: record.Lease) -> str:
+        """Return why the node has to end a lease, or to go on with that; empty where it has not."""
+        if lease["state"] == record.ENDING:
+            return lease["reason"]
+        return record.why_lost(lease, boot_id(lease["roots"]["proc_root"]), record.boot_seconds())
 
     def claim(self) -> bool:
         """Take the mode's lock over from the silent caller, and say that the lease ends; False where another run works here, or the caller came back."""
         try:
             with cluster_locks.exclusive(record.folder_of(self.state_dir)), cluster_locks.exclusive(self.state_dir):
                 lease = record.read(self.state_dir)
-                if lease is None or not self.is_due(lease):
+                reason = self.why_due(lease) if lease else ""
+                if lease is None or not reason:
                     return False
                 path = lock_path(self.state_dir)
                 current = cluster_locks.read(path)
@@ -135,8 +139,6 @@ class Keeper:
                     self.tell(f"the lease is lost, and another run works here: {current.describe()}")
                     return False
                 cluster_locks.write(path, cluster_locks.dump(self.holder, utc_now()), replace=current is not None)
-                silent = round(record.silent_seconds(lease, boot_id(lease["roots"]["proc_root"]), record.boot_seconds()))
-                reason = lease["reason"] or f"nobody renewed it for {silent} s"
                 record.write(self.state_dir, {**lease, "state": record.ENDING, "reason": reason})
                 say(f"the lease of {record.of(lease)} ends: {reason}")
                 return True
@@ -185,10 +187,11 @@ class Keeper:
         modes.write(self.state_dir, modes.following(self.mode(), wanted, utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), event))
 
     def undo(self, lease: record.Lease) -> Result:
-        """Stop what the lease had, prove the memory, and start what there was before."""
+        """Stop what the lease had, prove the memory, and start what there was before. After an unclean shutdown, that waits for a person."""
         self.await_head(lease["awaits"])
         troubles, leaks = [], []
         for name in lease["clusters"]:
+            troubles += self.unclean(lease, name)
             troubles += self.attempt(f"stop {look.unit_name(name)}", lambda name=name: self.stop(lease, name))
             troubles += self.attempt(f"memory of {name}", lambda name=name: leaks.extend(self.missing(lease, name)))
         if not troubles and not leaks:
@@ -225,6 +228,18 @@ class Keeper:
         answer = self.systemctl(words, seconds)
         if answer.rc:
             raise ClusterError(f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}")
+
+    def unclean(self, lease: record.Lease, name: str) -> list[str]:
+        """Return in one line why a cluster's own unit would not start at this boot, none when it would: its part here did not end before the node did."""
+        unit = look.of_engine(self.state_dir, name)
+        try:
+            said = units.check_boot(unit.folder, boot_id(lease["roots"]["proc_root"]), self.state_dir, unit.name)
+        except ClusterError as error:
+            say(f"{error}")
+            return [str(error)]
+        if said:
+            say(said)
+        return []
 
     def stop(self, lease: record.Lease, name: str) -> None:
         """Stop a cluster's part here through its unit, which drains it. Without a unit somebody took it down. Raises :class:`ClusterError`."""

@@ -5,7 +5,7 @@
 """A lease of the nodes: a mode that is there for one command of a controller, and how long the nodes wait for its next word. This module util is PRIVATE.
 
 The record lies on each node, where everybody may read it: it names who holds the lease, and of the command its program alone. Its time is that of the kernel
-since the boot, which no correction of the clock moves; what was renewed in another boot counts from this boot on.
+since the boot, which no correction of the clock moves. A reboot ends a lease, since what is there for it does not come back.
 """
 
 from __future__ import annotations
@@ -74,22 +74,27 @@ def write(state_dir: str, lease: Lease) -> None:
     DOCUMENT.write(path_of(state_dir), lease)
 
 
-def silent_seconds(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> float:
-    """Return for how many seconds nobody renewed a lease; ``now_s`` are the seconds since the boot ``boot_id``."""
-    return max(0.0, now_s - lease["renewed_s"]) if lease["boot_id"] == boot_id else now_s
-
-
-def is_lost(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> bool:
-    """Return whether the nodes end the lease: its caller has been silent for too long."""
-    return silent_seconds(lease, boot_id, now_s) > lease["lost_seconds"]
+def why_lost(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> str:
+    """Return why the node ends a lease that lives, empty where it does not; ``now_s`` are the seconds since the boot ``boot_id``."""
+    if lease["boot_id"] != boot_id:
+        return "the node was rebooted, and what is there for a lease does not come back"
+    silent = now_s - lease["renewed_s"]
+    return f"nobody renewed it for {round(silent)} s" if silent > lease["lost_seconds"] else ""
 
 
 def renewed(lease: Lease | None, lease_id: str, boot_id: str, now_s: float) -> Lease:
     """Return the lease as its caller renews it. Raises :class:`ClusterError` when it is over, or another's."""
-    if lease is None or lease["id"] != lease_id or lease["state"] != LIVE:
-        how = "it is gone" if lease is None else f"{of(lease)} has one now" if lease["id"] != lease_id else f"{lease['state']}: {lease['reason']}"
-        raise ClusterError(f"the lease is over: {how}", remedy="See the playbook status for what runs now.", reason=OVER)
-    return {**lease, "boot_id": boot_id, "renewed_s": now_s}
+    if lease is None:
+        how = "it is gone"
+    elif lease["id"] != lease_id:
+        how = f"{of(lease)} has one now"
+    elif lease["state"] != LIVE:
+        how = f"{lease['state']}: {lease['reason']}"
+    elif lease["boot_id"] != boot_id:
+        how = why_lost(lease, boot_id, now_s)
+    else:
+        return {**lease, "renewed_s": now_s}
+    raise ClusterError(f"the lease is over: {how}", remedy="See the playbook status for what runs now.", reason=OVER)
 
 
 def of(lease: t.Mapping[str, t.Any]) -> str:
@@ -102,6 +107,6 @@ def summary(lease: Lease | None, boot_id: str) -> dict[str, t.Any]:
     """Return what others need to know of a lease, empty where there is none. ``left_seconds`` is when the nodes would end it unless it is renewed."""
     if lease is None:
         return {}
-    left = lease["lost_seconds"] - silent_seconds(lease, boot_id, boot_seconds())
+    left = lease["renewed_s"] + lease["lost_seconds"] - boot_seconds() if lease["boot_id"] == boot_id else 0
     shown = {key: lease[key] for key in ("id", "holder", "program", "mode", "began_at", "state", "reason", "clusters", "restore")}
     return {**shown, "left_seconds": max(0, round(left)) if lease["state"] == LIVE else 0}

@@ -75,7 +75,7 @@ def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
         if profile is not None and "gb10_ray_gpus" in values:
             problems += _sizes(profile, nodes, values["gb10_ray_gpus"])
     found = gathered({host: answer["findings"] for host, answer in answers.items()}) + [problem_finding(problem, CLUSTER) for problem in problems]
-    return found or [finding("input", CLUSTER, "pass", f"{profile['id'] if profile else ''} on {', '.join(nodes)}.")]
+    return found or [finding("input", CLUSTER, "pass", f"{profile['id'] if profile else first['settings']['gb10_cluster_name']} on {', '.join(nodes)}.")]
 
 
 def judge_passwords(failures: t.Mapping[str, t.Mapping[str, Failure]]) -> list[Finding]:

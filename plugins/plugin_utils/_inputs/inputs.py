@@ -27,14 +27,15 @@ def judge_host(
     login: settings.Values,
     names: t.Iterable[str],
     roots: t.Sequence[Path] = (),
+    with_profile: bool = True,
 ) -> dict[str, t.Any]:
     """Judge what was evaluated for one host.
 
     ``evaluated`` are the settings that could be, ``failures`` the variables that could not. ``login`` holds what is set of
     :data:`values.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
-    profiles are seen from.
+    profiles are seen from. Without ``with_profile`` the profile is neither read nor judged.
     Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_mark`, of mappings that
-    are the same on all hosts), ``profile`` (None when it can't be used), ``findings``.
+    are the same on all hosts), ``profile`` (None when it can't be used, or nobody asked for it), ``findings``.
     """
     typed, problems = settings.typed(evaluated)
     problems += [failure.problem(name) for name, failure in failures.items()]
@@ -46,7 +47,7 @@ def judge_host(
     problems += itertools.chain(values.judge(sound), finding_ids.silenced(sound.get("gb10_silenced", [])))
     problems += itertools.chain(values.login(login), settings.unknown_settings(names))
     profile = None
-    if {"gb10_profile", "gb10_profile_dirs"} <= set(typed):
+    if with_profile and {"gb10_profile", "gb10_profile_dirs"} <= set(typed):
         try:
             profile = profiles.load(typed["gb10_profile"], typed["gb10_profile_dirs"], typed.get("gb10_profile_switches", []), roots)
         except profiles.ProfileError as error:

@@ -21,8 +21,8 @@ Finding = dict[str, t.Any]
 #: Ids of findings that are made here.
 IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
 
-#: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there, as text; whether its
-#: memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was asked to stop
+#: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there (``said``, ``remedy``);
+#: whether its memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was asked to stop
 #: and when the new one had answered.
 READS = {
     **planning.READS,
@@ -46,7 +46,7 @@ def asked_of(answers: Answers) -> dict[str, t.Any]:
     return next(answer for answer in answers.values() if answer["decided"])
 
 
-def errors(answers: Answers, word: str) -> dict[str, str]:
+def errors(answers: Answers, word: str) -> dict[str, dict[str, str]]:
     """Return by node what failed on the way ``down``, ``up``, in the ``lease`` or on the ``return``."""
     return {node: answer["errors"][word] for node, answer in answers.items() if (answer["errors"] or {}).get(word)}
 
@@ -116,16 +116,13 @@ def seconds_down(answers: Answers) -> float | None:
 def findings(answers: Answers) -> list[Finding]:
     """Return what went wrong, on the way and on the return, and which nodes were lost."""
     leaks, lost = leaked(answers), lost_nodes(answers)
-    remedy = "mend that and run the same again, which goes on from here"
-    down = errors(answers, "down")
-    found = [finding("mode.memory", node, "block", said, remedy=remedy) for node, said in down.items() if node in leaks]
-    found += [finding("mode.down", node, "block", said, remedy=remedy) for node, said in down.items() if node not in leaks]
-    remedy = "see the failure above; the same command goes on from here"
-    found += [finding("mode.up", node, "block", said, remedy=remedy) for node, said in errors(answers, "up").items()]
-    remedy = "see the failure above; nothing else is started"
-    found += [finding("mode.returned", node, "block", said, remedy=remedy) for node, said in errors(answers, "return").items()]
-    remedy = "bring it back and run the same again"
+    down, then = errors(answers, "down"), "then run the same again, which goes on from here"
+    found = [leasing.failed("mode.memory", node, error, "mend that", then) for node, error in down.items() if node in leaks]
+    found += [leasing.failed("mode.down", node, error, "mend that", then) for node, error in down.items() if node not in leaks]
+    for id, word, then in (("mode.up", "up", "the same command goes on from here"), ("mode.returned", "return", "nothing else is started")):
+        found += [leasing.failed(id, node, error, "see the failure above", then) for node, error in errors(answers, word).items()]
     found += leasing.findings(answers, errors(answers, "lease"))
+    remedy = "bring it back and run the same again"
     return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
 
 

@@ -140,10 +140,15 @@ def said(answers: Answers) -> str:
     return result["msg"] if result and (result["exit_code"] != 0 or result["limited"]) else ""
 
 
-def findings(answers: Answers, failed: t.Mapping[str, str]) -> list[Finding]:
-    """Return what went wrong with the command; ``failed`` says by node why it could not be run, or not to its end."""
-    remedy = "see the failure above; the command did not run to its end"
-    found = [finding("mode.lease", node, "block", why, remedy=remedy) for node, why in failed.items()]
+def failed(id: str, node: str, error: t.Mapping[str, str], otherwise: str, then: str) -> Finding:
+    """Return the finding of a step that failed: what helps is what its own task says, ``otherwise`` where that says nothing, and ``then`` what follows."""
+    return finding(id, node, "block", error["said"], remedy=f"{(error['remedy'] or otherwise).rstrip('.')}; {then}")
+
+
+def findings(answers: Answers, errors: t.Mapping[str, t.Mapping[str, str]]) -> list[Finding]:
+    """Return what went wrong with the command; ``errors`` say by node why it could not be run, or not to its end."""
+    then = "the command did not run to its end"
+    found = [failed("mode.lease", node, error, "see the failure above", then) for node, error in errors.items()]
     result = ended(answers)
     if said(answers):
         needed = 0 if not result["limited"] else None

@@ -177,7 +177,27 @@ def test_a_node_that_loses_its_lease_ends_the_command_of_all(action):
     thread.start()
     first = action(["sleep", "600"], nodes=nodes).play()
     thread.join(30)
-    assert first["failed"] and "spark-2 failed" in first["msg"] and results["other"]["lost"]
+    assert first["failed"] and "spark-2 failed" in first["msg"] and results["other"]["lost"] and not first["lost"]
+
+
+def test_where_one_node_loses_its_lease_the_others_give_theirs_up_and_nowhere_else(action, monkeypatch):
+    nodes = ("spark-1", "spark-2")
+    over = {"failed": True, "msg": "the lease is over", "reason": OVER}
+
+    def play_both(told):
+        other = action(["sleep", "600"], node="spark-2", nodes=nodes, engines=(), told=told)
+        thread = threading.Thread(target=other.play)
+        thread.start()
+        first = action(["sleep", "600"], nodes=nodes)
+        assert first.play()["failed"]
+        thread.join(30)
+        return first.states, other.states
+
+    first, other = play_both({"renewed": over})
+    assert first[-1] == "given_up" and "given_up" not in other
+    # The plays bring back what the nodes keep.
+    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, headers=None: _http.Answer(None, b"", "no route", True))
+    assert not any("given_up" in states for states in play_both({}))
 
 
 @pytest.mark.parametrize(

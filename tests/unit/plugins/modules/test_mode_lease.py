@@ -89,7 +89,7 @@ def test_a_lease_is_renewed_and_given_up_by_its_holder_alone(node):
     assert say(node, "given_up", check_mode=True)["lease"]["state"] == "live"
     given = say(node, "given_up")["lease"]
     assert (given["state"], given["left_seconds"]) == ("ending", 0)
-    with pytest.raises(ClusterError, match="ending: its caller ended before the command did"):
+    with pytest.raises(ClusterError, match="ending: its caller gave it up before the command had ended"):
         say(node, "renewed")
 
 

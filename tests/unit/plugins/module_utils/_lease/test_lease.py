@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper,
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units_record
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
@@ -120,10 +121,32 @@ def test_a_lease_that_is_renewed_is_left_alone(node):
 
 
 def test_a_lease_that_was_given_up_ends_at_once_and_an_end_that_was_interrupted_goes_on(node):
-    lease(node, renewed_s=999.0, state="ending", reason="its caller ended before the command did")
+    lease(node, renewed_s=999.0, state="ending", reason="its caller gave it up before the command had ended")
     found = Node(node)
     assert found.keeper.look() and found.asked == ENDING + BACK
-    assert "its caller ended before the command did" in record.read(found.state)["reason"]
+    assert "its caller gave it up before the command had ended" in record.read(found.state)["reason"]
+
+
+def test_a_reboot_ends_a_lease_at_once(node):
+    """Its caller may well live: the engine that it uses does not come back."""
+    lease(node, boot_id="earlier", renewed_s=990.0)
+    units_record.write(units.of_engine(str(node / "state"), "gb10").folder, "earlier", units_record.STOPPED, "stopped by systemd")
+    found = Node(node)
+    assert found.keeper.look() and found.asked == ENDING + BACK
+    assert (found.record()["mode"], found.record()["phase"]) == ("singles", "settled")
+    assert "the node was rebooted, and what is there for a lease does not come back; back to singles" in record.read(found.state)["reason"]
+
+
+@pytest.mark.parametrize("consent", [False, True])
+def test_after_an_unclean_shutdown_nothing_starts_before_a_person_looked(node, monkeypatch, consent):
+    lease(node, boot_id="earlier")
+    units_record.write(units.of_engine(str(node / "state"), "gb10").folder, "earlier", units_record.RUNNING)
+    monkeypatch.setattr(units_record, "take_power_cycle", lambda state_dir: consent)
+    found = Node(node)
+    assert found.keeper.look() and found.asked == (ENDING + BACK if consent else [*ENDING, BACK[-1]])
+    after = found.record()
+    assert (after["mode"], after["phase"]) == ("singles", "settled" if consent else "failed")
+    assert consent or ("the node did not shut down cleanly" in after["reason"] and "the playbook mode goes on from here" in after["reason"])
 
 
 def test_another_run_that_took_the_lock_is_not_disturbed(node, capsys):
@@ -190,16 +213,17 @@ def test_what_somebody_took_down_already_is_not_stopped_again(node):
 # --- the record ---------------------------------------------------------------------------------------------------------------
 
 
-def test_another_boot_counts_from_its_beginning(node):
+def test_a_lease_is_lost_when_nobody_renews_it_and_by_a_reboot(node):
     made = lease(node)
-    assert record.silent_seconds(made, BOOT, 1000.0) == 350 and record.silent_seconds(made, "another", 40.0) == 40
-    assert record.is_lost(made, BOOT, 1000.0) and not record.is_lost(made, "another", 40.0) and record.is_lost(made, "another", 301.0)
+    assert record.why_lost(made, BOOT, 1000.0) == "nobody renewed it for 350 s" and not record.why_lost(made, BOOT, 950.0)
+    assert "the node was rebooted" in record.why_lost(made, "another", 1.0) and record.summary(made, "another")["left_seconds"] == 0
 
 
 def test_only_the_holder_renews_a_lease_that_lives(node):
     made = lease(node)
-    assert record.renewed(made, made["id"], "another", 5.0)["renewed_s"] == 5.0
+    assert record.renewed(made, made["id"], BOOT, 5.0)["renewed_s"] == 5.0
     for there, id, words in (
+        ({**made, "boot_id": "another"}, made["id"], "the node was rebooted"),
         (None, made["id"], "it is gone"),
         (made, "other", "ada@workbench, process 4711, for judge.sh"),
         ({**made, "state": "ended", "reason": "why"}, made["id"], "ended: why"),

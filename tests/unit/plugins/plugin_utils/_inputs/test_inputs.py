@@ -54,6 +54,13 @@ def test_good_settings_raise_nothing():
     assert answer["settings"]["gb10_api_port"] == 8000
 
 
+def test_where_no_profile_is_needed_none_is_judged():
+    settings = {**GOOD, "gb10_profile": "no_such_profile", "gb10_serve_arguments": {"api_key": "x"}}
+    answer = inputs.judge_host("spark-1", settings, {}, {}, list(GOOD), with_profile=False)
+    assert (answer["findings"], answer["profile"]) == ([], None)
+    assert inputs.judge_host("spark-1", settings, {}, {}, list(GOOD))["findings"]
+
+
 @pytest.mark.parametrize(
     "change",
     [

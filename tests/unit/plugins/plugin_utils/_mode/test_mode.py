@@ -152,6 +152,11 @@ def test_nothing_is_planned_for_a_node_that_is_lost():
 # --- the end ----------------------------------------------------------------------------------------------------------------
 
 
+def fault(said, remedy=""):
+    """What a node notes of a step that failed."""
+    return {"said": said, "remedy": remedy}
+
+
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
     plan = planning.judge(base, run(**(decided or {}))).returns
@@ -171,22 +176,23 @@ def test_a_change_that_went_well_is_settled_with_its_seconds():
 
 
 def test_a_stop_that_was_refused_leaves_the_mode_as_it_was():
-    _by_node, found = ended(errors={"spark-1": {"down": "it has 2 request(s)"}, "spark-2": {"down": ""}})
+    _by_node, found = ended(errors={"spark-1": {"down": fault("it has 2 request(s)", "Wait for them.")}})
     record = found.returns["record"]
     assert (record["mode"], record["phase"], record["clusters"]) == ("cluster", "settled", CLUSTERS)
     assert "singles refused, nothing was stopped: spark-1: it has 2 request(s)" in record["event"]
-    assert [one["id"] for one in found.findings] == ["mode.down"]
+    (refused,) = found.findings
+    assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same again, which goes on from here"
 
 
 def test_memory_that_is_not_back_leaves_everything_off():
-    by_node, found = ended(errors={"spark-2": {"down": "9000 MiB have not come back"}}, down_at=100.0, leak=True)
+    by_node, found = ended(errors={"spark-2": {"down": fault("9000 MiB have not come back")}}, down_at=100.0, leak=True)
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "leak")
     assert "mode.memory" in [one["id"] for one in found.findings]
     assert not ending.way_back({node: {**one, "return_asked": True} for node, one in by_node.items()}, run()).returns["returns"]
 
 
 def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
-    errors = {"spark-2": {"up": "the engine did not start"}}
+    errors = {"spark-2": {"up": fault("the engine did not start")}}
     by_node, found = ended(errors=errors, down_at=100.0)
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("singles", "failed")
     assert not ending.way_back(by_node, run()).returns["returns"]
@@ -197,18 +203,18 @@ def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
     came = ending.judge({node: {**one, "returning": back} for node, one in asked.items()}, run())
     assert (came.returns["record"]["mode"], came.returns["record"]["phase"]) == ("cluster", "settled")
     assert {one["id"] for one in came.findings} == {"mode.up", "mode.returned"}
-    lost = {node: {**one, "returning": back, "errors": {**one["errors"], "return": "it did not start either"}} for node, one in asked.items()}
+    lost = {node: {**one, "returning": back, "errors": {**one["errors"], "return": fault("it did not start either")}} for node, one in asked.items()}
     assert ending.judge(lost, run()).returns["record"]["phase"] == "failed"
 
 
 def test_what_ended_without_a_reason_is_not_settled():
     text = "what failed on another node ended it"
-    _by_node, found = ended(errors={"spark-1": {"down": text}, "spark-2": {"down": text}}, down_at=100.0)
+    _by_node, found = ended(errors={"spark-1": {"down": fault(text)}, "spark-2": {"down": fault(text)}}, down_at=100.0)
     assert found.returns["record"]["phase"] == "failed"
 
 
 def test_a_node_that_is_lost_on_the_way_is_named_and_nothing_of_it_comes_back():
-    errors = {"spark-1": {"up": "spark-2 is gone"}}
+    errors = {"spark-1": {"up": fault("spark-2 is gone")}}
     by_node, found = ended(errors=errors, down_at=100.0, return_asked=True)
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
     back = ending.way_back(gone, run()).returns
@@ -231,7 +237,7 @@ def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = planning.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
-    back = ending.way_back({node: {**one, **state, "errors": {"up": "a wrong answer"}} for node, one in base.items()}, run()).returns
+    back = ending.way_back({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
 
@@ -240,7 +246,7 @@ def test_what_ran_undeclared_is_not_started_again():
     plan = planning.judge(base, run()).returns
     assert plan["undeclared"]
     state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
-    assert not ending.way_back({node: {**one, **state, "errors": {"up": "no"}} for node, one in base.items()}, run()).returns["returns"]
+    assert not ending.way_back({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
 
 
 @pytest.mark.parametrize(
@@ -401,13 +407,13 @@ def test_a_command_that_ran_too_long_says_so():
 
 
 def test_a_command_that_could_not_be_run_brings_the_mode_before_back_too():
-    _returning, found = leased_end(None, errors={"lease": "the engine does not answer this controller"})
+    _returning, found = leased_end(None, errors={"lease": fault("the engine does not answer this controller")})
     assert found.returns["record"]["mode"] == "off" and found.stats["gb10_mode_report"]["lease"]["exit_code"] is None
     assert "mode.lease" in {one["id"] for one in found.findings}
 
 
 def test_a_mode_that_did_not_come_up_for_a_lease_gives_way_unasked():
-    _returning, found = leased_end(None, errors={"up": "a wrong answer"})
+    _returning, found = leased_end(None, errors={"up": fault("a wrong answer")})
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "settled")
 
 
@@ -429,7 +435,7 @@ def test_memory_that_is_not_back_after_a_lease_is_a_leak():
     plan = planning.judge(base, run()).returns
     state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None}
     state.update(answer=PONG, leased=DONE)
-    said = ending.judge({node: {**one, **state, "errors": {"return": "9000 MiB have not come back"}} for node, one in base.items()}, run())
+    said = ending.judge({node: {**one, **state, "errors": {"return": fault("9000 MiB have not come back")}} for node, one in base.items()}, run())
     assert said.returns["record"]["phase"] == "leak"
 
 
