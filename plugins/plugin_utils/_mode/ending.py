@@ -22,8 +22,8 @@ Finding = dict[str, t.Any]
 IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
 
 #: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there (``said``, ``remedy``);
-#: whether its memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was asked to stop
-#: and when the new one had answered.
+#: whether its memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
+#: asked to stop and when the new one had answered.
 READS = {
     **planning.READS,
     "return_asked": "gb10_mode_return",

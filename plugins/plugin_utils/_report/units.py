@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+_STATE = {True: "active", False: "not active", None: "whether it is active is not known"}
 _BOOT = {True: "enabled", False: "not enabled", None: "whether it is enabled is not known"}
 
 
@@ -17,7 +18,7 @@ def text(found: t.Mapping[str, t.Any]) -> str:
         return f"unit: {found['error']}"
     if not found.get("installed"):
         return f"unit: none, its files are left ({found['name']})" if found.get("files") else ""
-    state = "active" if found["active"] else "starting" if found["starting"] else "not active" if found["active"] is False else "whether it is active is not known"
+    state = "starting" if found["starting"] else _STATE[found["active"]]
     state_at = "" if found["active"] else f"{found['state']} {found['at']}" if found["state"] else "it never ran"
     why = "; ".join(filter(None, (state_at, found["reason"])))
     again = f"; systemctl start {found['name']} starts it" if found["active"] is False and not found["starting"] else ""

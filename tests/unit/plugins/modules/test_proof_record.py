@@ -26,7 +26,8 @@ def test_the_last_proof_of_a_run_counts(tmp_path, monkeypatch):
     # The same outcome is on record since it was first found.
     assert call(tmp_path)["record"]["recorded_at"] == "T1" and not call(tmp_path).get("changed")
     worse = call(tmp_path, failed=["proof.fabric", "proof.env", "proof.fabric"])
-    assert worse["record"] == {"run_id": "r1", "failed": ["proof.env", "proof.fabric"], "recorded_at": "T2"} and "failed proof.env, proof.fabric" in worse["msg"]
+    assert worse["record"] == {"run_id": "r1", "failed": ["proof.env", "proof.fabric"], "recorded_at": "T2"}
+    assert worse["msg"] == "run r1 failed proof.env, proof.fabric"
     assert proofs.last(str(tmp_path), "gb10") == {**worse["record"], "error": ""}
     call(tmp_path, run_id="r2")
     assert [one["run_id"] for one in proofs.FILE.on_node(str(tmp_path))] == ["r1", "r2"] and proofs.last(str(tmp_path), "gb10")["run_id"] == "r2"
