@@ -366,6 +366,8 @@ class Supervisor(Service):
             others = ", ".join(self.ranks.missing())
             engine = engine_state.engine_state(self.paths, lenient=True)
             if others and not engine["live"] and not engine["unreadable"]:
+                if holder := self.other_holder():
+                    return f"{holder}, who stopped it"
                 raise did_not_come_up(f"it waited for the rank of {others}; {engine_state.last_end(engine)}", engine)
             return others and f"the rank of {others}"
 

@@ -240,7 +240,7 @@ class Node:
         #: What was asked of the lock, and how many times a run keeps it from the unit from now on.
         self.locks: list[str] = []
         self.busy = 0
-        self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": ""}
+        self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
         for module in (program, service, lock):
             monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
@@ -443,7 +443,7 @@ class Waiting:
         self.looks += 1
         if 1 < self.looks < self.comes:
             assert self.one.supervisor.lock.id == "", "the lock is held while the unit only waits"
-            assert self.one.state["state"] == "starting" and "spark-" in self.one.state["reason"]
+            assert (self.one.state["state"], self.one.state["reason"][:10]) == ("starting", "waits for ")
             self.during()
         return self.looks >= self.comes
 
@@ -505,6 +505,24 @@ def test_a_unit_that_waits_ends_when_systemd_asks_and_has_no_lock_left(node, rol
     awaited.during = lambda: one.supervisor.ask_to_stop(15, None)
     monkeypatch.setattr(one.supervisor, "stop", lambda: "")
     assert one.supervisor.main() == 0 and one.locks == ["acquired", "released"] and one.state["state"] == "stopped"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_rank_that_is_stopped_while_it_waits_fails_the_unit_unless_a_run_works_on_the_cluster(node, works, monkeypatch):
+    one, awaited = waiting(node, "head", "native", monkeypatch, comes=4)
+    monkeypatch.setattr(one.supervisor, "other_holder", lambda: "ada@bench" if works and awaited.looks < 3 else "")
+
+    def stopped():
+        one.engine["live"] = awaited.looks >= 3
+
+    awaited.during = stopped
+    if works:
+        one.supervisor.begin()
+        assert one.state["state"] == "running"
+    else:
+        assert one.supervisor.main() == 1
+    assert any("waits for ada@bench, who stopped it" in line for line in one.said) is works
+    assert ("it waited for the rank of spark-2" in one.state["reason"]) is not works
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES[:3])
