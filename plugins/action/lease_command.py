@@ -37,7 +37,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease.record import 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit import time_limit
 
@@ -82,6 +81,11 @@ def check_answers(service: command.Service, key: str) -> None:
             remedy="Set gb10_api_address to an address of the head that the controller reaches, or run the lease from a machine that is on its network.",
             reason="unreachable from the controller",
         )
+
+
+def failed_result(error: ClusterError) -> dict[str, t.Any]:
+    """Return the result for an error. The remedy stands beside the message, as that of a module: the table at the end of a change shows both."""
+    return {"failed": True, "msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, "lost": error.reason == OVER}
 
 
 class Renewal:
@@ -167,10 +171,10 @@ class ActionModule(ActionBase):
                 # The mode goes with the other node's lease, so this node need not wait until nobody renews its own.
                 self._give_up()
             board.fail(str(error))
-            return complete({**failure_result(error), "lost": error.reason == OVER}, started)
+            return complete(failed_result(error), started)
         except Interrupted:
             self._give_up()
-            return complete(failure_result(ClusterError("the run ended before the command did, so the nodes end the lease", reason="interrupted")), started)
+            return complete(failed_result(ClusterError("the run ended before the command did, so the nodes end the lease", reason="interrupted")), started)
         finally:
             shutil.rmtree(place, ignore_errors=True)
             # It is gone with the run's own directory.

@@ -148,7 +148,7 @@ def test_when_the_process_of_the_run_is_gone_the_nodes_are_told_where_they_answe
 def test_an_engine_that_does_not_answer_this_controller_stops_before_the_command(action, monkeypatch, tmp_path):
     monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, headers=None: _http.Answer(None, b"", "no route", True))
     result = action(["touch", str(tmp_path / "ran")]).play()
-    assert result["failed"] and not result["lost"] and "http://192.0.2.1:8000/v1/models: no route" in result["msg"] and "gb10_api_address" in result["msg"]
+    assert result["failed"] and not result["lost"] and "http://192.0.2.1:8000/v1/models: no route" in result["msg"] and "gb10_api_address" in result["remedy"]
     assert not os.path.exists(tmp_path / "ran")
 
 
