@@ -40,7 +40,7 @@ class Document(t.NamedTuple):
     remedy: str
 
     def read(self, path: str) -> Content | None:
-        """Return the content, None when there is no file. Raises :class:`UnknownState` when it holds something else or may not be read."""
+        """Return the content, None when the file is not there. Raises :class:`UnknownState` when it holds something else or may not be read."""
         try:
             text = files.required_text(path)
         except (FileNotFoundError, NotADirectoryError):

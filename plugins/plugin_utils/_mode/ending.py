@@ -116,11 +116,19 @@ def seconds_down(answers: Answers) -> float | None:
 def findings(answers: Answers) -> list[Finding]:
     """Return what went wrong, on the way and on the return, and which nodes were lost."""
     leaks, lost = leaked(answers), lost_nodes(answers)
-    down, then = errors(answers, "down"), "then run the same again, which goes on from here"
-    found = [leasing.failed("mode.memory", node, error, "mend that", then) for node, error in down.items() if node in leaks]
-    found += [leasing.failed("mode.down", node, error, "mend that", then) for node, error in down.items() if node not in leaks]
-    for id, word, then in (("mode.up", "up", "the same command goes on from here"), ("mode.returned", "return", "nothing else is started")):
-        found += [leasing.failed(id, node, error, "see the failure above", then) for node, error in errors(answers, word).items()]
+    found = []
+    for node, error in errors(answers, "down").items():
+        remedy = leasing.remedy_for(error, "mend that", "then run the same again, which goes on from here")
+        if node in leaks:
+            found.append(finding("mode.memory", node, "block", error["said"], remedy=remedy))
+        else:
+            found.append(finding("mode.down", node, "block", error["said"], remedy=remedy))
+    for node, error in errors(answers, "up").items():
+        remedy = leasing.remedy_for(error, "see the failure above", "the same command goes on from here")
+        found.append(finding("mode.up", node, "block", error["said"], remedy=remedy))
+    for node, error in errors(answers, "return").items():
+        remedy = leasing.remedy_for(error, "see the failure above", "nothing else is started")
+        found.append(finding("mode.returned", node, "block", error["said"], remedy=remedy))
     found += leasing.findings(answers, errors(answers, "lease"))
     remedy = "bring it back and run the same again"
     return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]

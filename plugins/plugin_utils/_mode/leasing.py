@@ -140,15 +140,15 @@ def said(answers: Answers) -> str:
     return result["msg"] if result and (result["exit_code"] != 0 or result["limited"]) else ""
 
 
-def failed(id: str, node: str, error: t.Mapping[str, str], otherwise: str, then: str) -> Finding:
-    """Return the finding of a step that failed: what helps is what its own task says, ``otherwise`` where that says nothing, and ``then`` what follows."""
-    return finding(id, node, "block", error["said"], remedy=f"{(error['remedy'] or otherwise).rstrip('.')}; {then}")
+def remedy_for(error: t.Mapping[str, str], otherwise: str, then: str) -> str:
+    """Return what helps where a step failed: what its own task says, ``otherwise`` where that says nothing, and ``then`` what follows."""
+    return f"{(error['remedy'] or otherwise).rstrip('.')}; {then}"
 
 
 def findings(answers: Answers, errors: t.Mapping[str, t.Mapping[str, str]]) -> list[Finding]:
     """Return what went wrong with the command; ``errors`` say by node why it could not be run, or not to its end."""
     then = "the command did not run to its end"
-    found = [failed("mode.lease", node, error, "see the failure above", then) for node, error in errors.items()]
+    found = [finding("mode.lease", node, "block", one["said"], remedy=remedy_for(one, "see the failure above", then)) for node, one in errors.items()]
     result = ended(answers)
     if said(answers):
         needed = 0 if not result["limited"] else None
