@@ -160,7 +160,7 @@ def wanted(params: Params, where: look.Place) -> dict[str, bytes]:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     where = look.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
-    unit = install.Unit(where, "the engine", (glance.path_of(params["state_dir"], params["cluster_name"]),))
+    unit = install.Unit(where, "the engine", (glance.path_of(params["state_dir"], params["cluster_name"]),), locks=True)
     lock = cluster_locks.path_of(params["state_dir"], params["cluster_name"])
     return install.bring(module, unit, lambda: wanted(params, where), lambda: cluster_locks.check_held(lock, params["lock_id"]))
 

@@ -78,7 +78,7 @@ record:
       elements: str
       sample: [proof.fabric]
     recorded_at:
-      description: When it was first recorded with this outcome, UTC.
+      description: When it was recorded, UTC.
       type: str
       sample: "2026-11-23T14:05:00Z"
 """
@@ -97,11 +97,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     path = proofs.FILE.path_of(params["state_dir"], params["cluster_name"])
     failed = sorted(set(params["failed"]))
     known = proofs.FILE.read(path)
-    record = proofs.of_run(known, params["run_id"])
-    if record is None or record["failed"] != failed:
-        record = {"run_id": params["run_id"], "failed": failed, "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        if not module.check_mode:
-            proofs.FILE.write(path, proofs.with_proof(known, record))
+    record = {"run_id": params["run_id"], "failed": failed, "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    if not module.check_mode:
+        proofs.FILE.write(path, proofs.with_proof(known, record))
     what = f"failed {', '.join(failed)}" if failed else "passed its proof"
     return {"msg": f"run {params['run_id']} {what}", "path": path, "record": record}
 

@@ -24,11 +24,6 @@ KEYS: dict[str, type] = {"run_id": str, "failed": list, "recorded_at": str}
 FILE = records.RecordFile("proofs", "proofs", 1 << 18, lambda proof: lacking(proof, KEYS), "the next proof records what it finds again")
 
 
-def of_run(proofs: t.Iterable[Proof], run_id: str) -> Proof | None:
-    """Return the record of a run, None without one."""
-    return next((one for one in proofs if one["run_id"] == run_id), None)
-
-
 def with_proof(proofs: t.Sequence[Proof], new: Proof) -> list[Proof]:
     """Return the records with a new one, which takes the place of that of the same run."""
     return [*(one for one in proofs if one["run_id"] != new["run_id"]), new][-KEEP:]

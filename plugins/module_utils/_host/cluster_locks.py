@@ -34,6 +34,8 @@ IDENTITY = ("user", "hostname", "machine", "boot_id", "pid_namespace", "pid", "p
 
 #: The option that names a lock that a person wants to break.
 BREAK = "-e gb10_break_lock="
+#: The reason of the error for a lock that another run has, or takes or releases at this moment.
+HELD = "held by another run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +119,13 @@ def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock
     if ended or break_lock == current.id:
         return "take over", f"taken over from {current.describe()}" + (f": {ended}" if ended else "")
     other = f"; {break_lock} is not the id of its lock" if break_lock else ""
-    # A unit may wait for another node for as long as an engine may take to start.
+    # A unit may start an engine for as long as one may take to load.
     service = current.holder.get("service")
     wait = f"Wait for it to end, or stop it on {current.holder.get('hostname', 'its node')}: systemctl stop {service}." if service else "Wait for it to end."
     raise ClusterError(
         f"another run works on this cluster: {current.describe()}{other}",
         remedy=f"{wait} When you have made sure that it no longer runs: {BREAK}{current.id}",
-        reason="held by another run",
+        reason=HELD,
         lock=dataclasses.asdict(current),
     )
 
@@ -168,7 +170,7 @@ def exclusive(directory: str) -> t.Iterator[None]:
             raise ClusterError(
                 f"another run takes or releases the lock in {directory} at this moment",
                 remedy="Run again when it is done.",
-                reason="held by another run",
+                reason=HELD,
             ) from error
         yield
     finally:

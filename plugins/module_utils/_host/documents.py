@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -59,5 +58,4 @@ class Document(t.NamedTuple):
 
     def write(self, path: str, content: t.Mapping[str, t.Any]) -> None:
         """Write the content for everybody to read, whatever the umask is. Raises OSError."""
-        files.write_json(path, {"schema": self.schema, **content})
-        os.chmod(path, 0o644)
+        files.write_json(path, {"schema": self.schema, **content}, 0o644)

@@ -110,16 +110,18 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
     os.replace(beside, path)
 
 
-def write_text(path: str, text: str) -> None:
+def write_text(path: str, text: str, mode: int | None = None) -> None:
     """Write a file so that a reader sees the old or the new content, never a part, whoever else writes it at the same moment.
 
-    Raises OSError, and leaves nothing then.
+    Its mode is the umask's without ``mode``. Raises OSError, and leaves nothing then.
     """
     new = f"{path}.{os.getpid()}-{time.monotonic_ns()}.new"
     try:
         with open(new, "w", encoding="utf-8") as handle:
             handle.write(text)
             handle.flush()
+            if mode is not None:
+                os.fchmod(handle.fileno(), mode)
             os.fsync(handle.fileno())
         os.replace(new, path)
     except OSError:
@@ -128,9 +130,9 @@ def write_text(path: str, text: str) -> None:
         raise
 
 
-def write_json(path: str, content: t.Any) -> None:
+def write_json(path: str, content: t.Any, mode: int | None = None) -> None:
     """Write a JSON file as :func:`write_text` does."""
-    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n", mode)
 
 
 def names(path: str) -> list[str]:

@@ -231,11 +231,14 @@ class Keeper:
 
     def unclean(self, lease: record.Lease, name: str) -> list[str]:
         """Return in one line why a cluster's own unit would not start at this boot, none when it would: its part here did not end before the node did."""
-        unit = look.of_engine(self.state_dir, name)
+        unit, boot = look.of_engine(self.state_dir, name), boot_id(lease["roots"]["proc_root"])
         try:
-            said = units.check_boot(unit.folder, boot_id(lease["roots"]["proc_root"]), self.state_dir, unit.name)
-        except ClusterError as error:
+            said = units.check_boot(unit.folder, boot, self.state_dir, unit.name)
+        except (ClusterError, OSError) as error:
             say(f"{error}")
+            # As the unit itself would, which is not started: whoever starts it after this has looked.
+            with contextlib.suppress(OSError):
+                units.write(unit.folder, boot, units.REFUSED, str(error))
             return [str(error)]
         if said:
             say(said)

@@ -60,15 +60,15 @@ class Files:
 class Start:
     """How a unit comes to be enabled, or disabled, and to run. One that runs is started again where ``stale``, and ``leaves`` something running then.
 
-    ``again`` says that it has to end before: one that is only starting begins with what it found so far.
+    ``again`` says that it has to end before. One that is only starting does where ``waits``, since it may wait for whoever asks, and goes on otherwise.
     """
 
-    def __init__(self, unit: Unit, timeout: float, stale: bool, enabled: bool = True, leaves: str = "") -> None:
+    def __init__(self, unit: Unit, timeout: float, stale: bool, enabled: bool = True, leaves: str = "", waits: bool = False) -> None:
         self._unit, self._timeout = unit, timeout
         now = unit.state(timeout)
         self._enable = "" if now.enabled is enabled else "enable" if enabled else "disable"
         self.needed = stale or not now.active
-        self.again = bool(now.active and stale or now.starting)
+        self.again = bool(now.active and stale or now.starting and (stale or waits))
         self.actions = [f"{self._enable} {unit.name}"] if self._enable else []
         if self.needed:
             self.actions.append(f"restart {unit.name}{leaving(leaves)}" if self.again else f"start {unit.name}")

@@ -42,11 +42,15 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 
 
 class Unit(t.NamedTuple):
-    """A unit that a module sets up: what it leaves running when it is let go, and what else is there of it."""
+    """A unit that a module sets up: what it leaves running when it is let go, and what else is there of it.
+
+    ``locks`` says whether it works under the lock of the cluster, for which it may wait while it starts.
+    """
 
     place: look.Place
     leaves: str
     beside: tuple[str, ...] = ()
+    locks: bool = False
 
     @property
     def program(self) -> str:
@@ -60,10 +64,10 @@ def digest(path: str) -> str:
     return hashlib.sha256(found).hexdigest() if found is not None else ""
 
 
-def release(params: Params, place: look.Place) -> None:
-    """Let a unit that runs go: it ends and leaves what it started as it is."""
-    write_whole(os.path.join(place.folder, look.RELEASE), b"")
-    place.unit.systemctl(params["tool_timeout"], "stop", place.name)
+def let_go(params: Params, unit: Unit) -> None:
+    """Let a unit go that runs, or starts: it ends once a module that it runs has ended, and leaves what it started as it is."""
+    write_whole(os.path.join(unit.place.folder, look.RELEASE), b"")
+    unit.place.unit.systemctl(max(params["tool_timeout"], params["start_timeout"]), "stop", unit.place.name)
 
 
 def present(module: AnsibleModule, unit: Unit, texts: t.Mapping[str, bytes], check_held: t.Callable[[], None]) -> dict[str, t.Any]:
@@ -72,8 +76,8 @@ def present(module: AnsibleModule, unit: Unit, texts: t.Mapping[str, bytes], che
     files = setup.Files(ours, texts)
     needs_program = digest(unit.program) != params["program_digest"]
     stale = bool(files.differing or needs_program)
-    # One that is only starting may wait for another node, or for the lock of the run that asks: it begins again, and finds what that run brought up.
-    start = setup.Start(ours, params["tool_timeout"], stale, params["enabled"], unit.leaves)
+    # One that is only starting may wait for the lock of the run that asks: it begins again, and finds what that run brought up.
+    start = setup.Start(ours, params["tool_timeout"], stale, params["enabled"], unit.leaves, unit.locks)
     actions = [*([f"write {unit.program}"] if needs_program else []), *files.actions, *start.actions]
     result = {"actions": actions, "needs_program": needs_program, "diff": files.diff}
     if not actions or module.check_mode or (needs_program and not params["program"]):
@@ -82,7 +86,7 @@ def present(module: AnsibleModule, unit: Unit, texts: t.Mapping[str, bytes], che
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)
     if start.again:
-        release(params, unit.place)
+        let_go(params, unit)
     if needs_program:
         bring_program(params, unit.program)
     files.write(params["tool_timeout"])
@@ -113,7 +117,7 @@ def kept(module: AnsibleModule, unit: Unit, check_held: t.Callable[[], None]) ->
     if there and not module.check_mode:
         check_held()
         # Also one that is only starting, or stopping.
-        release(params, unit.place)
+        let_go(params, unit)
         ours.systemctl(params["tool_timeout"], "disable", "--quiet", ours.name)
     return {"actions": actions, "needs_program": False, "diff": {}}
 
@@ -129,7 +133,7 @@ def absent(module: AnsibleModule, unit: Unit, check_held: t.Callable[[], None]) 
         if there:
             # Also one that is only starting, or stopping.
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            release(params, unit.place)
+            let_go(params, unit)
             setup.remove(ours, params["tool_timeout"])
         if os.path.lexists(folder):
             shutil.rmtree(folder)

@@ -11,6 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import say
@@ -20,7 +21,10 @@ SECONDS = 30.0
 
 
 class Lock:
-    """The lock of the cluster of ``given``, held by ``unit`` as a service. ``run`` runs a module; ``id`` is empty while the unit does not hold it."""
+    """The lock of the cluster of ``given``, held by ``unit`` as a service. ``run`` runs a module.
+
+    ``id`` is empty while the unit does not hold it, ``within`` says whether it is to be held, though a wait may have given it back.
+    """
 
     def __init__(self, given: t.Mapping[str, t.Any], unit: str, run: steps.Run) -> None:
         self._unit = unit
@@ -28,6 +32,7 @@ class Lock:
         self._holder = lock_holder(os.getpid(), service=unit)
         self._common = {"cluster_name": given["cluster"], "state_dir": given["state_dir"], "log_dir": given["log_dir"], "holder": self._holder}
         self.id = ""
+        self.within = False
 
     def take(self) -> None:
         """Take the lock, or keep it. Raises :class:`ClusterError` when a run works on the cluster."""
@@ -41,26 +46,32 @@ class Lock:
         self.id = steps.require("lock", found)["lock"]["id"]
 
     def refused(self) -> ClusterError | None:
-        """Take the lock; return why a run that works on the cluster keeps it from the unit, None when the unit holds it."""
+        """Take the lock; return the error that names the run which keeps it, None when the unit holds it. Raises any other :class:`ClusterError`."""
         try:
             self.take()
         except ClusterError as error:
+            if error.reason != cluster_locks.HELD:
+                raise
             return error
         return None
 
     def give_back(self) -> None:
-        """Let others work on the cluster, if the unit kept them from it."""
-        if self.id:
+        """Let others work on the cluster, if the unit keeps them from it. Where that fails, it is said, and the next call tries it again."""
+        if not self.id:
+            return
+        try:
+            steps.require("lock", self._run("cluster_lock", {**self._common, "state": "released"}, SECONDS, False))
             self.id = ""
-            released = self._run("cluster_lock", {**self._common, "state": "released"}, SECONDS, False)
-            if released.get("failed"):
-                say(f"lock: {released['msg']}")
+        except ClusterError as error:
+            say(str(error))
 
     @contextlib.contextmanager
     def held(self) -> t.Iterator[None]:
         """Hold the lock; a wait meanwhile may give it back, and take it again. Raises what :meth:`take` raises."""
         self.take()
+        self.within = True
         try:
             yield
         finally:
+            self.within = False
             self.give_back()

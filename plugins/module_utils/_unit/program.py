@@ -10,6 +10,7 @@ process of the unit of a node's companions.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -184,8 +185,11 @@ class Supervisor(Service):
         return done
 
     def bring_up(self, names: t.Iterable[str]) -> None:
-        """Take these steps of the start, of those that there are. Raises :class:`ClusterError` at the first that fails."""
-        own: dict[str, t.Callable[[], None]] = {
+        """Take these steps of the start, of those that there are. Raises :class:`ClusterError` at the first that fails.
+
+        A step that waited, and found that somebody else brought all of it up meanwhile, returns True and is the last one.
+        """
+        own: dict[str, t.Callable[[], bool | None]] = {
             "memory": self.admit, "container": self.start_container, "ray": self.await_nodes, "meet": self.meet, "engine": self.start_engine,
             "join": self.join, "token": self.await_token,
         }  # fmt: skip
@@ -193,7 +197,8 @@ class Supervisor(Service):
             if specification.step(self.given, "start", name):
                 self.check_asked()
                 if name in own:
-                    own[name]()
+                    if own[name]():
+                        return
                 else:
                     self.step("start", name)
 
@@ -227,23 +232,24 @@ class Supervisor(Service):
 
         Others may work on the cluster meanwhile: a lock that is held is given back, and taken again before this returns. Returns whether it was.
         """
-        had, told = bool(self.lock.id), ""
+        apart, told = self.lock.within and not self.lock.id, ""
         refused: ClusterError | None = None
         for _elapsed in clock(self.given["start_seconds"], seconds):
             self.check_asked()
             who, refused = missing(), None
             if who:
                 self.lock.give_back()
+                apart = self.lock.within
             else:
-                refused = self.lock.refused() if had else None
+                refused = self.lock.refused() if self.lock.within else None
                 if not refused:
                     if told:
-                        self.note(record.STARTING)
-                    return had and bool(told)
+                        self.mention("")
+                    return apart
             whom = who or str(refused)
             if whom != told:
                 say(f"{step}: waits for {whom}")
-                self.note(record.STARTING, f"waits for {whom}")
+                self.mention(f"waits for {whom}")
             told = whom
         raise refused or WaitTimeout(
             f"{told} did not {wanted} within {self.given['start_seconds']} s",
@@ -251,28 +257,46 @@ class Supervisor(Service):
             reason="nodes missing",
         )
 
-    def start_container(self) -> None:
-        """Run the node's container. A worker's waits for its head."""
-        until = time.monotonic() + self.given["start_seconds"]
-        while True:
-            self.await_head()
+    def mention(self, reason: str) -> None:
+        """Let readers know what the start is at. A full disk ends no start for that: the journal has it."""
+        with contextlib.suppress(OSError):
+            self.note(record.STARTING, reason)
+
+    def came_meanwhile(self) -> bool:
+        """Return whether another run brought all of it up while the lock was given back. Raises :class:`ClusterError` when memory is short by now."""
+        if self.serves():
+            return True
+        self.admit()
+        return False
+
+    def start_container(self) -> bool:
+        """Run the node's container. A worker's waits for its head. Returns what :meth:`came_meanwhile` does."""
+        told = False
+        for elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
+            self.check_asked()
+            if self.await_head():
+                return True
             try:
                 self.step("start", "container")
-                return
+                return False
             except ClusterError as error:
-                if self.given["role"] == "head" or error.reason not in HEAD_AWAITED or time.monotonic() >= until:
+                if self.given["role"] == "head" or error.reason not in HEAD_AWAITED or elapsed >= self.given["start_seconds"]:
                     raise
-                say(f"container: waits for the head: {error}")
+                if not told:
+                    say(f"container: waits for the head: {error}")
+                told = True
+                self.lock.give_back()
+        return False
 
-    def await_head(self) -> None:
-        """Wait until somebody answers where a worker's Ray is to find its head."""
+    def await_head(self) -> bool:
+        """Wait until somebody answers where a worker's Ray is to find its head. Returns what :meth:`came_meanwhile` does."""
         one = specification.step(self.given, "start", "container") or {"arguments": {}}
         address, port = one["arguments"].get("head_address"), one["arguments"].get("port")
         if self.given["role"] == "head" or not address or not port:
-            return
+            return False
         head = ", ".join(name for name, its in self.given["nodes"].items() if its == address) or address
-        if self.await_others("container", lambda: head if listeners.answers(address, port, ANSWER_SECONDS) else "", "start Ray", ASK_SECONDS):
-            self.admit()
+        apart = self.await_others("container", lambda: head if listeners.answers(address, port, ANSWER_SECONDS) else "", "start Ray", ASK_SECONDS)
+        return apart and self.came_meanwhile()
 
     def ray_nodes(self) -> list[dict[str, t.Any]]:
         """Return what Ray's head says of its nodes; none when it does not answer."""
@@ -280,17 +304,17 @@ class Supervisor(Service):
         found = self.run(one["module"], one["arguments"], RAY_SECONDS, False) if one else {}
         return [] if found.get("failed") else found.get("nodes") or []
 
-    def await_nodes(self) -> None:
-        """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they do not come."""
+    def await_nodes(self) -> bool:
+        """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they do not come. Returns what :meth:`came_meanwhile` does."""
 
         def missing() -> str:
             nodes = self.ray_nodes()
             self.members = incarnations(nodes)
             return ", ".join(lacking(nodes, self.given["nodes"], self.given["gpus"]))
 
-        if self.await_others("ray", missing, "join Ray", ASK_SECONDS):
-            self.admit()
+        apart = self.await_others("ray", missing, "join Ray", ASK_SECONDS)
         say(f"ray: {', '.join(self.given['nodes'])}")
+        return apart and self.came_meanwhile()
 
     def start_engine(self) -> None:
         done = self.step("start", "engine")
@@ -347,17 +371,20 @@ class Supervisor(Service):
         say(f"engine: a part of it lives here, and none on {missing}")
         return False
 
-    def meet(self) -> None:
-        """Stop what is left of an engine that lacks a rank. A worker waits until rank 0 listens. Raises :class:`WaitTimeout` when it does not."""
+    def meet(self) -> bool:
+        """Stop what is left of an engine that lacks a rank. A worker waits until rank 0 listens.
+
+        Raises :class:`WaitTimeout` when it does not. Returns what :meth:`came_meanwhile` does.
+        """
         if self.lacks:
             self.step("stop", "engine")
             self.lacks = False
         if self.given["role"] == "head":
-            return
+            return False
         rank = f"the rank of {self.ranks.names}"
-        if self.await_others("meet", lambda: "" if self.ranks.head_listens() else rank, "join", ASK_SECONDS):
-            self.admit()
+        apart = self.await_others("meet", lambda: "" if self.ranks.head_listens() else rank, "join", ASK_SECONDS)
         say(f"meet: {self.ranks.names} listens")
+        return apart and self.came_meanwhile()
 
     def join(self) -> None:
         """Wait until the ranks have met. Raises :class:`WaitTimeout` when they do not, after this node's was stopped, :class:`ClusterError` when it ended."""
@@ -372,7 +399,9 @@ class Supervisor(Service):
             return others and f"the rank of {others}"
 
         try:
-            self.await_others("join", missing, "join", LOOK_SECONDS)
+            if self.await_others("join", missing, "join", LOOK_SECONDS):
+                # A run that worked on the cluster meanwhile may have started it again.
+                self.run_id = engine_state.engine_state(self.paths, lenient=True)["run_id"]
         except WaitTimeout:
             self.lock.take()
             self.step("stop", "engine")
@@ -396,6 +425,8 @@ class Supervisor(Service):
         """Look at the engine, or the worker's container, until it ends; return the exit code."""
         while True:
             self.check_asked()
+            # Only where that failed when it was due.
+            self.lock.give_back()
             seen = self.seen_engine() if self.has_engine else self.seen_container()
             if seen == Seen() and (left := self.ranks.left()):
                 seen = Seen(how=f"the rank of {', '.join(left)} is gone, and without it this one serves nobody", left=left)
@@ -483,8 +514,10 @@ class Supervisor(Service):
 
     def stop(self) -> str:
         """Let requests be answered, and stop engine and container. Raises :class:`ClusterError` when that fails."""
-        if refused := self.lock.refused():
-            say(f"lock: {refused}; the unit stops all the same")
+        try:
+            self.lock.take()
+        except ClusterError as error:
+            say(f"{error}; the unit stops all the same")
         try:
             self.drain()
             for name in specification.STOP[1:]:

@@ -16,7 +16,6 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 
 FILE = "state.json"
@@ -55,9 +54,8 @@ def utc_now() -> str:
 
 def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
     """Record a state. Raises OSError."""
-    files.write_json(
-        path_of(folder), {"schema": DOCUMENT.schema, "boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": utc_now()}
-    )
+    noted = {"boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": utc_now()}
+    DOCUMENT.write(path_of(folder), noted)
 
 
 def why_refused(noted: t.Mapping[str, t.Any] | None, boot_id: str, power_cycled: bool) -> str:

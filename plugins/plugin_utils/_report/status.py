@@ -122,15 +122,19 @@ def _start_text(found: dict[str, t.Any]) -> str:
 
 
 def proof_of(answer: dict[str, t.Any]) -> tuple[str, str]:
-    """Return whether the head's live engine was proven, ``proven`` or ``unproven``, and what to say of it; ``none`` where none lives."""
-    engine, found = answer["engine"] or {}, (answer["container"] or {}).get("last_proof") or {}
+    """Return whether the head's live engine was proven (``proven``, ``unproven``, ``unknown``), and what to say of it; ``none`` where none lives."""
+    if not answered(answer["engine"]):
+        return "unknown", ""
     if not _live(answer):
         return "none", ""
+    run_id, found = answer["engine"]["engine"]["run_id"], (answer["container"] or {}).get("last_proof") or {}
     again = "the tag proof of the bring-up asks it"
+    if not answered(answer["container"]):
+        return "unknown", "whether it was proven is not known: its record was not read"
     if found.get("error"):
-        return "unproven", f"unproven: {found['error']}"
-    if not found or found["run_id"] != engine["engine"]["run_id"]:
-        return "unproven", f"unproven: no proof of run {engine['engine']['run_id']} is on record; {again}"
+        return "unknown", f"whether it was proven is not known: {found['error']}"
+    if not found or found["run_id"] != run_id:
+        return "unproven", f"unproven: no proof of run {run_id} is on record; {again}"
     if found["failed"]:
         return "unproven", f"unproven: it failed {', '.join(found['failed'])} at {found['recorded_at']}; {again} again"
     return "proven", f"proven: {found['recorded_at']}"

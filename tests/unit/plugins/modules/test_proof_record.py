@@ -20,13 +20,12 @@ def call(place, run_id="r1", failed=(), check_mode=False):
 
 
 def test_the_last_proof_of_a_run_counts(tmp_path, monkeypatch):
-    times = iter(["T1", "T2", "T3"])
+    times = iter(["T1", "T2", "T3", "T4", "T5"])
     monkeypatch.setattr(proof_record.time, "strftime", lambda *_given: next(times))
     assert call(tmp_path)["record"] == {"run_id": "r1", "failed": [], "recorded_at": "T1"}
-    # The same outcome is on record since it was first found.
-    assert call(tmp_path)["record"]["recorded_at"] == "T1" and not call(tmp_path).get("changed")
+    assert call(tmp_path)["record"]["recorded_at"] == "T2" and "changed" not in call(tmp_path, check_mode=True)
     worse = call(tmp_path, failed=["proof.fabric", "proof.env", "proof.fabric"])
-    assert worse["record"] == {"run_id": "r1", "failed": ["proof.env", "proof.fabric"], "recorded_at": "T2"}
+    assert worse["record"] == {"run_id": "r1", "failed": ["proof.env", "proof.fabric"], "recorded_at": "T4"}
     assert worse["msg"] == "run r1 failed proof.env, proof.fabric"
     assert proofs.last(str(tmp_path), "gb10") == {**worse["record"], "error": ""}
     call(tmp_path, run_id="r2")

@@ -147,6 +147,9 @@ def test_after_an_unclean_shutdown_nothing_starts_before_a_person_looked(node, m
     after = found.record()
     assert (after["mode"], after["phase"]) == ("singles", "settled" if consent else "failed")
     assert consent or ("the node did not shut down cleanly" in after["reason"] and "the playbook mode goes on from here" in after["reason"])
+    # The next start of this boot is a person's, who has looked.
+    noted = units_record.read(units.of_engine(str(node / "state"), "gb10").folder)
+    assert consent or (noted["state"], noted["boot_id"] != "earlier") == ("refused", True)
 
 
 def test_another_run_that_took_the_lock_is_not_disturbed(node, capsys):

@@ -63,11 +63,13 @@ def test_without_systemd_nothing_runs(monkeypatch):
     assert ask.states(5, "a.service") == [ask.State()] and not any(ask.State())
 
 
-def test_one_that_starts_is_let_end_first(systemd, tmp_path):
+def test_one_that_starts_is_let_end_first_where_it_may_wait_for_whoever_asks(systemd, tmp_path):
     ours = unit.Unit("a.service", (str(tmp_path / "a.service"),))
     (tmp_path / "a.service").write_text(unit.marked("[Unit]\n"))
     systemd("ActiveState=activating\nUnitFileState=enabled\n")
     start = setup.Start(ours, 5, stale=False, leaves="the engine")
+    assert start.needed and not start.again and start.actions == ["start a.service"]
+    start = setup.Start(ours, 5, stale=False, leaves="the engine", waits=True)
     assert start.needed and start.again and start.actions == ["restart a.service, which leaves the engine running"]
     systemd("ActiveState=inactive\nUnitFileState=enabled\n")
     start = setup.Start(ours, 5, stale=True, enabled=False)

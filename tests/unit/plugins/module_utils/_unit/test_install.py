@@ -42,10 +42,10 @@ class Node:
         self.active = {"stop": "inactive", "start": "active"}.get(argv[1], self.active)
         return ToolResult(0, "", "")
 
-    def bring(self, state: str, check_mode: bool = False) -> dict[str, t.Any]:
+    def bring(self, state: str, check_mode: bool = False, locks: bool = True) -> dict[str, t.Any]:
         params = {"state": state, "enabled": True, "program_digest": "", "program": None, "start_timeout": 60, "tool_timeout": 60}
         module = types.SimpleNamespace(params=params, check_mode=check_mode)
-        return install.bring(module, install.Unit(self.place, "the engine"), lambda: self.texts)
+        return install.bring(module, install.Unit(self.place, "the engine", locks=locks), lambda: self.texts)
 
 
 @pytest.fixture
@@ -73,6 +73,11 @@ def test_a_unit_that_is_wanted_runs_as_it_is_written(node, active, edited, asked
     done = node.bring("present")
     assert (done["changed"], node.asked) == (bool(asked), asked) and said in done["msg"]
     assert done["unit"]["active"] is True and done["unit"]["starting"] is False
+
+
+def test_a_start_that_waits_for_nobody_is_joined(node):
+    node.active = "activating"
+    assert node.bring("present", locks=False)["actions"] == [f"start {NAME}"] and node.asked == ["start"]
 
 
 @pytest.mark.parametrize("state", ["kept", "absent"])

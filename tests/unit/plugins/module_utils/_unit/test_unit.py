@@ -266,7 +266,8 @@ class Node:
             self.locks.append(arguments["state"])
             if self.busy:
                 self.busy -= 1
-                return {"failed": True, "msg": "another run works on this cluster", "verdict": "block", "lock": {"id": "x", "holder": {"service": ""}}}
+                other = {"reason": "held by another run", "lock": {"id": "x", "holder": {"service": ""}}}
+                return {"failed": True, "msg": "another run works on this cluster", "verdict": "block", **other}
             return {"lock": {"id": "l"}, "msg": arguments["state"]}
         if name == "node_container_info":
             return {"nodes": self.nodes, "msg": ""}
@@ -505,6 +506,69 @@ def test_a_unit_that_waits_ends_when_systemd_asks_and_has_no_lock_left(node, rol
     awaited.during = lambda: one.supervisor.ask_to_stop(15, None)
     monkeypatch.setattr(one.supervisor, "stop", lambda: "")
     assert one.supervisor.main() == 0 and one.locks == ["acquired", "released"] and one.state["state"] == "stopped"
+
+
+@pytest.mark.parametrize(("role", "executor"), PLACES[:3])
+def test_what_another_run_brought_up_meanwhile_is_taken_over(node, role, executor, monkeypatch):
+    one, awaited = waiting(node, role, executor, monkeypatch)
+    monkeypatch.setattr(program.admission, "taken", lambda *_given: (80.0, 90.0))
+    held = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
+
+    def brought_up():
+        one.lives = True
+        one.meets()
+        (one.path / "proc/meminfo").write_text(held)
+
+    awaited.during = brought_up
+    one.supervisor.begin()
+    assert one.state["state"] == "running" and "vllm_serve" not in one.asked and one.locks == ["acquired", "released", "acquired", "released"]
+
+
+def test_a_lock_that_cannot_be_read_ends_the_wait_at_once(node, monkeypatch):
+    one, _awaited = waiting(node, "worker", "ray", monkeypatch)
+    answers = iter([{"lock": {"id": "l"}, "msg": ""}, {"msg": ""}, {"failed": True, "msg": "lock.json is not JSON", "reason": "not understood"}])
+    one.answers["cluster_lock", False] = lambda: next(answers)
+    assert one.supervisor.main() == 1 and "lock.json is not JSON" in one.state["reason"]
+
+
+def test_a_lock_that_could_not_be_given_back_is_given_back_later(node, monkeypatch):
+    one, awaited = waiting(node, "worker", "ray", monkeypatch, comes=5)
+    monkeypatch.setattr(Waiting, "look", lambda self: (setattr(self, "looks", self.looks + 1), self.looks >= self.comes)[1])
+    answers = iter([{"lock": {"id": "l"}, "msg": ""}, {"failed": True, "msg": "another run takes the lock at this moment", "verdict": "block"}, {"msg": ""}])
+    again = iter([{"lock": {"id": "l"}, "msg": ""}, {"msg": ""}])
+    one.answers["cluster_lock", False] = lambda: next(answers, None) or next(again)
+    one.supervisor.begin()
+    assert awaited.looks == 5 and one.state["state"] == "running" and any("takes the lock at this moment" in line for line in one.said)
+
+
+def test_a_lock_that_cannot_be_given_back_hides_no_stop(node, monkeypatch):
+    one, awaited = waiting(node, "worker", "ray", monkeypatch, comes=10**9)
+    monkeypatch.setattr(Waiting, "look", lambda self: (one.supervisor.ask_to_stop(15, None), False)[1])
+    hangs = UnknownState("cluster_lock did not end within 30 s")
+
+    def answer():
+        if one.locks:
+            raise hangs
+        one.locks.append("acquired")
+        return {"lock": {"id": "l"}, "msg": ""}
+
+    one.answers["cluster_lock", False] = answer
+    assert one.supervisor.main() == 0 and one.asked.count("ray_cluster") == 1 and one.state["state"] == "stopped"
+
+
+def test_a_full_disk_ends_no_wait(node, monkeypatch):
+    one, awaited = waiting(node, "head", "native", monkeypatch)
+    written = record.write
+
+    def write(folder, boot, state, reason="", *more):
+        if reason.startswith("waits"):
+            raise OSError(28, "No space left on device")
+        written(folder, boot, state, reason, *more)
+
+    monkeypatch.setattr(record, "write", write)
+    monkeypatch.setattr(Waiting, "look", lambda self: (setattr(self, "looks", self.looks + 1), self.looks >= self.comes)[1])
+    one.supervisor.begin()
+    assert awaited.looks == 3 and one.state["state"] == "running"
 
 
 @pytest.mark.parametrize("works", [True, False])

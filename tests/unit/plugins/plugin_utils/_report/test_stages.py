@@ -133,7 +133,7 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
         ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: no proof of run RUN is on record"),
         ({"run_id": "RUN", "failed": [], "recorded_at": "2026-11-23T18:20:41Z", "error": ""}, "proven", "proven: 2026-11-23T18:20:41Z"),
         ({"run_id": "RUN", "failed": ["proof.fabric"], "recorded_at": "T", "error": ""}, "unproven", "unproven: it failed proof.fabric at T"),
-        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unproven", "unproven: proofs.json is not JSON. Remedy: Remove it."),
+        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unknown", "whether it was proven is not known: proofs.json is not JSON. Remedy: Remove"),
     ],
 )
 def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word: str, line: str) -> None:
@@ -143,6 +143,8 @@ def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word:
     answers["spark-1"]["container"] = {**answers["spark-1"]["container"], "last_proof": last}
     stats = status.judge(answers, run()).stats
     assert stats["gb10_proof"] == word and any(one.startswith(line.replace("RUN", run_id)) for one in stats["gb10_status"]["spark-1"])
+    answers["spark-1"]["engine"] = {"unreachable": True, "msg": "no route"}
+    assert status.judge(answers, run()).stats["gb10_proof"] == "unknown"
     gone = status.judge(state("ray", False, False), run()).stats
     assert gone["gb10_proof"] == "none" and not any("proven" in one for one in gone["gb10_status"]["spark-1"])
 
