@@ -23,7 +23,6 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
   - gb10.cluster._cluster
-  - gb10.cluster._cluster.state_dir
 options:
   state_dir:
     description:

@@ -20,7 +20,6 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._cluster
-  - gb10.cluster._cluster.state_dir
 attributes:
   check_mode:
     support: full

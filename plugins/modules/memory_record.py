@@ -24,7 +24,6 @@ extends_documentation_fragment:
   - gb10.cluster._look
   - gb10.cluster._look.driver
   - gb10.cluster._cluster
-  - gb10.cluster._cluster.state_dir
 options:
   state_dir:
     description:

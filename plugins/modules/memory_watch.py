@@ -22,7 +22,6 @@ extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
   - gb10.cluster._cluster
-  - gb10.cluster._cluster.state_dir
 options:
   state:
     description:
