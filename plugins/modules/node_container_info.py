@@ -398,30 +398,25 @@ def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
         return {"path": path, "climbs": [], "error": f"{error}. Remedy: {error.remedy}"}
 
 
-#: What a node keeps beside the container, each empty unless somebody wants to know.
-KEPT = ("protection", "guard", "sweep", "unit", "companions_unit", "last_start", "last_proof", "ladder")
-
-
-def kept(state_dir: str, cluster: str) -> dict[str, t.Any]:
-    """Return what a node keeps of a cluster beside the container, and of itself, by :data:`KEPT`."""
-    found: list[dict[str, t.Any]] = [
-        journal.summary(state_dir),
-        guard_look.guard(state_dir),
-        sweep_look.sweep(state_dir),
-        unit_look.unit(unit_look.of_engine(state_dir, cluster)),
-        unit_look.unit(unit_look.of_companions(state_dir)),
-        starts.last(state_dir, cluster),
-        proofs.last(state_dir, cluster),
-        climbs_of(state_dir, cluster),
-    ]
-    return dict(zip(KEPT, found))
+#: What a node keeps beside the container, of the cluster and of itself: by its name in the result, how it is read from the state directory.
+KEPT: dict[str, t.Callable[[str, str], dict[str, t.Any]]] = {
+    "protection": lambda state_dir, _cluster: journal.summary(state_dir),
+    "guard": lambda state_dir, _cluster: guard_look.guard(state_dir),
+    "sweep": lambda state_dir, _cluster: sweep_look.sweep(state_dir),
+    "unit": lambda state_dir, cluster: unit_look.unit(unit_look.of_engine(state_dir, cluster)),
+    "companions_unit": lambda state_dir, _cluster: unit_look.unit(unit_look.of_companions(state_dir)),
+    "last_start": starts.last,
+    "last_proof": proofs.last,
+    "ladder": climbs_of,
+}
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     state_dir, cluster = params["state_dir"], params["cluster_name"]
-    return {**look(api, params), "caches": caches_of(api, state_dir, cluster), **(kept(state_dir, cluster) if state_dir else dict.fromkeys(KEPT, {}))}
+    kept = {name: read(state_dir, cluster) if state_dir else {} for name, read in KEPT.items()}
+    return {**look(api, params), "caches": caches_of(api, state_dir, cluster), **kept}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
