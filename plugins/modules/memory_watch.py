@@ -118,6 +118,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import private
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
@@ -186,7 +187,7 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
 
 def write_note(path: str, available: int, boot: str) -> None:
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        private.make(os.path.dirname(path))
         write_json(path, {"available_mb": available, "boot_id": boot, "noted_at": time.time()})
     except OSError as error:
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or free space there.") from error

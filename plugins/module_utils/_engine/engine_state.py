@@ -30,7 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -96,6 +96,11 @@ class EnginePaths(t.NamedTuple):
     def of(cls, state_dir: str, log_dir: str, cluster: str) -> EnginePaths:
         state = os.path.join(state_dir, cluster)
         return cls(os.path.join(state, "launch"), os.path.join(state, "run"), os.path.join(state, "cache"), os.path.join(log_dir, cluster))
+
+    @property
+    def closed(self) -> tuple[str, str]:
+        """Return the directories above what the container writes, which root alone may enter."""
+        return os.path.dirname(self.run), self.log
 
     @property
     def engine_log(self) -> str:
@@ -289,6 +294,16 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         "log_path": paths.log_of(run["run_id"]) if run else "",
         "unreadable": unreadable,
     }
+
+
+def on_node(state_dir: str, proc: str = "/proc") -> dict[str, dict[str, t.Any]]:
+    """Return the last run of the engine of each cluster that has state on this node, by the cluster's name. Raises as :func:`engine_state` does.
+
+    A directory that may not be entered is no cluster without a run.
+    """
+    names = [name for name in files.names(state_dir) if os.path.isdir(os.path.join(state_dir, name))]
+    found = {name: engine_state(EnginePaths.of(state_dir, state_dir, name), proc) for name in names}
+    return {name: engine for name, engine in found.items() if engine["run_id"]}
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files, private
 
 SCHEMA = 1
 
@@ -67,7 +67,7 @@ class RecordFile:
     def write(self, path: str, records: t.Sequence[Record]) -> None:
         """Write the records. Raises :class:`ClusterError` when that is not possible."""
         try:
-            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            private.make(os.path.dirname(path))
             files.write_json(path, {"schema": SCHEMA, self._key: list(records)})
         except OSError as error:
             remedy = "Run the task with become: true, or free space there."

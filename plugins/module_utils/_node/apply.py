@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray, removal
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
@@ -157,8 +157,10 @@ class Actor(removal.Remover):
         # Docker itself refuses an image that is gone.
         cache = caches.directory_name(self.docker, image, noted["versions"].get("vllm") if noted else None) if image else caches.UNKNOWN
         with removal.local_files():
-            for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.cache, 0o755), (wanted.paths.log, 0o750)):
-                os.makedirs(folder, mode=mode, exist_ok=True)
+            for folder in wanted.paths.closed:
+                private.ensure(folder)
+            for folder in (wanted.paths.launch, wanted.paths.run, wanted.paths.cache):
+                os.makedirs(folder, mode=0o755, exist_ok=True)
             # A container of an older version could put a link there, and Docker would mount where that leads.
             for top, below in ((wanted.paths.log, ENGINE_LOGS), (wanted.paths.cache, cache)):
                 with untrusted.directory(top, below, create=True):

@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
@@ -128,6 +128,7 @@ class Supervisor(Service):
     def begin(self) -> None:
         """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
         super().begin()
+        self.close()
         if not self.serves():
             self.compare_place()
             with self.lock.held():
@@ -135,6 +136,15 @@ class Supervisor(Service):
         self.note(record.RUNNING)
         notify("READY=1")
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
+
+    def close(self) -> None:
+        """Have nobody else reach what the container writes. Where that fails, a container that is there runs on, and none is made."""
+        for folder in filter(private.is_open, self.paths.closed):
+            try:
+                private.close(folder)
+                say(f"closed {folder} to other accounts")
+            except ClusterError as error:
+                say(error.with_remedy())
 
     def serves(self) -> bool:
         """Return whether container and engine are as wanted already. Nothing is changed for that."""

@@ -1012,5 +1012,5 @@ def test_a_container_of_version_1_waits_with_a_warning_for_each_protection(node)
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
     actor = apply.Actor(Engine(), params(log_dir=str(tmp_path / "log")), None, apply.NO_WORK)
-    with pytest.raises(ClusterError, match="Not a directory"):
+    with pytest.raises(ClusterError, match="File exists"):
         actor.keep_log(node_container.existing(running()))
