@@ -205,12 +205,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.prune import PROBE
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench, bench_client, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 
 LEAST = {"concurrency": 1, "prompts": 1, "input_len": 1, "output_len": 2, "timeout": 1, "probe_timeout": 1, "memory_mb": 512}
 CASE = ("workload", "concurrency", "prompts", "input_len", "output_len")
 #: Nothing is fetched, and no GPU is touched.
-ENV = {**image_contract.NO_GPU, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+ENV = {**image_contract.NO_GPU, "HF_HOME": HF_HOME_TARGET, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 #: Last lines of a client that failed, and characters of each.
 LINES = 15
 LINE = 300
@@ -267,8 +268,6 @@ def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], 
     }
     wrapper = image_contract.wrapper_of(api, image, params["image"], params["state_dir"], 300)
     host = {
-        "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true"],
         "Memory": params["memory_mb"] * 1024 * 1024,
         # An engine on the same host comes first.
         "CpuShares": 512,
@@ -300,6 +299,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     image = api.image(params["image"])
     if image is None:
         raise ClusterError(f"this host has no image {params['image']}", remedy="Load it: docker save IMAGE | ssh HOST docker load", reason="image missing")
+    obstacles.check_hub(params["hf_home"])
     nothing = {"acceptance_length": None, "foreign_requests": None, "began": 0.0, "ended": 0.0, "image_id": image["Id"]}
     if module.check_mode:
         return {"msg": f"{name} would be measured", "case": case, "figures": {}, **nothing}
