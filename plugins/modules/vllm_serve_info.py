@@ -223,13 +223,20 @@ engine:
       type: float
       sample: 1795226031.5
     stopped_at:
-      description: When somebody asked it to stop, in seconds since the epoch. Null when nobody did.
+      description: When a module of this collection asked it to stop, in seconds since the epoch. Null when none did.
       returned: always
       type: float
       version_added: 0.2.0
       sample: 1795226031.5
+    ordered:
+      description: The run that was ordered last, by the node's own note, which the container cannot write. Empty when there was none.
+      returned: always
+      type: str
+      version_added: 0.2.0
+      sample: 20261121T015300Z-3f9a
     stopped_by:
-      description: Who asked it to stop. Empty when nobody did.
+      description:
+        - Who had it stopped, by the node's own note, which the container cannot write. Empty when no module of this collection did.
       returned: always
       type: str
       version_added: 0.2.0

@@ -28,7 +28,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
@@ -241,13 +241,12 @@ def boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def read_order(paths: EnginePaths, run_id: str) -> dict[str, t.Any]:
-    """Return the host's own order of a run: what the launcher was told to start. Empty when another run was ordered since, or none.
+def read_order(paths: EnginePaths) -> dict[str, t.Any]:
+    """Return the host's own last order: what the launcher was told to start. Empty when there was none.
 
     The container can read it and cannot write it.
     """
-    order = read_note(os.path.join(paths.launch, ORDER)) or {}
-    return order if run_id and order.get("run_id") == run_id else {}
+    return read_note(os.path.join(paths.launch, ORDER)) or {}
 
 
 def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = False) -> dict[str, t.Any]:
@@ -255,8 +254,8 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
 
     ``live`` is true only when its very process is there. A run that is over has ``exit_code`` or ``exit_signal``, or neither
     when its launcher was killed with it. ``seconds`` is the time since its start, or how long a run lasted that is over, and
-    does not depend on the wall clock; ``stopped_by`` says who had it stopped. With ``lenient`` a note that cannot be read counts
-    as none, and ``unreadable`` says why; otherwise it raises :class:`UnknownState`.
+    does not depend on the wall clock; ``stopped_by`` says who had it stopped, by the host's own note, and ``ordered`` which run was ordered last.
+    With ``lenient`` a note that cannot be read counts as none, and ``unreadable`` says why; otherwise it raises :class:`UnknownState`.
     """
     unreadable = ""
     try:
@@ -265,8 +264,9 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         if not lenient:
             raise
         run, unreadable = {}, str(error)
-    ended, request = (read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
-    order = read_order(paths, run.get("run_id", ""))
+    ended, request = (read_side(path) for path in (os.path.join(paths.run, "exit.json"), os.path.join(paths.launch, STOP_NOTE)))
+    last_order = read_order(paths)
+    order = last_order if run and last_order.get("run_id") == run["run_id"] else {}
     pid = host_pid(run, paths.run, proc) if run else None
     own_end = ended if run and ended.get("run_id") == run["run_id"] and pid is None else {}
     own_stop = request if run and run["run_id"] in (request.get("run_ids") or []) else {}
@@ -274,6 +274,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
     return {
         "live": pid is not None,
         "run_id": run.get("run_id", ""),
+        "ordered": last_order.get("run_id", ""),
         "pid": pid,
         "argv": order.get("argv", []),
         "digest": order.get("digest", ""),

@@ -455,8 +455,11 @@ class Supervisor(Service):
         engine = engine_state.engine_state(self.paths, lenient=True)
         if engine["unreadable"] or (engine["live"] and engine["run_id"] == self.run_id):
             return Seen()
+        if engine["ordered"] != self.run_id:
+            return Seen(f"run {self.run_id} gave way to run {engine['ordered'] or '(none)'}")
         if engine["run_id"] != self.run_id:
-            return Seen(f"run {self.run_id} gave way to run {engine['run_id'] or '(none)'}")
+            # A module of ours would have ordered it: what runs in the container wrote this.
+            return Seen("", f"the note of run {self.run_id} is {'that of run ' + engine['run_id'] if engine['run_id'] else 'gone'}, which nobody ordered")
         how = engine_state.last_end(engine) or f"run {self.run_id} is gone"
         return Seen(how) if engine["stopped_by"] else Seen("", how)
 

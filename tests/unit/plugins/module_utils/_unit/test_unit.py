@@ -240,7 +240,7 @@ class Node:
         #: What was asked of the lock, and how many times a run keeps it from the unit from now on.
         self.locks: list[str] = []
         self.busy = 0
-        self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
+        self.engine = {"live": True, "run_id": "r1", "ordered": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
         for module in (program, service, lock):
             monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
@@ -354,8 +354,14 @@ def test_a_power_cycle_of_our_own_lets_it_start_once(node, tmp_path):
     ("engine", "code", "state"),
     [
         ({"live": False, "stopped_by": "ada"}, 0, "stopped"),
-        ({"live": True, "run_id": "r2"}, 0, "stopped"),
+        ({"live": True, "run_id": "r2", "ordered": "r2"}, 0, "stopped"),
+        # Another run was ordered, and has not begun.
+        ({"live": False, "ordered": "r2"}, 0, "stopped"),
         ({"live": False}, 1, "failed"),
+        # What the container can write.
+        ({"live": False, "run_id": "r2"}, 1, "failed"),
+        ({"live": True, "run_id": "r2"}, 1, "failed"),
+        ({"live": False, "run_id": ""}, 1, "failed"),
     ],
 )
 def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, state):
