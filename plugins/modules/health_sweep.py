@@ -302,7 +302,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -312,7 +311,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, look, packing
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Seconds beyond what a sweep may take, until a test of it counts as lost.
@@ -328,7 +327,7 @@ def wanted(params: Params) -> dict[str, bytes]:
     return {
         os.path.join(folder, look.PROGRAM): packing.archive(),
         os.path.join(folder, look.CONFIG): packing.config(params).encode(),
-        service: packing.service(folder, sys.executable, params).encode(),
+        service: packing.service(folder, python.of_units(), params).encode(),
         timer: packing.timer(params["minutes"]).encode(),
     }
 

@@ -149,6 +149,11 @@ def write_text(path: str, text: str) -> None:
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(new, path)
+        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError:
         with contextlib.suppress(OSError):
             os.remove(new)

@@ -14,6 +14,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 FILE = "glance.json"
 #: The form of a glance. ``state`` and ``reason`` are the unit's, ``token`` is empty before the first one and has ``seconds`` and ``at`` (UTC) after it.
@@ -33,7 +34,7 @@ def path_of(state_dir: str, cluster: str) -> str:
 
 def write(state_dir: str, glance: Glance) -> None:
     """Write a glance for everybody to read. Raises OSError."""
-    DOCUMENT.write(path_of(state_dir, glance["cluster"]), glance)
+    DOCUMENT.write(path_of(state_dir, glance["cluster"]), {**glance, "reason": clean(glance["reason"])})
 
 
 def read(path: str) -> Glance | None:

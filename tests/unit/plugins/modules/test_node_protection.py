@@ -136,7 +136,7 @@ def test_there_are_no_more_moments_than_are_tried(node: ProtectedNode, monkeypat
 def test_a_file_that_was_cut_while_it_was_written_leaves_nothing(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     before = node.fingerprint()
     assert moments(node, monkeypatch, lambda: node.run("swap"), 1)
-    (node.etc / f"{SYSCTL}{journals.BESIDE}").write_text("half")
+    (node.etc / f"{SYSCTL}.4194305-7.new").write_text("half")
     node.revert()
     assert node.fingerprint() == before
 
@@ -386,5 +386,5 @@ def test_a_journal_that_cannot_be_read_stops_everything(node: ProtectedNode, tex
 
 
 def test_two_runs_do_not_protect_one_node(node: ProtectedNode) -> None:
-    with journals.alone(str(node.journal.parent)), pytest.raises(ClusterError, match="another run"):
+    with journals.alone(), pytest.raises(ClusterError, match="another run"):
         node.run()
