@@ -154,10 +154,10 @@ def write_text(path: str, text: str) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             os.remove(new)
-        raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def run_file(spec: Spec) -> str:
