@@ -369,12 +369,12 @@ def require_secrets(params: Params) -> None:
     for one in params["channels"]:
         if one["type"] in declared.SECRETS:
             path = channels.secret_path(params["secrets_dir"], declared.name_of(one))
-            try:
-                mode = os.lstat(path).st_mode & 0o777
-            except FileNotFoundError as error:
+            status = os.lstat(path) if os.path.lexists(path) else None
+            if status is None or not status.st_size:
                 remedy = "Write it there with mode 0600, as the role sweep does."
-                secret = declared.SECRETS[one["type"]]
-                raise ClusterError(f"{path} is not there, which holds the {secret} of a channel", remedy=remedy, reason="secret") from error
+                lacks = "is empty" if status else "is not there"
+                raise ClusterError(f"{path} {lacks}, which holds the {declared.SECRETS[one['type']]} of a channel", remedy=remedy, reason="secret")
+            mode = status.st_mode & 0o777
             if mode & 0o077:
                 raise ClusterError(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", reason="secret")
 

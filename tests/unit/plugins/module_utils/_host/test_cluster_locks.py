@@ -257,3 +257,52 @@ def test_a_lock_file_that_went_while_it_was_opened_is_opened_again(tmp_path, mon
     for handle in opened[:2]:
         with pytest.raises(OSError):
             os.fstat(handle)
+
+
+TEXT = """{
+  "acquired_at": "2026-11-21T09:14:03Z",
+  "holder": {
+    "boot_id": "b",
+    "hostname": "workbench",
+    "machine": "m",
+    "pid": 4711,
+    "pid_namespace": "n",
+    "pid_start": "99",
+    "play": "Up",
+    "run": "r",
+    "service": "",
+    "user": "ada"
+  },
+  "id": "3c1ab056361d3a94",
+  "schema": 1
+}
+"""
+
+
+def test_every_version_knows_a_run_and_a_broken_lock_by_the_same_id():
+    """A unit's program on a node, and the controllers, may be of different ones."""
+    assert cluster_locks.dump(ME, NOW) == TEXT
+    assert cluster_locks.holder_id(dict(reversed(ME.items()))) == "3c1ab056361d3a94"
+    assert cluster_locks.unreadable_id("garble") == "unreadable-8d76c1e4c0c614a1"
+
+
+def test_of_a_lock_that_makes_no_sense_the_beginning_is_shown(tmp_path):
+    (tmp_path / "lock.json").write_text("x" * 4000)
+    with pytest.raises(UnknownState) as caught:
+        cluster_locks.read(str(tmp_path / "lock.json"))
+    assert caught.value.details["raw"] == "x" * 2000
+
+
+@pytest.mark.parametrize(("dated", "age"), [(1795500000.5, 3), (1795500004.9, 0)])
+def test_a_lock_is_as_old_as_its_file_and_never_less_than_nothing(tmp_path, monkeypatch, dated, age):
+    path = tmp_path / "lock.json"
+    path.write_text(TEXT)
+    os.utime(path, (dated, dated))
+    monkeypatch.setattr(cluster_locks.time, "time", lambda: 1795500004.0)
+    assert cluster_locks.read(str(path)).age == age
+
+
+def test_who_lost_its_lock_did_nothing(tmp_path):
+    with pytest.raises(ClusterError) as caught:
+        cluster_locks.check_held(str(tmp_path / "lock.json"), "mine")
+    assert caught.value.details == {"lock": None, "changed": False, "actions": []}
