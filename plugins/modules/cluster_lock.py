@@ -157,7 +157,6 @@ lock:
 
 import dataclasses
 import datetime
-import errno
 import os
 import stat
 import typing as t
@@ -165,10 +164,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, why_ended
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 
 def read_breakable(path: str, break_lock: str) -> cluster_locks.Lock | None:
@@ -280,11 +280,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         closed = closing(module, to_close(params))
         return {**result, **closed, "actions": [*result["actions"], *closed.get("actions", [])], "engine": engine_of(params)}
     except OSError as error:
-        where = error.filename or path
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = f"Free some space and run again: df -h {os.path.dirname(path)}"
-            raise ClusterError(f"{where}: {error.strerror}, so the lock could not be written", remedy=remedy, reason="disk full") from error
-        raise ClusterError(f"{where}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
+        raise file_error(error, path, BECOME, "permission") from error
 
 
 def main() -> None:

@@ -133,13 +133,13 @@ needs_program:
 """
 
 import os
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, look, place, specification, text
 
 Params = dict[str, t.Any]
@@ -153,7 +153,7 @@ def wanted(params: Params, where: look.Place) -> dict[str, bytes]:
     given["seen"] = place.seen(given["address"], env, roots["sysfs_root"], roots["proc_root"])
     return {
         os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
-        where.path: text.engine(where.folder, sys.executable, given).encode(),
+        where.path: text.engine(where.folder, python.of_units("docker"), given).encode(),
     }
 
 

@@ -302,7 +302,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -312,7 +311,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, look, packing
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Seconds beyond what a sweep may take, until a test of it counts as lost.
@@ -328,7 +327,7 @@ def wanted(params: Params) -> dict[str, bytes]:
     return {
         os.path.join(folder, look.PROGRAM): packing.archive(),
         os.path.join(folder, look.CONFIG): packing.config(params).encode(),
-        service: packing.service(folder, sys.executable, params).encode(),
+        service: packing.service(folder, python.of_units(), params).encode(),
         timer: packing.timer(params["minutes"]).encode(),
     }
 
@@ -370,12 +369,12 @@ def require_secrets(params: Params) -> None:
     for one in params["channels"]:
         if one["type"] in declared.SECRETS:
             path = channels.secret_path(params["secrets_dir"], declared.name_of(one))
-            try:
-                mode = os.lstat(path).st_mode & 0o777
-            except FileNotFoundError as error:
+            status = os.lstat(path) if os.path.lexists(path) else None
+            if status is None or not status.st_size:
                 remedy = "Write it there with mode 0600, as the role sweep does."
-                secret = declared.SECRETS[one["type"]]
-                raise ClusterError(f"{path} is not there, which holds the {secret} of a channel", remedy=remedy, reason="secret") from error
+                lacks = "is empty" if status else "is not there"
+                raise ClusterError(f"{path} {lacks}, which holds the {declared.SECRETS[one['type']]} of a channel", remedy=remedy, reason="secret")
+            mode = status.st_mode & 0o777
             if mode & 0o077:
                 raise ClusterError(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", reason="secret")
 

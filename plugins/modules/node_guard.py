@@ -128,20 +128,19 @@ serving:
 import contextlib
 import os
 import shutil
-import sys
 import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, program, ring, trend
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at whether the first sample is there.
@@ -156,7 +155,7 @@ def wanted(params: Params, folder: str) -> dict[str, bytes]:
     return {
         os.path.join(folder, look.PROGRAM): program.archive(),
         os.path.join(folder, look.CONFIG): settings.encode(),
-        look.unit_of(params["roots"]["etc_root"]).path: program.unit(folder, sys.executable).encode(),
+        look.unit_of(params["roots"]["etc_root"]).path: program.unit(folder, python.of_units()).encode(),
     }
 
 
@@ -217,12 +216,13 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
         return {"msg": "there is no guard on this node", "serving": []}
     try:
         found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
+        ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
+        if not module.check_mode:
+            write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})
     except (OSError, ClusterError) as error:
         # An engine that serves is not taken down for that: the guard only waits longer until it takes the ranks as serving.
-        return {"msg": f"the guard was not told: {error}", "verdict": "warn", "remedy": BECOME, "serving": []}
-    ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
-    if not module.check_mode:
-        write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})
+        why = file_error(error, folder, BECOME) if isinstance(error, OSError) else error
+        return {"msg": f"the guard was not told: {why}", "verdict": "warn", "remedy": why.remedy or BECOME, "serving": []}
     return {"msg": f"the guard knows of {len(ranks)} process(es) that serve", "serving": ranks}
 
 

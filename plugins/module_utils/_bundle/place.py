@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import GIB, Rate
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import nearest_existing
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copy_target import acting_as
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Writer
@@ -222,13 +223,7 @@ class Place:
                     os.unlink(os.path.join(self.path, name))
 
     def _replace(self, name: str, text: str) -> None:
-        part = os.path.join(self.path, content.PART)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with open(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.rename(part, os.path.join(self.path, name))
+        write_whole(os.path.join(self.path, name), text.encode(), 0o644)
 
     def _append(self, text: str) -> None:
         path = os.path.join(self.path, content.JOURNAL)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing as t
 
@@ -63,7 +64,9 @@ def ask(
     after = progress_of(url, key, timeout)
     still = health.still(earlier, run_id, began, before, after)
     if note and still:
-        files.write_json(note, still._asdict())
+        # With a full disk this look alone counts.
+        with contextlib.suppress(OSError):
+            files.write_json(note, still._asdict())
     elif earlier and after:
         os.unlink(note)
     seconds = round(engine_state.boot_seconds() - still.since, 1) if still else 0.0

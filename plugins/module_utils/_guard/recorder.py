@@ -32,6 +32,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring, sources, trend
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, redacted, secrets_of
 
 #: Seconds between two samples, between two writes to the disk, between two looks at all processes, and after which what a thread found is unknown.
 INTERVAL, FLUSH, LOOK, STALE = 1.0, 2.0, 10.0, 5.0
@@ -43,6 +44,14 @@ STACK = 256 * 1024
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 
 Config = dict[str, t.Any]
+
+
+def clean(records: list[ring.Record]) -> list[ring.Record]:
+    """Return records as everybody may read them. Only what has words, its own and the kernel's, can hold a secret."""
+    if not any("text" in record or "k" in record for record in records):
+        return records
+    secrets = secrets_of({})
+    return [t.cast(ring.Record, cleaned(record, secrets)) if "text" in record or "k" in record else record for record in records]
 
 
 class Disk(threading.Thread):
@@ -87,6 +96,7 @@ class Disk(threading.Thread):
         """Write what there is."""
         with self._lock:
             records = list(self._kept)
+        records = clean(records)
         kept = len(records)
         if not records:
             return
@@ -247,9 +257,12 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
 
+    # What decides says something, too, and reads no file for it.
+    secrets = secrets_of({})
+
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{redacted(text, secrets)}\n")
             sys.stderr.flush()
 
     failed = keep_in_memory()

@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 #: What the name of a glance begins and ends with, around that of its cluster.
 BEGIN, END = "glance-", ".json"
@@ -43,7 +44,7 @@ def paths_of(state_dir: str, cluster: str) -> tuple[str, str]:
 def write(state_dir: str, glance: Glance) -> None:
     """Write a glance for everybody to read. Raises OSError."""
     for path in paths_of(state_dir, glance["cluster"]):
-        DOCUMENT.write(path, glance)
+        DOCUMENT.write(path, {**glance, "reason": clean(glance["reason"])})
 
 
 def read(path: str) -> Glance | None:

@@ -10,7 +10,6 @@ process of the unit of a node's companions.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
 import time
@@ -99,10 +98,9 @@ class Supervisor(Service):
 
     # -- what others see ---------------------------------------------------------------------------------------------
 
-    def note(self, state: str, reason: str = "") -> None:
+    def write(self, state: str, reason: str) -> None:
         record.write(self.folder, self.boot, state, reason, self.run_id, self.tries)
         self.show(state, reason)
-        notify(f"STATUS={state}{f': {reason}' if reason else ''}")
 
     def show(self, state: str, reason: str) -> None:
         """Let everybody see which model this is, how it is, and when it last gave a token. Raises OSError."""
@@ -130,6 +128,7 @@ class Supervisor(Service):
         super().begin()
         self.close()
         if not self.serves():
+            self.require_noted()
             self.compare_place()
             with self.lock.held():
                 self.bring_up(specification.START)
@@ -254,23 +253,18 @@ class Supervisor(Service):
                 refused = self.lock.refused() if self.lock.within else None
                 if not refused:
                     if told:
-                        self.mention("")
+                        self.note(record.STARTING)
                     return apart
             whom = who or str(refused)
             if whom != told:
                 say(f"{step}: waits for {whom}")
-                self.mention(f"waits for {whom}")
+                self.note(record.STARTING, f"waits for {whom}")
             told = whom
         raise refused or WaitTimeout(
             f"{told} did not {wanted} within {self.given['start_seconds']} s",
             remedy=f"See there why: systemctl status {self.unit}",
             reason="nodes missing",
         )
-
-    def mention(self, reason: str) -> None:
-        """Let readers know what the start is at. A full disk ends no start for that: the journal has it."""
-        with contextlib.suppress(OSError):
-            self.note(record.STARTING, reason)
 
     def came_meanwhile(self) -> bool:
         """Return whether another run brought all of it up while the lock was given back. Raises :class:`ClusterError` when memory is short by now."""
@@ -437,6 +431,7 @@ class Supervisor(Service):
             self.check_asked()
             # Only where that failed when it was due.
             self.lock.give_back()
+            self.catch_up()
             seen = self.seen_engine() if self.has_engine else self.seen_container()
             if seen == Seen() and (left := self.ranks.left()):
                 seen = Seen(how=f"the rank of {', '.join(left)} is gone, and without it this one serves nobody", left=left)

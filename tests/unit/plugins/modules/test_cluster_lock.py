@@ -184,7 +184,7 @@ def test_a_full_disk_is_named_and_leaves_no_lock(call, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(cluster_locks.os, "fsync", full)
-    with pytest.raises(ClusterError, match="No space left on device, so the lock could not be written") as caught:
+    with pytest.raises(ClusterError, match="lock.json: No space left on device") as caught:
         call()
     assert "df -h" in caught.value.remedy and "become" not in caught.value.remedy and caught.value.reason == "disk full"
     assert list((tmp_path / "state/gb10").iterdir()) == []

@@ -295,6 +295,10 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
     for options, message in bad:
         well, said, out = node.module(**options)
         assert not well and message in said["msg"], out
+    # A power cut can leave one.
+    node.secret("webhook", "")
+    well, said, out = node.module(channels=[{"type": "webhook"}])
+    assert not well and "webhook is empty, which holds the url of a channel" in said["msg"], out
     assert not node.folder.exists() and list(node.units.iterdir()) == []
 
 

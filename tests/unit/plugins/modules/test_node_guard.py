@@ -139,3 +139,19 @@ def test_a_tool_that_fails_is_named_with_what_it_said(node):
     with pytest.raises(ClusterError, match=f"systemctl enable --quiet {look.UNIT} ended with 5: no such unit") as caught:
         node.bring()
     assert look.UNIT in caught.value.remedy and caught.value.reason == "unit"
+
+
+def test_a_full_disk_ends_no_start_whose_ranks_serve(node, monkeypatch):
+    """The step comes after the token: a unit that failed there would watch its engine no more."""
+    node.bring()
+
+    def full(path, _content):
+        raise OSError(28, "No space left on device", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node_guard, "write_json", full)
+        told = node.bring("serving")
+    served = node.folder / look.SERVED
+    assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not told: {served}: No space left on device")
+    assert told["remedy"] == f"Free some space and run again: df -h {node.folder}" and told["serving"] == [] and not served.exists()
+    assert "verdict" not in node.bring("serving") and served.exists()

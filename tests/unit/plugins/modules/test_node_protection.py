@@ -136,7 +136,7 @@ def test_there_are_no_more_moments_than_are_tried(node: ProtectedNode, monkeypat
 def test_a_file_that_was_cut_while_it_was_written_leaves_nothing(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     before = node.fingerprint()
     assert moments(node, monkeypatch, lambda: node.run("swap"), 1)
-    (node.etc / f"{SYSCTL}{journals.BESIDE}").write_text("half")
+    (node.etc / f"{SYSCTL}.4194305-7.new").write_text("half")
     node.revert()
     assert node.fingerprint() == before
 
@@ -386,5 +386,45 @@ def test_a_journal_that_cannot_be_read_stops_everything(node: ProtectedNode, tex
 
 
 def test_two_runs_do_not_protect_one_node(node: ProtectedNode) -> None:
-    with journals.alone(str(node.journal.parent)), pytest.raises(ClusterError, match="another run"):
+    with journals.alone(), pytest.raises(ClusterError, match="another run"):
         node.run()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_hold_of_the_owners_is_not_taken_back(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The run was ended while it held packages, so the journal names them. The owner held one of them, or all that is known is that somebody did."""
+
+    def cut(argv: t.Sequence[str], timeout: float) -> t.Any:
+        if "apt-mark" not in argv:
+            return node.tool(argv, timeout)
+        if when == "after":
+            node.tool(argv, timeout)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(act, "run_tool", cut)
+        with pytest.raises(Cut):
+            node.run("holds")
+    node.tool(["apt-mark", "hold", KERNEL], 1)
+    back = node.revert("holds")
+    held = [KERNEL] if when == "before" else ["docker-ce", KERNEL]
+    assert verdicts(back) == {"holds": "warn"} and node.state["packages"][KERNEL]["want"] == "hold"
+    said = back["findings"][0]
+    assert all(one in said["message"] for one in held) and said["remedy"].startswith("apt-mark unhold") and KERNEL in said["remedy"]
+    assert not node.journal.exists() and node.state["packages"]["containerd.io"]["want"] == "hold"
+
+
+def test_holds_that_were_noted_before_it_was_known_whether_they_were_made_are_taken_back(node: ProtectedNode) -> None:
+    before = node.fingerprint()
+    node.run("holds")
+    noted = json.loads(node.journal.read_text())
+    assert {entry.pop("made") for entry in noted["entries"]} == {True}
+    node.journal.write_text(json.dumps(noted))
+    node.revert("holds")
+    assert node.fingerprint() == before
+
+
+def test_a_hold_that_apt_did_not_make_is_not_on_record(node: ProtectedNode) -> None:
+    node.answer("apt-mark", "E: locked", 100)
+    node.run("holds")
+    assert not node.journal.exists()

@@ -10,6 +10,9 @@ import errno
 import os
 from pathlib import Path
 
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder, ring
 
 HEAD = {"boot": "b1", "node": "spark-1", "interval": 1.0, "total": 1}
@@ -120,3 +123,20 @@ def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path) -> None:
     (boot,) = ring.boots(str(tmp_path))
     kept = [one["t"] for one in ring.window(boot, 0, 1e12)[0] if "a" in one]
     assert kept == [NOW + second for second in range(10, recorder.KEPT + 10)]
+
+
+def test_no_secret_reaches_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel says of a process, and what the guard says itself, may hold one."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/api_key").write_text("theKeyOfThisCluster")
+    monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path / "secrets"))
+    disk = recorder.Disk(ring.Writer(str(tmp_path / "ring"), HEAD), lambda text: None)
+    sample = {"t": 2.0, "a": 1, "g": [1, 2], "l": None}
+    disk.put({"e": "would", "t": 1.0, "text": "vllm --api-key theKeyOfThisCluster", "pids": [7]})
+    disk.put(dict(sample))
+    disk.put({**sample, "k": [["oom", "killed: Bearer abcdefghijklmnop"]]})
+    disk.flush()
+    text = "".join(path.read_text() for path in (tmp_path / "ring").iterdir())
+    assert "theKeyOfThisCluster" not in text and "abcdefghijklmnop" not in text
+    records, torn = ring.parse(text.encode())
+    assert not torn and records[1]["pids"] == [7] and records[2] == sample and records[3]["k"] == [["oom", "killed: Bearer <secret>"]]
