@@ -218,6 +218,7 @@ def test_what_a_guard_says_names_the_level_or_why_there_is_none(tmp_path: Path, 
     said: list[str] = []
     guard = recorder.Guard(json.loads(program.config(str(tmp_path / "guard"), "loading", 3600, [], roots)), said.append)
     guard.watch = watch = Scripted()
+    (tmp_path / "guard").mkdir()
     monkeypatch.setattr(guard.ranks, "signal", lambda number: [int(number)])
     guard.slow.phase, guard.slow.level = trend.LOADING, note.Level(None, "there is no plan")
     watch.order = trend.Order(trend.WOULD, 7 << 20, -(1 << 20))

@@ -215,4 +215,6 @@ def test_the_page_says_who_would_have_been_saved() -> None:
     page = (Path(__file__).parents[5] / "docs" / "guard.md").read_text(encoding="utf-8")
     head = f"| {' | '.join(f'{end} GiB' for end in ENDS)} |\n"
     assert page.partition(head)[2].splitlines()[1 : len(table()) + 1] == table(), "\n".join(table())
+    by_trend = sum(TERM in whats(played(sampled(start.points, seed, late=start.late), 1 << 40)) for seed, start in enumerate(map(composed, range(200))))
+    assert f"By the trend alone {by_trend} of them were" in page
     assert f"{', '.join(f'{delay:g}' for delay in DELAYS[:-1])} and {DELAYS[-1]} s" in page
