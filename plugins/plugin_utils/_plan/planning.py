@@ -377,6 +377,8 @@ def expected(
     """
     asked = claim(profile, serve)
     lacks = [*asked.missing, *(["the size of the drafter"] if asked.use.unsized_draft else [])]
+    grown = [one["to"] for one in growth_of(profile["model"]["repo"]) if one["to"] <= asked.use.context]
+    lacks += [f"an explanation of what {tokens} tokens were reported to take" for tokens in grown]
     claims = sum([*claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
     return {
         "start_digest": _digest(profile, serve),
@@ -386,3 +388,81 @@ def expected(
         "claims_gib": claims,
         "lacks": lacks,
     }
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Return one finding for each node of a plan, or one for a plan that could not be made."""
+    if found["missing"]:
+        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
+        text = f"{found['profile']}: {'; '.join(found['reasons'])}"
+        return [finding("plan.profile", "controller", "unknown", text, measured=found["missing"], remedy=remedy)]
+    rows = []
+    for node in found["nodes"]:
+        serving = node["serving"]
+        why = "".join(f"; {reason}" for reason in node["reasons"])
+        remedy = "" if node["verdict"] == plan.FITS else f"{would_go(found)}."
+        rows.append(
+            finding(
+                "plan.profile",
+                node["node"],
+                _VERDICTS[node["verdict"]],
+                f"{node['verdict']}: {figures(node)}{why}",
+                measured=serving["available_gib"],
+                needed=plan.CONSTANTS["reserve"].value,
+                remedy=remedy,
+                source="docs/plan.md",
+            )
+        )
+    return rows
+
+
+def figures(node: t.Mapping[str, t.Any]) -> str:
+    """Return the two figures of a node in words."""
+    serving, loading = node["serving"], node["loading"]
+    return (
+        f"{serving['used_gib']:.1f} +/- {serving['within_gib']:.1f} GiB in use while it serves, "
+        f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g}"
+    )
+
+
+def would_go(found: t.Mapping[str, t.Any]) -> str:
+    """Return single changes that get a better verdict, in words."""
+    change = "; ".join(f"{one['change']} {one['to']} ({one['verdict']})" for one in found["would_fit"])
+    return f"What would go: {change}" if change else "Nothing that was tried goes better: take smaller weights or more nodes"
+
+
+def lines(found: t.Mapping[str, t.Any]) -> list[str]:
+    """Return a plan as a table for people, with its arithmetic."""
+    if found["missing"]:
+        return [f"{found['profile']} ({found['repo']}): unknown", *(f"missing: {one}" for one in found["missing"])]
+    use = found["settings"]
+    pinned = f"KV cache of {use['kv_bytes']} bytes" if use["kv_bytes"] else f"utilization {use['utilization'] or 'left to the engine'}"
+    ranks = f"{use['tensor']} x {use['pipeline']} x {use['data']}"
+    rows = [
+        f"{found['profile']} ({found['repo']}): {found['verdict']}",
+        f"{use['context']} tokens, {use['seqs'] or 'default'} sequences, {use['batched']} tokens a step, {pinned}, ranks {ranks} (tensor x pipeline x data)",
+    ]
+    for node in found["nodes"]:
+        rows.append(f"{node['node']}: {node['total_gib']:g} GiB, {node['verdict']}")
+        for part in node["components"]:
+            when = {"loading": "loading", "serving": "serving"}.get("".join(part["when"]), "both")
+            rows.append(f"  {part['title']:<44} {part['gib']:8.2f} +/- {part['within']:5.2f}  {when:<8} {part['arithmetic']}")
+        for name in ("loading", "serving"):
+            one = node[name]
+            rows.append(f"  {'= ' + name:<44} {one['used_gib']:8.2f} +/- {one['within_gib']:5.2f}  {one['available_gib']:.2f} left")
+        rows.append(f"  the cache holds {node['sequences']} sequence(s) of {use['context']} tokens, {node['one_sequence_gib']:g} GiB each with state")
+    rows += [f"why: {reason}" for reason in found["reasons"]]
+    rows += [f"would go: {one['change']} {one['to']}: {one['verdict']}" for one in found["would_fit"]]
+    for one in found["lengths"]:
+        more = "" if one["more_gib"] is None else f", {one['more_gib']:g} more than the length before"
+        reported = f"; reported: {one['reported']}" if one["reported"] else ""
+        rows.append(f"length {one['context']}: {one['verdict']}, {one['kv_gib']:g} GiB a sequence{more}{reported}")
+    if found["propose_kv_cache_memory_bytes"]:
+        size = found["propose_kv_cache_memory_bytes"]
+        asked = f"--kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
+        after = "not proposed until a start of this image, profile and driver is on record (gb10_plan_recorded)"
+        rows.append(f"proposed, applied with gb10_kv_cache=recorded: {asked}" if use["recorded"] else f"a figure, {after}: {asked}")
+    return [*rows, *(f"advice: {one}" for one in found["advice"])]
