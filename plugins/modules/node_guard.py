@@ -12,7 +12,7 @@ version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - The guard is one program of this collection, run by the unit C(gb10-guard.service). Every second it samples memory, pressure, swap, the GPU's clock, power
-    and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring of 24 hours on the disk.
+    and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring on the disk that holds more than a day.
   - While ranks of this collection's containers load, less is available than their start was expected to leave (M(gb10.cluster.memory_watch)), and memory
     falls so that less than 2 GiB would be available within 10 seconds, it asks them to end, and ends them 5 seconds later if memory still falls. It signals
     no other process. Where nothing says what the start leaves, it only says what it would do: in the ring, in the journal, and as RV(guard.said).
