@@ -240,6 +240,8 @@ guard:
     failed: false
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+    older: false
+    said: null
 sweep:
   description:
     - What of the health sweep is on this node, as RV(gb10.cluster.health_sweep#module:sweep). Empty unless O(state_dir) was given.

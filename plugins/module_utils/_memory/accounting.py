@@ -21,7 +21,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 MIB = node_memory.KIB_PER_MIB
@@ -236,7 +236,7 @@ def last_stop(state_dir: str) -> tuple[float | None, int | None]:
         ended = read_side(os.path.join(state_dir, cluster, "run", "exit.json")).get("ended_at")
         if isinstance(ended, (int, float)) and not isinstance(ended, bool) and (latest is None or ended > latest):
             latest = ended
-            before = read_side(os.path.join(state_dir, cluster, "memory.json")).get("available_mb")
+            before = read_side(note.path_of(state_dir, cluster)).get("available_mb")
             noted = before if isinstance(before, int) and not isinstance(before, bool) else None
     return (None, None) if latest is None else (max(0.0, time.time() - latest), noted)
 

@@ -257,6 +257,8 @@ def test_earlyoom_has_its_arguments_before_it_starts(node: ProtectedNode) -> Non
     assert arguments[:6] == ["earlyoom", "-r", "3600", "-M", "2097152,1048576", "-s"]
     assert "sshd" in arguments[arguments.index("--avoid") + 1] and "dockerd" in arguments[arguments.index("--avoid") + 1]
     assert arguments[arguments.index("--prefer") + 1].startswith("^(")
+    # As its option -p, which its unit denies it.
+    assert (node.etc / DROP_IN).read_text().splitlines()[-2:] == ["Nice=-20", "OOMScoreAdjust=-100"]
 
 
 def test_a_node_of_half_the_size_has_half_the_threshold(node: ProtectedNode) -> None:
@@ -307,7 +309,8 @@ def test_an_installation_that_would_remove_something_is_refused(node: ProtectedN
 
 def test_a_version_that_leaves_out_what_a_driver_holds_is_named(node: ProtectedNode) -> None:
     node.change(candidates={"earlyoom": "1.8.2-1"})
-    assert "leaves out what a driver holds" in node.run("earlyoom")["findings"][0]["message"]
+    (found,) = node.run("earlyoom")["findings"]
+    assert found["verdict"] == "warn" and "1.8.2-1 has no effect here" in found["message"] and "before 1.8" in found["remedy"]
 
 
 def test_settings_that_you_gave_our_earlyoom_outlive_it(node: ProtectedNode) -> None:
