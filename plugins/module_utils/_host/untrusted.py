@@ -52,8 +52,8 @@ def _kind(mode: int) -> str:
 
 
 @contextlib.contextmanager
-def directory(top: str, relative: str = "", *, create: bool = False) -> t.Iterator[int]:
-    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``.
+def directory(top: str, relative: str = "", *, create: bool = False, mode: int = 0o750) -> t.Iterator[int]:
+    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``, with ``mode``.
 
     Raises OSError when one is absent or may not be read, :class:`Tampered` for anything else than a directory on the way.
     """
@@ -64,7 +64,7 @@ def directory(top: str, relative: str = "", *, create: bool = False) -> t.Iterat
             path = os.path.join(path, name)
             if create:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o750, dir_fd=handle)
+                    os.mkdir(name, mode, dir_fd=handle)
             below = _open_directory(name, handle, path)
             os.close(handle)
             handle = below

@@ -36,12 +36,16 @@ STATE_DIR = "/var/lib/gb10"
 REF_LIMIT = model_files.REF_LIMIT
 #: How many files a message names.
 NAMED = 5
+#: The bits of a file's mode that a list can ask for: it says nothing of who runs a file, or as whom.
+MODE = 0o644
 
 GIB = 1 << 30
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 #: Hex digits of what the hub names a blob: git's id of a small file, the sha256 of one in its large file storage.
 _DIGEST = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+
+_FOREIGN_REMEDY = "Nothing came. Find out what made that list: a model that the hub's client downloaded has no such thing."
 
 Row = dict[str, t.Any]
 
@@ -143,13 +147,20 @@ def rows(entries: t.Iterable[Entry]) -> list[Row]:
 
 
 def entries_of(given: t.Iterable[Row]) -> list[Entry]:
-    """Return the entries that another node listed. Raises :class:`ClusterError` for a path that leads out of a repository."""
+    """Return the entries that another node, or a bundle, listed, with no mode but that of files that all may read.
+
+    Raises :class:`ClusterError` for a path that leads out of a repository, and a ref that names no commit.
+    """
     found = [Entry(**row) for row in given]
     for entry in found:
+        if entry.kind == "ref" and not is_commit(entry.target):
+            raise ClusterError(
+                f"the source lists {entry.path!r}, which names no commit", expected="40 hexadecimal digits", remedy=_FOREIGN_REMEDY, reason="foreign"
+            )
         paths = [entry.path, *([entry.target] if entry.kind == "link" else [])]
         if any(os.path.isabs(path) or {"..", ".", ""} & set(path.split("/")) or "\0" in path or "\n" in path for path in paths):
-            raise ClusterError(f"the source lists {entry.path!r}, which is not a path inside a repository", reason="link")
-    return found
+            raise ClusterError(f"the source lists {entry.path!r}, which is not a path inside a repository", remedy=_FOREIGN_REMEDY, reason="link")
+    return [entry._replace(mode=entry.mode & MODE) for entry in found]
 
 
 # -- what a node lacks -----------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import owners
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = (
@@ -417,7 +418,7 @@ def outside_links(root: str) -> list[Problem]:
 
 
 class Writer(t.NamedTuple):
-    """The user that a download runs as. ``because`` is a path of another user that makes it root's; empty when it is the cache's own user."""
+    """The user that a download's container runs as. ``because`` is a directory of another user that makes it root's; empty when it is the cache's own."""
 
     uid: int
     gid: int
@@ -425,18 +426,21 @@ class Writer(t.NamedTuple):
 
 
 def writer(hf_home: str, repo: str) -> Writer:
-    """Return who should write a model into a cache: the owner of the cache, or of the nearest directory above it that is there.
+    """Return who should download a model into a cache: the owner of the cache, or of the nearest directory above it that is there.
 
-    Containers that people run as root leave root's files in a user's cache. Where the owner could not go on because of one, it is root.
+    Containers that people run as root leave root's directories in a user's cache. Where the owner could not go on because of one, it is root, in a
+    container that has the cache alone. Raises as :func:`owners.owner_of` does.
     """
-    above = os.path.abspath(hf_home)
-    while not os.path.isdir(above):
-        above = os.path.dirname(above)
-    owner = os.stat(above)
+    owner = owners.owner_of(hf_home)
     hub = os.path.join(hf_home, "hub")
-    of_repo = os.path.join(hub, f"models--{repo.replace('/', '--')}")
+    of_repo = os.path.join(hub, repo_directory(repo))
     ours = [os.path.join(of_repo, name) for name in ("blobs", "refs", "snapshots")]
-    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", os.path.basename(of_repo)), of_repo, *ours, os.path.join(hf_home, "xet")):
-        if owner.st_uid and os.path.isdir(path) and os.stat(path).st_uid != owner.st_uid:
-            return Writer(0, 0, path)
-    return Writer(owner.st_uid, owner.st_gid)
+    real = {os.path.dirname(hub)}
+    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", repo_directory(repo)), of_repo, *ours, os.path.join(hf_home, "xet")):
+        # What lies behind a link says nothing: in the container that leads elsewhere.
+        status = os.lstat(path) if os.path.dirname(path) in real and os.path.lexists(path) else None
+        if status and stat.S_ISDIR(status.st_mode):
+            real.add(path)
+            if owner.uid and status.st_uid != owner.uid:
+                return Writer(0, 0, path)
+    return Writer(*owner)
