@@ -90,7 +90,7 @@ def plain_listing(root: str) -> list[Entry]:
                 )
             found.append(Entry(entry.path, "link", target=target))
         elif stat.S_ISREG(mode):
-            found.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, stat.S_IMODE(mode) & 0o777))
+            found.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, mode & copying.MODE))
         else:
             raise ClusterError(f"{path} is neither a file nor a link", remedy="Look at what put it there, and remove it.")
     return sorted(found)

@@ -109,6 +109,26 @@ def reader(top: str, relative: str, *, own: bool = True) -> t.BinaryIO:
     raise FileNotFoundError(2, "was replaced again and again", path)
 
 
+def regular(path: str) -> int | None:
+    """Open the file that a path leads to, over links too, and return its descriptor; None for what is no regular file. Raises OSError."""
+    # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
+    look = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC) if stat.S_ISREG(os.fstat(look).st_mode) else None
+    finally:
+        os.close(look)
+
+
+def content(path: str, limit: int) -> bytes | None:
+    """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes. Raises OSError."""
+    descriptor = regular(path)
+    if descriptor is None:
+        return None
+    with open(descriptor, "rb") as handle:
+        found = handle.read(limit + 1) if os.fstat(descriptor).st_size <= limit else None
+    return found if found is not None and len(found) <= limit else None
+
+
 def read(top: str, relative: str, limit: int) -> bytes:
     """Return a whole file. Raises as :func:`reader` does, and :class:`Tampered` when it has more than ``limit`` bytes."""
     with reader(top, relative) as handle:

@@ -97,7 +97,7 @@ def listing(repo_path: str, commit: str, ref: str = "") -> list[Entry]:
         if path.startswith("refs/") and stat.S_ISREG(mode):
             text = untrusted.read(base, f"{name}/{path}", REF_LIMIT).decode("ascii", "replace").strip()
             if text == commit or path == f"refs/{ref}":
-                found[path] = Entry(path, "ref", mode=stat.S_IMODE(mode), target=text)
+                found[path] = Entry(path, "ref", mode=mode & MODE, target=text)
         elif path.startswith(f"{snapshot}/") and stat.S_ISLNK(mode):
             blob = target_of(path, entry.target, repo_path)
             wrong = _wrong_target(blob, below)
@@ -138,7 +138,7 @@ def _wrong_target(blob: str, below: t.Mapping[str, untrusted.Entry]) -> str:
 
 def _file(entry: untrusted.Entry) -> Entry:
     status = entry.status
-    return Entry(entry.path, "file", status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o777)
+    return Entry(entry.path, "file", status.st_size, status.st_mtime_ns, status.st_mode & MODE)
 
 
 def rows(entries: t.Iterable[Entry]) -> list[Row]:

@@ -21,7 +21,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = (
@@ -80,8 +80,9 @@ FACTS = {
     "dtype": ("dtype", "torch_dtype"),
 }
 
-#: The safetensors format allows no longer header.
-HEADER_LIMIT = 100_000_000
+#: Most bytes of a configuration, an index, or the header of a file of weights: all lie where a user can put a file of any length. An index of 90,000
+#: tensors has some 9 MB.
+JSON_LIMIT = 32 << 20
 
 LFS_POINTER = b"version https://git-lfs"
 
@@ -190,17 +191,20 @@ def safetensors_fault(path: str) -> str | None:
 
     Raises OSError when it cannot be read.
     """
-    size = os.path.getsize(path)
-    if size == 0:
-        return "is empty"
-    with open(path, "rb") as stream:
+    descriptor = untrusted.regular(path)
+    if descriptor is None:
+        return "is not a file"
+    with open(descriptor, "rb") as stream:
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            return "is empty"
         start = stream.read(8)
         if LFS_POINTER.startswith(start) and len(start) == 8:
             return "is a Git LFS pointer and not the file itself"
         if len(start) < 8:
             return f"has {size} bytes and no header"
         (length,) = struct.unpack("<Q", start)
-        if length > HEADER_LIMIT:
+        if length > JSON_LIMIT:
             return f"is not a safetensors file (its header would have {length} bytes)"
         header = stream.read(length)
     if len(header) < length:
@@ -234,8 +238,10 @@ def read_json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | Non
         return {}, problem
     path = os.path.join(root, relative)
     try:
-        with open(path, encoding="utf-8") as stream:
-            content = json.load(stream)
+        text = untrusted.content(path, JSON_LIMIT)
+        if text is None:
+            return {}, Problem("model.not_json", relative, f"{relative} is not a file, or has more than {JSON_LIMIT >> 20} MiB, as none has")
+        content = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return {}, Problem("model.not_json", relative, f"{relative} cannot be parsed: {error}")
     except OSError as error:
