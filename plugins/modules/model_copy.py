@@ -259,6 +259,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
@@ -363,9 +364,10 @@ def act(params: Params, found: list[copy_target.Repository], until: float, note:
 
 def look(params: Params) -> tuple[list[copy_target.Repository], int]:
     """Return what this node lacks, and the bytes of it that an earlier copy has fetched. Raises :class:`ClusterError` where its owner could not write it."""
+    boot = boot_id("/proc")
     with owners.acting_as(owners.owner_of(params["hf_home"])):
         found = [one for one in wanted(params) if one.lack]
-        before = copy_target.resumed(found)
+        before = copy_target.resumed(found, boot)
     owners.one_owner(params["hf_home"], [path for one in found for path in one.directories()])
     return found, before
 

@@ -87,9 +87,9 @@ def arrived(one: Repository, boot: str) -> dict[str, set[int]] | None:
     return copying.progress(text.decode("utf-8", "replace"), boot, one.lack.files)
 
 
-def resumed(found: t.Sequence[Repository]) -> int:
+def resumed(found: t.Sequence[Repository], boot: str) -> int:
     """Return the bytes that an earlier copy has fetched, and that are not fetched again unless a reboot spoiled them. Raises OSError."""
-    boot, total = boot_id("/proc"), 0
+    total = 0
     for one in found:
         there = arrived(one, boot)
         for entry in one.lack.files:
