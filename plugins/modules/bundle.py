@@ -203,6 +203,12 @@ bundle:
       description: Its directory.
       type: str
       sample: /mnt/ssd/nemotron
+    digest:
+      description:
+        - The sha256 of its list, C(bundle.json), which has the sha256 of every file. Who exported it can tell it to who imports, by another way than the
+          disk. Empty in check mode for one that is not whole.
+      type: str
+      sample: 5b1f0c3a9d2e4f60718293a4b5c6d7e8f901234567890abcdef0123456789abc
     profile:
       description: Id of the profile that it is for.
       type: str
@@ -331,11 +337,12 @@ def engine_of(params: Params) -> EngineApi:
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
-def summary(path: str, manifest: content.Manifest) -> dict[str, t.Any]:
-    """Return what a result says of a bundle."""
+def summary(path: str, manifest: content.Manifest, digest: str) -> dict[str, t.Any]:
+    """Return what a result says of a bundle, whose list has this sha256."""
     image, rows = manifest["image"], content.rows_of(manifest)
     return {
         "path": path,
+        "digest": digest,
         "profile": manifest["profile"],
         "made_by": str(manifest.get("made_by") or ""),
         "made_at": str(manifest.get("made_at") or ""),
@@ -424,7 +431,7 @@ def export(module: AnsibleModule, note: Note, stack: contextlib.ExitStack) -> Re
     before = {word: value for word, value in (place.seen.manifest or {}).items() if word not in _OF_EXPORT}
     size = sum(item.size for item in missing)
     same = not missing and before == {**manifest, "files": files_of(rows)}
-    unlisted = sorted(set(place.seen.files) - set(rows))
+    unlisted, digest = sorted(set(place.seen.files) - set(rows)), place.seen.digest if same else ""
     if not same and not module.check_mode:
         require_space(path, disk(path)["free_bytes"], size, floor_of(params, path), "the bundle")
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
@@ -436,6 +443,7 @@ def export(module: AnsibleModule, note: Note, stack: contextlib.ExitStack) -> Re
             made_at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             manifest = {**manifest, "files": files_of(rows), "made_at": made_at, "made_by": params["made_by"]}
             place.finish(manifest)
+            digest = content.sha256_of(content.text_of(manifest).encode())
     elif same:
         manifest = place.seen.manifest or manifest
     else:
@@ -445,7 +453,7 @@ def export(module: AnsibleModule, note: Note, stack: contextlib.ExitStack) -> Re
     said = f"{len(missing)} file(s), {size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
     return {
         "changed": not same,
-        "bundle": summary(path, manifest),
+        "bundle": summary(path, manifest, digest),
         "written": [item.path for item in missing],
         "bytes": size,
         "seconds": round(time.monotonic() - began, 1),
@@ -570,7 +578,7 @@ def imported(module: AnsibleModule, note: Note) -> Result:
     out = f"; {', '.join(lacks.image.left_out)} was left out: this engine would not know it as the image's base" if lacks.image.left_out else ""
     return {
         "changed": bool(lacks),
-        "bundle": summary(path, manifest),
+        "bundle": summary(path, manifest, seen.digest),
         "written": [row.path for row in needed],
         "bytes": size,
         "seconds": round(time.monotonic() - began, 1),
@@ -632,7 +640,7 @@ def verified(module: AnsibleModule, note: Note) -> Result:
         raise damaged(path, wrong)
     return {
         "changed": False,
-        "bundle": summary(path, manifest),
+        "bundle": summary(path, manifest, seen.digest),
         "written": [],
         "bytes": size,
         "seconds": round(time.monotonic() - began, 1),

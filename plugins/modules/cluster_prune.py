@@ -214,7 +214,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, transient, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners, transient, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import look as lease_look
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
@@ -293,8 +293,9 @@ def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
     units = {copying.unit_name(name): copy_source.run_dir(name), image_copying.unit_name(name): image_copying.run_dir(name)}
     why = "left by a copy that was interrupted, or one that runs now"
     found = [prune.Candidate("copy", unit, (unit, place), 0, 0, why) for unit, place in units.items() if transient.left(unit, place)]
-    for path, size in copy_target.left(os.path.join(params["hf_home"], "hub")).items() if params["hf_home"] else ():
-        age = prune.age_of(copy_target.written(path), now)
+    hub = os.path.join(params["hf_home"] or "", "hub")
+    for path, size in copy_target.left(hub).items() if params["hf_home"] else ():
+        age = prune.age_of(copy_target.written(hub, path), now)
         if age >= prune.SECONDS_PER_DAY:
             found.append(prune.Candidate("partial", path, (path,), age, size, "fetched by a copy that did not end"))
     return found
@@ -470,7 +471,8 @@ class Remover:
             return False
         hub = os.path.join(self._params["hf_home"], "hub")
         try:
-            untrusted.remove_tree(hub, os.path.relpath(candidate.ref[0], hub))
+            with owners.held(hub) as top:
+                untrusted.remove_tree(top, os.path.relpath(candidate.ref[0], hub))
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -257,8 +257,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
@@ -291,7 +292,7 @@ def order(params: Params, listing: list[dict[str, t.Any]]) -> dict[str, t.Any]:
     """Return what the server is to do."""
     names = {repo: model_files.repo_directory(repo) for repo in (one["repo"] for one in listing)}
     files = [[f"{names[one['repo']]}/{row['path']}", row["size"], row["mtime"]] for one in listing for row in one["entries"] if row["kind"] == "file"]
-    owner = writer_of(params, listing)
+    owner = owners.owner_of(params["hf_home"])
     return {
         "address": params["address"],
         "port": params["port"],
@@ -351,27 +352,31 @@ def way_of(params: Params) -> Way:
 
 def act(params: Params, found: list[copy_target.Repository], until: float, note: Note, given: copy_target.Given | None) -> float:
     """Fetch it, give the files their names, and return the seconds that fetching took."""
-    began, writer = time.monotonic(), writer_of(params, params["listing"])
-    copy_target.fetch(found, copying.numbered(params["listing"]), way_of(params), params["streams"], until, writer, note, given)
+    began, owner = time.monotonic(), owners.owner_of(params["hf_home"])
+    copy_target.fetch(found, copying.numbered(params["listing"]), way_of(params), params["streams"], until, owner, note, given)
     seconds = time.monotonic() - began
-    with copy_target.acting_as(writer):
+    with owners.acting_as(owner):
         for one in found:
             copy_target.place(one)
         copy_target.clear(hub_of(params), found)
     return seconds
 
 
-def writer_of(params: Params, listing: list[dict[str, t.Any]]) -> model_files.Writer:
-    """Return as whom to read or write: the owner of the cache, root where something of another user is in the way of one of the repositories."""
-    writers = [model_files.writer(params["hf_home"], one["repo"]) for one in listing]
-    return next((one for one in writers if one.because), writers[0])
+def look(params: Params) -> tuple[list[copy_target.Repository], int]:
+    """Return what this node lacks, and the bytes of it that an earlier copy has fetched. Raises :class:`ClusterError` where its owner could not write it."""
+    boot = boot_id("/proc")
+    with owners.acting_as(owners.owner_of(params["hf_home"])):
+        found = [one for one in wanted(params) if one.lack]
+        before = copy_target.resumed(found, boot)
+    owners.one_owner(params["hf_home"], [path for one in found for path in one.directories()])
+    return found, before
 
 
 def copied(module: AnsibleModule) -> Result:
     params = module.params
     until = time.monotonic() + params["timeout"]
     note = Note(copying.note_path(params["state_dir"], params["cluster_name"]))
-    found = [one for one in wanted(params) if one.lack]
+    found, before = look(params)
     result = told(found, 0, 0.0, module.check_mode)
     clients = params["clients"] or []
     if not found and (module.check_mode or not clients):
@@ -379,9 +384,9 @@ def copied(module: AnsibleModule) -> Result:
     copy_source.require_address(params["address"], params["port"] if clients and not module.check_mode else 0)
     hub = hub_of(params)
     if module.check_mode:
-        require_space(params, found, copy_target.resumed(found))
+        require_space(params, found, before)
         return result
-    before, seconds = 0, 0.0
+    seconds = 0.0
     try:
         with contextlib.ExitStack() as stack:
             given, server = None, None
@@ -390,8 +395,7 @@ def copied(module: AnsibleModule) -> Result:
                 server = stack.enter_context(copy_target.giving_on(given, params["address"], params["port"], way_of(params).secret, clients, params["streams"]))
             with copy_target.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note):
                 # Another copy may have done it meanwhile.
-                found = [one for one in wanted(params) if one.lack]
-                before = copy_target.resumed(found)
+                found, before = look(params)
                 require_space(params, found, before)
                 if found:
                     seconds = act(params, found, until, note, given)
@@ -402,7 +406,8 @@ def copied(module: AnsibleModule) -> Result:
     finally:
         note.remove()
     files = [os.path.join(one.path, entry.path) for one in found for entry in one.lack.files]
-    return {**told(found, before, seconds, False), **copy_target.drop_pages(files)}
+    with owners.acting_as(owners.owner_of(params["hf_home"])):
+        return {**told(found, before, seconds, False), **copy_target.drop_pages(files)}
 
 
 def require_space(params: Params, found: list[copy_target.Repository], before: int) -> None:
@@ -446,7 +451,8 @@ def stopped(module: AnsibleModule) -> Result:
             copy_source.stop(params["cluster_name"])
         given = [(model_files.repo_directory(one["repo"]), row["path"]) for one in params["listing"] or [] for row in one["entries"]]
         files = [os.path.join(hub_of(params), *names) for names in given]
-        cached = copy_target.drop_pages([path for path in files if os.path.isfile(path) and not os.path.islink(path)])
+        with owners.acting_as(owners.owner_of(params["hf_home"])):
+            cached = copy_target.drop_pages([path for path in files if os.path.isfile(path) and not os.path.islink(path)])
     return {
         "changed": bool(running),
         "able": True,

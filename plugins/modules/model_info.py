@@ -297,7 +297,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import disk
+from ansible_collections.gb10.cluster.plugins.module_utils._host import disk, owners
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, manifest, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 
@@ -418,7 +418,7 @@ def look(module: AnsibleModule, repository: Repository) -> Seen:
         findings.append(finding("model.private", platform.node(), "warn", message, remedy=remedy, source=private))
     seen = Seen(repository, place, problems, shards, facts, incomplete, findings)
     unchanged = not incomplete and not any(problem.id == "model.code_changed" for problem in code)
-    if note and noted is None and seen.complete and unchanged and not module.check_mode:
+    if note and (noted is None or not noted.all) and seen.complete and unchanged and not module.check_mode:
         try:
             model_code.write_note(note, model_code.code_ids(hub_path or "", repository["side_files"]))
         except OSError as error:
@@ -442,12 +442,18 @@ def row(seen: Seen, contents: manifest.Manifest) -> dict[str, t.Any]:
 
 
 def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer:
-    """Return whom a download runs as, root where one of the repositories needs that; what is complete is not written to."""
-    if params["path"]:
+    """Return whom a download runs as, root where one of the repositories needs that.
+
+    Raises :class:`ClusterError` where something is to be written and somebody could lead root elsewhere; what is complete is not written to.
+    """
+    if not params["hf_home"]:
         return model_files.Writer(0, 0)
-    of_hub = [seen for seen in all_seen if not directory_of(params, seen.repository)]
-    writers = [model_files.writer(params["hf_home"], seen.repository["repo"]) for seen in of_hub if not seen.complete or seen is of_hub[0]]
-    return next((one for one in writers if one.because), writers[0] if writers else model_files.Writer(0, 0))
+    lacking = [seen.repository["repo"] for seen in all_seen if not directory_of(params, seen.repository) and not seen.complete]
+    if not lacking and os.path.isdir(params["hf_home"]):
+        status = os.stat(params["hf_home"])
+        return model_files.Writer(status.st_uid, status.st_gid)
+    writers = [model_files.writer(params["hf_home"], repo) for repo in lacking]
+    return next((one for one in writers if one.because), model_files.Writer(*owners.owner_of(params["hf_home"])))
 
 
 def compare(module: AnsibleModule, all_seen: list[Seen]) -> tuple[digests.Read, list[dict[str, t.Any]]]:

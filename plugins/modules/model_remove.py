@@ -125,7 +125,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_files, model_use
 from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import LEFTOVERS, Repository, Request
@@ -176,9 +176,11 @@ def objections(
 # -- acting ----------------------------------------------------------------------------------------------------------
 
 
-def remove(root: str, found: Repository, names: t.Collection[str]) -> None:
-    """Remove revisions of a repository: their files, the refs and, last, the links, without which nobody knew what to go on with. Raises OSError."""
-    relative = os.path.relpath(found.path, root)
+def remove(root: str, relative: str, found: Repository, names: t.Collection[str]) -> None:
+    """Remove revisions of a repository, ``relative`` below ``root``: their files, the refs and, last, the links, without which nobody knew what to go on with.
+
+    Raises OSError.
+    """
     gone = functools.partial(contextlib.suppress, FileNotFoundError)
     for name in found.going(names):
         with gone():
@@ -256,7 +258,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if names and not module.check_mode:
             cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
             try:
-                remove(params["hf_home"], found[repo], names)
+                with owners.held(params["hf_home"]) as top:
+                    remove(top, os.path.relpath(found[repo].path, params["hf_home"]), found[repo], names)
             except OSError as error:
                 remedy = f"{BECOME} Then ask again: what is left goes then."
                 raise ClusterError(f"removing {repo}: {error.filename}: {error.strerror}", remedy=remedy) from error

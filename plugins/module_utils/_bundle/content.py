@@ -28,8 +28,8 @@ PLACES = (IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS)
 #: Defaults of ``bundle`` that its action plugin needs, too.
 TIMEOUT = 14400
 STATE_DIR = "/var/lib/gb10"
-#: Most bytes of a list.
-LIST_LIMIT = 256 << 20
+#: Most bytes of a list: some 250 for each file, and the disk may be anybody's.
+LIST_LIMIT = 32 << 20
 #: How many names a message has.
 NAMED = 5
 
@@ -129,11 +129,15 @@ def journal(text: bytes) -> dict[str, Row]:
 
 
 class Seen(t.NamedTuple):
-    """What a directory is: ``absent``, ``empty``, ``unfinished`` or ``whole``; the list that it has, and the files that this says are whole."""
+    """What a directory is: ``absent``, ``empty``, ``unfinished`` or ``whole``; the list that it has, and the files that this says are whole.
+
+    ``digest`` is the sha256 of the list of one that is whole: who exported it can tell it to who imports.
+    """
 
     what: str
     manifest: Manifest | None
     files: dict[str, Row]
+    digest: str = ""
 
 
 def _read(path: str, name: str) -> bytes | None:
@@ -167,7 +171,7 @@ def look(path: str) -> Seen:
     text = _read(path, MANIFEST)
     if text is not None:
         manifest = parsed(text, os.path.join(path, MANIFEST))
-        return Seen("whole", manifest, {row.path: row for row in rows_of(manifest)})
+        return Seen("whole", manifest, {row.path: row for row in rows_of(manifest)}, sha256_of(text))
     begun = _read(path, JOURNAL)
     if begun is not None:
         return Seen("unfinished", None, journal(begun))

@@ -16,12 +16,11 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, full, owner_of, written
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, full, written
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
-from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Writer
 
 #: In a directory's stage, the one file that is being written.
 PART = "bundle-part"
@@ -91,7 +90,7 @@ def plain_listing(root: str) -> list[Entry]:
                 )
             found.append(Entry(entry.path, "link", target=target))
         elif stat.S_ISREG(mode):
-            found.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, stat.S_IMODE(mode) & 0o777))
+            found.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, mode & copying.MODE))
         else:
             raise ClusterError(f"{path} is neither a file nor a link", remedy="Look at what put it there, and remove it.")
     return sorted(found)
@@ -131,7 +130,7 @@ class Wanted(t.NamedTuple):
 
     repository: copy_target.Repository
     below: str
-    writer: Writer
+    owner: owners.Owner
 
 
 def wanted(hf_home: str, models: t.Sequence[Model], rows: t.Mapping[str, Row]) -> list[Wanted]:
@@ -142,8 +141,11 @@ def wanted(hf_home: str, models: t.Sequence[Model], rows: t.Mapping[str, Row]) -
         plain = model_files.is_directory(repo)
         path = repo if plain else os.path.join(hub, model_files.repo_directory(repo))
         stage = os.path.join(repo, copying.STAGE) if plain else copying.stage_of(hub, repo)
-        lack = copying.lacking(entries, path, str(model.get("ref") or ""))
-        found.append(Wanted(copy_target.Repository(repo, path, stage, entries, lack), below, owner_of(repo) if plain else model_files.writer(hf_home, repo)))
+        top = repo if plain else hf_home
+        with owners.acting_as(owners.owner_of(top)):
+            lack = copying.lacking(entries, path, str(model.get("ref") or ""))
+        repository = copy_target.Repository(repo, path, stage, entries, lack)
+        found.append(Wanted(repository, below, owners.one_owner(top, repository.directories() if lack else ())))
     other = [name for one in found for name in one.repository.lack.other]
     if other:
         raise ClusterError(
@@ -201,11 +203,11 @@ def rows_of(one: Wanted, rows: t.Mapping[str, Row]) -> list[Row]:
 def imported(one: Wanted, place: Place, rows: t.Mapping[str, Row], tick: t.Callable[[int], None]) -> None:
     """Bring a model from the bundle: each file gets its name once all of it was compared. Raises :class:`ClusterError`, OSError."""
     repository = one.repository
-    with copy_target.acting_as(one.writer):
+    with owners.acting_as(one.owner):
         os.makedirs(repository.stage, mode=0o700, exist_ok=True)
     for entry in repository.lack.files:
         _bring(one, entry, place, rows[f"{one.below}/{entry.path}"], tick)
-    with copy_target.acting_as(one.writer):
+    with owners.acting_as(one.owner):
         copy_target.place(repository)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(repository.stage, PART))
@@ -218,17 +220,20 @@ def imported(one: Wanted, place: Place, rows: t.Mapping[str, Row], tick: t.Calla
 
 def _bring(one: Wanted, entry: Entry, place: Place, row: Row, tick: t.Callable[[int], None]) -> None:
     path, part = os.path.join(one.repository.path, entry.path), os.path.join(one.repository.stage, PART)
-    with copy_target.acting_as(one.writer):
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with owners.acting_as(one.owner):
+        # What an import that was killed left, or anybody put there.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         written(descriptor, place.chunks(row), tick)
-        os.fchmod(descriptor, entry.mode & 0o777)
+        os.fchmod(descriptor, entry.mode)
         os.utime(descriptor, ns=(entry.mtime, entry.mtime))
     except OSError as error:
         raise full(error, one.repository.path) or error from error
     finally:
         os.close(descriptor)
-    with copy_target.acting_as(one.writer):
+    with owners.acting_as(one.owner):
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         # A rename would replace what somebody put there meanwhile.
         with contextlib.suppress(FileExistsError):

@@ -20,13 +20,10 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import GIB, Rate
-from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import nearest_existing
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
-from ansible_collections.gb10.cluster.plugins.module_utils._model.copy_target import acting_as
-from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Writer
 
 #: Bytes that are read at once.
 CHUNK = 4 << 20
@@ -70,12 +67,6 @@ class Progress:
                 remedy="Run again: it goes on with what is whole. Raise gb10_bundle_timeout for a slow disk.",
                 reason="slow",
             )
-
-
-def owner_of(path: str) -> Writer:
-    """Return who owns a directory, or the nearest one above it that is there."""
-    status = os.stat(nearest_existing(path))
-    return Writer(status.st_uid, status.st_gid)
 
 
 def written(descriptor: int, chunks: t.Iterable[bytes | memoryview], tick: t.Callable[[int], None], *hashes: t.Any) -> int:
@@ -140,9 +131,13 @@ class Place:
     """A bundle's directory."""
 
     def __init__(self, path: str, seen: content.Seen) -> None:
-        self.path, self.seen, self.owner = path, seen, owner_of(path)
+        self.path, self.seen = path, seen
 
     # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _as_owner(self) -> contextlib.AbstractContextManager[None]:
+        """Be the owner of the directory for a while. Raises :class:`ClusterError` where somebody else could lead them elsewhere."""
+        return owners.acting_as(owners.owner_of(self.path))
 
     def has(self, item: Item) -> Row | None:
         """Return the row of a file that is there as it is wanted, by its list, its size, and the digest or time of what it is copied from."""
@@ -179,7 +174,7 @@ class Place:
 
     def begin(self) -> None:
         """Make this a bundle that is being written, with what it has. Raises OSError."""
-        with acting_as(self.owner):
+        with self._as_owner():
             os.makedirs(self.path, mode=0o755, exist_ok=True)
             if self.seen.what != "unfinished":
                 self._replace(content.JOURNAL, "".join(map(content.journal_line, self.seen.files.values())))
@@ -192,9 +187,8 @@ class Place:
         git = hashlib.sha1(b"blob %d\0" % item.size, usedforsecurity=False) if item.git else None
         hashes = [sha256, *([git] if git else [])]
         folder, _slash, name = item.path.rpartition("/")
-        with acting_as(self.owner):
-            os.makedirs(os.path.join(self.path, folder), mode=0o755, exist_ok=True)
-            part = os.open(os.path.join(self.path, content.PART), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with self._as_owner():
+            part = self._part()
         try:
             size = written(part, item.chunks(), tick, *hashes)
         finally:
@@ -208,26 +202,33 @@ class Place:
                 reason="wrong digest",
                 files=[item.path],
             )
-        with acting_as(self.owner):
+        with self._as_owner():
             self._append(content.journal_line(row))
-            with untrusted.directory(self.path, folder) as handle:
-                os.rename(os.path.join(self.path, content.PART), name, dst_dir_fd=handle)
+            with untrusted.directory(self.path) as top, untrusted.directory(self.path, folder, create=True, mode=0o755) as handle:
+                os.rename(content.PART, name, src_dir_fd=top, dst_dir_fd=handle)
         return row
 
     def finish(self, manifest: content.Manifest) -> None:
         """Say that the bundle is whole. Raises OSError."""
-        with acting_as(self.owner):
+        with self._as_owner():
             self._replace(content.MANIFEST, content.text_of(manifest))
             for name in (content.JOURNAL, content.PART):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.path, name))
+
+    def _part(self) -> int:
+        """Begin the one file that is being written; what a run that was killed left of one, or anybody put there, goes."""
+        with untrusted.directory(self.path) as top:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(content.PART, dir_fd=top)
+            return untrusted.create(top, content.PART, 0o644)
 
     def _replace(self, name: str, text: str) -> None:
         write_whole(os.path.join(self.path, name), text.encode(), 0o644)
 
     def _append(self, text: str) -> None:
         path = os.path.join(self.path, content.JOURNAL)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         with open(descriptor, "w", encoding="utf-8") as handle:
             # What an export that was killed left of its last line must not swallow this one.
             handle.write(f"\n{text}")

@@ -53,8 +53,8 @@ def _kind(mode: int) -> str:
 
 
 @contextlib.contextmanager
-def directory(top: str, relative: str = "", *, create: bool = False) -> t.Iterator[int]:
-    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``.
+def directory(top: str, relative: str = "", *, create: bool = False, mode: int = 0o750) -> t.Iterator[int]:
+    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``, with ``mode``.
 
     Raises OSError when one is absent or may not be read, :class:`Tampered` for anything else than a directory on the way.
     """
@@ -65,7 +65,7 @@ def directory(top: str, relative: str = "", *, create: bool = False) -> t.Iterat
             path = os.path.join(path, name)
             if create:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o750, dir_fd=handle)
+                    os.mkdir(name, mode, dir_fd=handle)
             below = _open_directory(name, handle, path)
             os.close(handle)
             handle = below
@@ -108,6 +108,26 @@ def reader(top: str, relative: str, *, own: bool = True) -> t.BinaryIO:
             finally:
                 os.close(look)
     raise FileNotFoundError(2, "was replaced again and again", path)
+
+
+def regular(path: str) -> int | None:
+    """Open the file that a path leads to, over links too, and return its descriptor; None for what is no regular file. Raises OSError."""
+    # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
+    look = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC) if stat.S_ISREG(os.fstat(look).st_mode) else None
+    finally:
+        os.close(look)
+
+
+def content(path: str, limit: int) -> bytes | None:
+    """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes. Raises OSError."""
+    descriptor = regular(path)
+    if descriptor is None:
+        return None
+    with open(descriptor, "rb") as handle:
+        found = handle.read(limit + 1) if os.fstat(descriptor).st_size <= limit else None
+    return found if found is not None and len(found) <= limit else None
 
 
 def read(top: str, relative: str, limit: int) -> bytes:

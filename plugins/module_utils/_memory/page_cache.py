@@ -23,6 +23,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Ids of what modules find with this that can stop or warn.
@@ -286,14 +287,9 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
 def _open(path: str, survey: Survey) -> int | None:
     """Return a descriptor, None for what may not be read or is not a file (both counted), is gone by now, or is a link in a circle."""
     try:
-        # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
-        look = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            if stat.S_ISREG(os.fstat(look).st_mode):
-                return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC)
-            survey.special += 1
-        finally:
-            os.close(look)
+        descriptor = untrusted.regular(path)
+        survey.special += descriptor is None
+        return descriptor
     except PermissionError:
         survey.unreadable += 1
     except OSError as error:

@@ -71,8 +71,6 @@ class Connection:
         hello = blocks.receive(self._socket, len(blocks.HELLO))
         if hello == blocks.STRANGER:
             raise Trouble("stranger", f"it does not know {way.own}")
-        if hello == blocks.BUSY:
-            raise Trouble("busy", "too many are connected")
         if hello != blocks.HELLO:
             raise Trouble("refused", "something else listens there")
         theirs, own = blocks.receive(self._socket, blocks.NONCE), secrets.token_bytes(blocks.NONCE)
@@ -83,6 +81,8 @@ class Connection:
             raise Stopped if self._stop.is_set() else Trouble("refused", "it does not take the secret") from error
         if answer[:32] != blocks.prove(way.secret, b"server", theirs + own):
             raise Trouble("refused", "it does not know the secret itself")
+        if answer[32] == blocks.BUSY:
+            raise Trouble("busy", "too many are connected")
         kind = blocks.XXH128 if answer[32] & blocks.digests() & blocks.XXH128 else blocks.SHA256
         blocks.send(self._socket, bytes([kind]))
         return kind

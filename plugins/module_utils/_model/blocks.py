@@ -44,11 +44,14 @@ STEP = 1 << 20
 SILENT_SECONDS = 60
 #: Connections beyond the streams of the clients: the comparison at the end, and those that a cut one leaves for a moment.
 MORE_CONNECTIONS = 4
+#: Seconds that a client has to prove that it knows the secret, and how many may be about to at once. Anybody can connect: of more the oldest is cut, since
+#: a client that knows it needs a moment.
+PROOF_SECONDS, UNPROVEN = 5.0, 256
 #: Seconds that a request for a block that is not there yet waits, before the client is told to ask again.
 PATIENCE = 1.0
 
-#: What a server says first: a nonce follows, the client's address is not one that may fetch, or too many are connected.
-HELLO, STRANGER, BUSY = b"gb10 1\n", b"gb10 N\n", b"gb10 B\n"
+#: What a server says first: a nonce follows, or the client's address is not one that may fetch.
+HELLO, STRANGER = b"gb10 1\n", b"gb10 N\n"
 NONCE = 32
 #: What is asked for: bytes and their digest, the digest alone, whether the file is still the one that was listed, the end.
 GET, DIGEST, STATE, BYE = range(1, 5)
@@ -56,8 +59,8 @@ GET, DIGEST, STATE, BYE = range(1, 5)
 REQUEST = struct.Struct(">BIQI")
 #: How an answer begins, and how that to GET ends.
 OK, WAIT, CHANGED, GONE, DENIED = range(5)
-#: Digests of 128 bits or more, by the number that travels. xxh128 is ten times faster, sha256 is always there.
-XXH128, SHA256 = 1, 2
+#: Digests of 128 bits or more, by the number that travels. xxh128 is ten times faster, sha256 is always there. In place of them: too many are connected.
+XXH128, SHA256, BUSY = 1, 2, 0
 
 
 class Lost(Exception):
@@ -200,7 +203,7 @@ class Tree:
 
     def open(self, number: int) -> int:
         """Return a descriptor of a file. Raises OSError, IndexError."""
-        return os.open(os.path.join(self._root, self._files[number][0]), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(os.path.join(self._root, self._files[number][0]), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self, _number: int, _offset: int) -> bool:
         """Return whether a block is there, after a while of waiting for it."""
@@ -230,7 +233,9 @@ class Server:
         self._clients, self._free = {str(ipaddress.ip_address(client)) for client in clients}, threading.Semaphore(connections)
         self._stop, self._wake = os.pipe()
         self._lock = threading.Lock()
+        #: Connections that proved that they know the secret, and until when (monotonic) each of the others may do so, the oldest first.
         self._open: set[socket.socket] = set()
+        self._unproven: dict[socket.socket, float] = {}
         #: Clients that said that they have all, and when each client was last heard of (monotonic).
         self.done: set[str] = set()
         self.heard: dict[str, float] = {}
@@ -244,46 +249,75 @@ class Server:
         """Answer until :meth:`end`."""
         with self._listener:
             while True:
-                ready = select.select([self._listener, self._stop], [], [])[0]
+                with self._lock:
+                    until = next(iter(self._unproven.values()), None)
+                ready = select.select([self._listener, self._stop], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]
                 if self._stop in ready:
                     return
-                connection, address = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection, address[0]), daemon=True).start()
+                if self._listener in ready:
+                    self._accept()
+                self._cut_unproven()
+
+    def _accept(self) -> None:
+        connection, address = self._listener.accept()
+        if address[0] not in self._clients:
+            with connection, contextlib.suppress(OSError):
+                connection.setblocking(False)
+                connection.send(STRANGER)
+            return
+        with self._lock:
+            self._unproven[connection] = time.monotonic() + PROOF_SECONDS
+        threading.Thread(target=self._serve, args=(connection, address[0]), daemon=True).start()
+
+    def _cut_unproven(self) -> None:
+        """Cut connections that proved nothing in time, and the oldest of too many."""
+        with self._lock:
+            for connection, until in list(self._unproven.items()):
+                if until > time.monotonic() and len(self._unproven) <= UNPROVEN:
+                    return
+                del self._unproven[connection]
+                _cut(connection)
 
     def end(self) -> None:
         """Stop to answer, and cut who is connected."""
         os.write(self._wake, b"x")
         with self._lock:
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+            for connection in [*self._open, *self._unproven]:
+                _cut(connection)
 
     def _serve(self, connection: socket.socket, client: str) -> None:
-        with connection, contextlib.suppress(Lost):
-            be_patient(connection)
-            if client not in self._clients:
-                send(connection, STRANGER)
-                return
-            if not self._free.acquire(blocking=False):  # pylint: disable=consider-using-with
-                send(connection, BUSY)
-                return
+        with connection:
+            proof = None
+            with contextlib.suppress(Lost, OSError):
+                be_patient(connection)
+                proof = self._proof_for(connection)
             with self._lock:
+                # One that was cut meanwhile is no connection any more.
+                if self._unproven.pop(connection, None) is None or proof is None:
+                    return
                 self._open.add(connection)
+            has_place = self._free.acquire(blocking=False)  # pylint: disable=consider-using-with
             try:
-                self._talk(connection, client)
+                with contextlib.suppress(Lost):
+                    send(connection, proof + bytes([digests() if has_place else BUSY]))
+                    if has_place:
+                        self._talk(connection, client)
             finally:
                 with self._lock:
                     self._open.discard(connection)
-                self._free.release()
+                if has_place:
+                    self._free.release()
 
-    def _talk(self, connection: socket.socket, client: str) -> None:
+    def _proof_for(self, connection: socket.socket) -> bytes | None:
+        """Return this end's own proof for a client that gave its own, None for anybody else. Raises :class:`Lost`."""
         nonce = secrets.token_bytes(NONCE)
         send(connection, HELLO + nonce)
         answer = receive(connection, NONCE + 32)
         nonces = nonce + answer[:NONCE]
-        if not hmac.compare_digest(answer[NONCE:], prove(self._secret, b"client", nonces)):
-            return
-        send(connection, prove(self._secret, b"server", nonces) + bytes([digests()]))
+        is_client = hmac.compare_digest(answer[NONCE:], prove(self._secret, b"client", nonces))
+        return prove(self._secret, b"server", nonces) if is_client else None
+
+    def _talk(self, connection: socket.socket, client: str) -> None:
         buffer = Buffer()
         digest = Digest(receive(connection, 1)[0], buffer)
         while True:
@@ -341,6 +375,12 @@ class Server:
                     raise Lost("the file is shorter than it was")
                 offset += sent
         send(connection, digest.value())
+
+
+def _cut(connection: socket.socket) -> None:
+    """Have whoever waits for a connection wait no more; its thread closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def listen(address: str, port: int) -> socket.socket:

@@ -91,6 +91,6 @@ def greets(address: str, port: int, seconds: float = 2.0) -> bool:
     try:
         with socket.create_connection((address, port), seconds) as connection:
             connection.settimeout(seconds)
-            return connection.recv(len(blocks.HELLO)) in (blocks.HELLO, blocks.STRANGER, blocks.BUSY)
+            return connection.recv(len(blocks.HELLO)) in (blocks.HELLO, blocks.STRANGER)
     except OSError:
         return False

@@ -22,13 +22,12 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Connection, Stopped, Trouble, Way
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, Lack
-from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Writer
 
 #: Seconds between two looks at how far it is.
 LOOK_SECONDS = 0.5
@@ -36,6 +35,8 @@ LOOK_SECONDS = 0.5
 DROP_SECONDS = 600
 #: Most files whose pages are dropped.
 MAX_FILES = 100_000
+#: Most bytes of the note of the blocks that have come: some 150 for each 4 MiB.
+PROGRESS_LIMIT = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,26 +49,14 @@ class Repository:
     entries: list[Entry]
     lack: Lack
 
-
-@contextlib.contextmanager
-def acting_as(owner: Writer) -> t.Iterator[None]:
-    """Be the owner of the cache for a while. Who is not root is who they are."""
-    if os.geteuid() != 0 or owner.uid == 0:
-        yield
-        return
-    groups, gid = os.getgroups(), os.getegid()
-    # What everybody may read in the source's cache is so here: the engine's container reads it as another user.
-    mask = os.umask(0o022)
-    os.setgroups([owner.gid])
-    os.setegid(owner.gid)
-    os.seteuid(owner.uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(gid)
-        os.setgroups(groups)
-        os.umask(mask)
+    def directories(self) -> list[str]:
+        """Return the directories that what is lacking is written to."""
+        found = dict.fromkeys([os.path.dirname(self.stage), self.stage, self.path])
+        for entry in [*self.lack.files, *self.lack.links, *self.lack.refs]:
+            for top in (self.stage, self.path):
+                below = entry.path.split("/")[:-1]
+                found.update(dict.fromkeys(os.path.join(top, *below[:number]) for number in range(1, len(below) + 1)))
+        return list(found)
 
 
 def alone(path: str, timeout: float, note: t.Callable[[str], None]) -> contextlib.AbstractContextManager[int]:
@@ -91,16 +80,16 @@ def _status(one: Repository, entry: Entry) -> os.stat_result | None:
 def arrived(one: Repository, boot: str) -> dict[str, set[int]] | None:
     """Return the blocks that an earlier copy fetched and compared, by file; None when it is unknown. Raises OSError."""
     try:
-        descriptor = os.open(os.path.join(one.stage, copying.PROGRESS), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+        text = untrusted.read(one.stage, copying.PROGRESS, PROGRESS_LIMIT)
+    except (FileNotFoundError, untrusted.Tampered):
+        # No note of ours is a link, a FIFO or that long.
         return None
-    with open(descriptor, encoding="utf-8", errors="replace") as handle:
-        return copying.progress(handle.read(), boot, one.lack.files)
+    return copying.progress(text.decode("utf-8", "replace"), boot, one.lack.files)
 
 
-def resumed(found: t.Sequence[Repository]) -> int:
+def resumed(found: t.Sequence[Repository], boot: str) -> int:
     """Return the bytes that an earlier copy has fetched, and that are not fetched again unless a reboot spoiled them. Raises OSError."""
-    boot, total = boot_id("/proc"), 0
+    total = 0
     for one in found:
         there = arrived(one, boot)
         for entry in one.lack.files:
@@ -119,6 +108,15 @@ def free_bytes(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def _file_or_nothing(path: str) -> os.stat_result | None:
+    """Return the status of a file in the stage, None when there is none; what else has its name goes. Raises OSError."""
+    status = _lstat(path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        os.unlink(path)
+        return None
+    return status
+
+
 class Staged:
     """The files of a repository in the stage, open, and the blocks of them that are there."""
 
@@ -130,10 +128,7 @@ class Staged:
             for entry in one.lack.files:
                 path = os.path.join(one.stage, entry.path)
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                status = _status(one, entry)
-                if status is not None and not stat.S_ISREG(status.st_mode):
-                    os.unlink(path)
-                    status = None
+                status = _file_or_nothing(path)
                 self.descriptors[entry.path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 # Of before a reboot, or of an older version: each block of it is compared before it counts.
                 self.doubtful[entry.path] = set(copying.offsets(status.st_size)) if status is not None and there is None else set()
@@ -141,7 +136,8 @@ class Staged:
                 if there is not None and status is None:
                     there[entry.path] = set()
             self.there = there or {entry.path: set() for entry in one.lack.files}
-            mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if there is None else 0)
+            _file_or_nothing(os.path.join(one.stage, copying.PROGRESS))
+            mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_TRUNC if there is None else 0)
             self._progress = os.open(os.path.join(one.stage, copying.PROGRESS), mode, 0o600)
         except OSError:
             self.close()
@@ -173,10 +169,14 @@ class Staged:
 
 
 class Given:
-    """What this node has of a list so far, for a server of :mod:`blocks`: what it had, and each block once it was compared."""
+    """What this node has of a list so far, for a server of :mod:`blocks`: what it had, and each block once it was compared.
+
+    It answers in threads, as root: what this node had is read below the hub's directory as its owner opened it, over no link.
+    """
 
     def __init__(self, hub: str, listing: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        self._hub, self._numbers = hub, copying.numbered(listing)
+        self._hub, self._numbers, self._stack = hub, copying.numbered(listing), contextlib.ExitStack()
+        self._top = ""
         self._paths = {number: f"{model_files.repo_directory(repo)}/{path}" for (repo, path), number in self._numbers.items()}
         self._changed = threading.Condition()
         #: Descriptors of files that are being fetched, and their blocks that are there; None until that is known.
@@ -186,6 +186,7 @@ class Given:
         """Say which files are being fetched; the others are there."""
         files = [(one, entry) for one in fetched for entry in one.one.lack.files]
         with self._changed:
+            self._top = self._stack.enter_context(owners.held(self._hub))
             self._fetched = {self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path]) for one, entry in files}
             self._changed.notify_all()
 
@@ -207,7 +208,7 @@ class Given:
         if number in (self._fetched or {}):
             return os.dup(self._fetched[number][0])
         try:
-            with untrusted.reader(self._hub, self._paths.get(number, "absent"), own=False) as handle:
+            with untrusted.reader(self._top, self._paths.get(number, "absent"), own=False) as handle:
                 return os.dup(handle.fileno())
         except untrusted.Tampered as error:
             raise PermissionError(errno.EACCES, str(error)) from error
@@ -222,6 +223,7 @@ class Given:
             for descriptor, _offsets in (self._fetched or {}).values():
                 os.close(descriptor)
             self._fetched = None
+            self._stack.close()
 
 
 @contextlib.contextmanager
@@ -332,7 +334,7 @@ class Fetch:
 
 
 def fetch(
-    found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], int], way: Way, most: int, until: float, owner: Writer,
+    found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], int], way: Way, most: int, until: float, owner: owners.Owner,
     note: t.Callable[[str], None], given: Given | None = None,
 ) -> None:
     """Fetch what is not in the stage yet by at most ``most`` connections at once, until ``until`` (monotonic).
@@ -342,7 +344,7 @@ def fetch(
     rate, began, boot = copy_job.Rate(), time.monotonic(), boot_id("/proc")
     with contextlib.ExitStack() as stack:
         files = []
-        with acting_as(owner):
+        with owners.acting_as(owner):
             for one in found:
                 files.append(Staged(one, boot))
                 stack.callback(files[-1].close)
@@ -491,22 +493,25 @@ def clear(hub: str, found: t.Sequence[Repository]) -> None:
 
 def left(hub: str) -> dict[str, int]:
     """Return the bytes that copies which did not end have left, by directory."""
-    stage = os.path.join(hub, copying.STAGE)
-    try:
-        names = sorted(os.listdir(stage))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    sizes = {}
-    for name in names:
-        entries = [os.path.join(folder, file) for folder, _folders, files in os.walk(os.path.join(stage, name)) for file in files]
-        sizes[os.path.join(stage, name)] = sum(copying.staged(status.st_size, status) for path in entries if (status := _lstat(path)))
+    sizes: dict[str, int] = {}
+    for entry in _staged(hub):
+        path = os.path.join(hub, copying.STAGE, entry.path.split("/")[0])
+        sizes[path] = sizes.get(path, 0) + copying.staged(entry.status.st_size, entry.status)
     return sizes
 
 
-def written(path: str) -> float:
+def written(hub: str, path: str) -> float:
     """Return when a directory of the stage was last written to, in seconds since 1970."""
-    found = [path, *(os.path.join(folder, name) for folder, folders, files in os.walk(path) for name in [*folders, *files])]
-    return max((status.st_mtime for one in found if (status := _lstat(one))), default=0.0)
+    top = os.path.relpath(path, os.path.join(hub, copying.STAGE))
+    return max((entry.status.st_mtime for entry in _staged(hub) if entry.path.split("/")[0] == top), default=0.0)
+
+
+def _staged(hub: str) -> list[untrusted.Entry]:
+    """Return all that lies in the stage; nothing when it is a link, which is followed by nobody. Raises OSError."""
+    try:
+        return list(untrusted.walk(hub, copying.STAGE))
+    except (FileNotFoundError, NotADirectoryError, untrusted.Tampered):
+        return []
 
 
 def _lstat(path: str) -> os.stat_result | None:

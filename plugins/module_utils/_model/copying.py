@@ -36,12 +36,16 @@ STATE_DIR = "/var/lib/gb10"
 REF_LIMIT = model_files.REF_LIMIT
 #: How many files a message names.
 NAMED = 5
+#: The bits of a file's mode that a list can ask for: it says nothing of who runs a file, or as whom.
+MODE = 0o644
 
 GIB = 1 << 30
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 #: Hex digits of what the hub names a blob: git's id of a small file, the sha256 of one in its large file storage.
 _DIGEST = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+
+_FOREIGN_REMEDY = "Nothing came. Find out what made that list: a model that the hub's client downloaded has no such thing."
 
 Row = dict[str, t.Any]
 
@@ -93,7 +97,7 @@ def listing(repo_path: str, commit: str, ref: str = "") -> list[Entry]:
         if path.startswith("refs/") and stat.S_ISREG(mode):
             text = untrusted.read(base, f"{name}/{path}", REF_LIMIT).decode("ascii", "replace").strip()
             if text == commit or path == f"refs/{ref}":
-                found[path] = Entry(path, "ref", mode=stat.S_IMODE(mode), target=text)
+                found[path] = Entry(path, "ref", mode=mode & MODE, target=text)
         elif path.startswith(f"{snapshot}/") and stat.S_ISLNK(mode):
             blob = target_of(path, entry.target, repo_path)
             wrong = _wrong_target(blob, below)
@@ -134,7 +138,7 @@ def _wrong_target(blob: str, below: t.Mapping[str, untrusted.Entry]) -> str:
 
 def _file(entry: untrusted.Entry) -> Entry:
     status = entry.status
-    return Entry(entry.path, "file", status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o777)
+    return Entry(entry.path, "file", status.st_size, status.st_mtime_ns, status.st_mode & MODE)
 
 
 def rows(entries: t.Iterable[Entry]) -> list[Row]:
@@ -143,13 +147,20 @@ def rows(entries: t.Iterable[Entry]) -> list[Row]:
 
 
 def entries_of(given: t.Iterable[Row]) -> list[Entry]:
-    """Return the entries that another node listed. Raises :class:`ClusterError` for a path that leads out of a repository."""
+    """Return the entries that another node, or a bundle, listed, with no mode but that of files that all may read.
+
+    Raises :class:`ClusterError` for a path that leads out of a repository, and a ref that names no commit.
+    """
     found = [Entry(**row) for row in given]
     for entry in found:
+        if entry.kind == "ref" and not is_commit(entry.target):
+            raise ClusterError(
+                f"the source lists {entry.path!r}, which names no commit", expected="40 hexadecimal digits", remedy=_FOREIGN_REMEDY, reason="foreign"
+            )
         paths = [entry.path, *([entry.target] if entry.kind == "link" else [])]
         if any(os.path.isabs(path) or {"..", ".", ""} & set(path.split("/")) or "\0" in path or "\n" in path for path in paths):
-            raise ClusterError(f"the source lists {entry.path!r}, which is not a path inside a repository", reason="link")
-    return found
+            raise ClusterError(f"the source lists {entry.path!r}, which is not a path inside a repository", remedy=_FOREIGN_REMEDY, reason="link")
+    return [entry._replace(mode=entry.mode & MODE) for entry in found]
 
 
 # -- what a node lacks -----------------------------------------------------------------------------------------------

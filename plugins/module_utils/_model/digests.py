@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import errno
 import os
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, manifest
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_code import hub_hash
@@ -62,7 +64,10 @@ class Read:
 
 def digest(path: str, kind: str) -> str:
     """Return the sha256 of a file (``sha256``), or git's id of it (``git``), and take what was read out of the page cache. Raises OSError."""
-    with open(path, "rb", buffering=0) as stream:
+    descriptor = untrusted.regular(path)
+    if descriptor is None:
+        raise OSError(errno.EINVAL, "not a file any more", path)
+    with open(descriptor, "rb", buffering=0) as stream:
         size = os.fstat(stream.fileno()).st_size
         computed = hub_hash(size, kind == "sha256")
         step = bytearray(STEP)

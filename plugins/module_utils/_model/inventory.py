@@ -41,8 +41,6 @@ FOLDERS = ("blobs", "snapshots", "refs", ".no_exist", "trees")
 UNFINISHED = ".incomplete"
 #: Seconds for which a download that wrote nothing may still run.
 RUNNING = 900
-#: Most bytes of a configuration or an index that is read.
-JSON_LIMIT = 64 * 1024 * 1024
 #: How many names a doubt or a list of broken links has.
 NAMED = 5
 #: Names that make a directory a model, beside weights.
@@ -224,7 +222,7 @@ def read_repository(root: str, relative: str, limits: Limits) -> Repository:
     found = repository(os.path.join(root, relative), entries)
     for entry in entries:
         if entry.path.startswith("refs/") and stat.S_ISREG(entry.status.st_mode):
-            commit = untrusted.read(root, f"{relative}/{entry.path}", JSON_LIMIT).decode("ascii", "replace").strip()
+            commit = untrusted.read(root, f"{relative}/{entry.path}", model_files.JSON_LIMIT).decode("ascii", "replace").strip()
             found.refs.setdefault(commit[:model_files.REF_LIMIT], []).append(entry.path[len("refs/"):])
     return found
 
@@ -261,7 +259,7 @@ def entries_of(found: Repository, judge: t.Callable[[str], tuple[bool | None, li
     common = {"kind": "hub", "repo": found.repo, "refs": [], "missing": [], "broken": []}
     for commit, revision in sorted(found.revisions.items()):
         doubts = [*found.doubts.get("", []), *found.doubts.get(commit, [])]
-        too_long = [name for name in revision.blobs if name in found.blobs and found.blobs[name].st_size > JSON_LIMIT]
+        too_long = [name for name in revision.blobs if name in found.blobs and found.blobs[name].st_size > model_files.JSON_LIMIT]
         path = os.path.join(found.path, "snapshots", commit)
         # What it links to was seen to be regular files of this repository, so that these links may be followed.
         complete, missing = (None, []) if doubts or _long_json(path, too_long) else judge(path)
@@ -347,7 +345,7 @@ def named_model(path: str, entries: t.Sequence[Entry], judge: t.Callable[[str], 
 def _plain_model(path: str, own: t.Sequence[Entry], judge: t.Callable[[str], tuple[bool | None, list[str]]] | None) -> dict[str, t.Any]:
     """Return the entry of a plain directory with the files ``own``; without ``judge`` nobody knows whether it is complete."""
     strange = [one.path for one in own if not stat.S_ISREG(one.status.st_mode)]
-    long = [one.path for one in own if one.path.endswith(".json") and one.status.st_size > JSON_LIMIT]
+    long = [one.path for one in own if one.path.endswith(".json") and one.status.st_size > model_files.JSON_LIMIT]
     doubts = [f"not plain files: {', '.join(strange[:NAMED])}"] if strange else []
     complete, missing = (None, []) if doubts or long or judge is None else judge(path)
     sizes = {(one.status.st_dev, one.status.st_ino): one.status for one in own if stat.S_ISREG(one.status.st_mode)}

@@ -18,15 +18,24 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Problem, locate, repo_directory, unreadable
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = ("model.code_changed", "model.code_unverified")
 
-#: Most bytes of a file of code, and of a configuration: tokenizers and indexes are JSON too, and long.
+#: Most bytes of a file that is looked at, and of a JSON that is parsed because it may name code: what is longer counts as code.
 CODE_LIMIT = 64 * 1024 * 1024
-CONFIG_LIMIT = 1024 * 1024
+PARSE_LIMIT = 16 * 1024 * 1024
+
+#: Keys of a JSON file, at any depth, whose values name code: transformers' classes and its pipelines. It reads them from files of many names.
+KEYS = ("auto_map", "custom_pipelines")
+#: A letter or underscore that is written as an escape, which no writer of JSON has to do. Only a parser tells what such a key is.
+_ESCAPED = re.compile(rb"\\u00(?:[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff])")
+#: What stands between a repository and the module in it, where code is another repository's.
+OTHER = "--"
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?\Z")
 
 #: The hub's id of a blob: of a file in git, and of one in its large file storage.
 _GIT_ID = re.compile(r"[0-9a-f]{40}")
@@ -38,6 +47,20 @@ NOTES = "model-code"
 
 #: File relative to the model → the hub's id of its content, empty for what has none.
 Ids = dict[str, str]
+
+
+class Note(t.NamedTuple):
+    """What the code of a revision was when it was first seen whole. An older version of the collection did not recognize ``all`` JSON that names code."""
+
+    ids: Ids
+    all: bool = True
+
+
+class Code(t.NamedTuple):
+    """The files that are code or name it, each with the revision's directory that it lies in; and by file, repositories that it names and that are absent."""
+
+    files: dict[str, str]
+    absent: dict[str, str]
 
 
 def hub_hash(size: int, is_large: bool) -> t.Any:
@@ -55,26 +78,75 @@ def blob_id(content: bytes, named: str) -> str:
     return computed.hexdigest()
 
 
-def code_files(root: str) -> list[str]:
-    """Return the files of a model, relative to it, that are code or name code: Python, and JSON with an ``auto_map``."""
-    found = []
+def references(content: bytes) -> list[str] | None:
+    """Return the texts by which a JSON file names code, None when it names none. What cannot be parsed may name some that nobody can tell."""
+    if not any(key.encode() in content for key in KEYS) and not _ESCAPED.search(content) and b"\0" not in content:
+        return None
+    values: list[t.Any] = []
+
+    def pairs(items: list[tuple[str, t.Any]]) -> list[t.Any]:
+        # All of them, although the last of a name counts: other parsers may take another one.
+        values.extend(value for key, value in items if key in KEYS and isinstance(value, (str, list)))
+        return [value for _key, value in items]
+
+    if len(content) > PARSE_LIMIT:
+        return []
+    try:
+        json.loads(content, object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        return []
+    texts, left = [], list(values)
+    while left:
+        value = left.pop()
+        texts += [value] if isinstance(value, str) else []
+        left += value if isinstance(value, list) else []
+    return texts if values else None
+
+
+def _scan(root: str) -> dict[str, list[str]]:
+    """Return the files of a model, relative to it, that are code (Python) or name code (JSON), and the texts by which they do."""
+    found = {}
     for directory, directories, names in os.walk(root):
         directories[:] = [name for name in directories if name != "__pycache__"]
         linked = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in [*names, *linked]:
             path = os.path.join(directory, name)
-            if name in linked or name.endswith(".py") or (name.endswith(".json") and b'"auto_map"' in (_content(path, CONFIG_LIMIT) or b"")):
-                found.append(os.path.relpath(path, root))
-    return sorted(found)
+            texts: list[str] | None = [] if name in linked or name.endswith(".py") else None
+            if name.endswith(".json"):
+                content = _content(path)
+                texts = references(content) if content is not None else [] if os.path.exists(path) else None
+            if texts is not None:
+                found[os.path.relpath(path, root)] = texts
+    return found
 
 
-def _content(path: str, limit: int = CODE_LIMIT) -> bytes | None:
-    """Return a file's content; None when it is absent, no regular file or longer than ``limit``. Raises :class:`UnknownState`."""
+def code(root: str) -> Code:
+    """Return the code of a model of a hub cache, and that of other repositories in the same cache that it names: any revision there may be the one that runs."""
+    own = _scan(root)
+    found, absent, hub = dict.fromkeys(own, root), {}, os.path.dirname(os.path.dirname(os.path.dirname(root)))
+    named = {repo: file for file, texts in sorted(own.items()) for text in texts for repo, is_other, _module in [text.partition(OTHER)] if is_other}
+    for repo, file in named.items():
+        base = os.path.join(hub, repo_directory(repo)) if _REPO.match(repo) else ""
+        if base and base == os.path.dirname(os.path.dirname(root)):
+            continue
+        snapshots = os.path.join(base, "snapshots")
+        revisions = sorted(os.listdir(snapshots)) if base and os.path.isdir(snapshots) else []
+        for there in (os.path.join(snapshots, revision) for revision in revisions):
+            found.update({os.path.relpath(os.path.join(there, one), root): there for one in _scan(there)})
+        if not revisions:
+            absent[file] = repo
+    return Code(found, absent)
+
+
+def code_files(root: str) -> list[str]:
+    """Return the files that a model's code is made of, or named by, relative to the model; those of other repositories lie outside of it."""
+    return sorted(code(root).files)
+
+
+def _content(path: str) -> bytes | None:
+    """Return a file's content; None when it is absent, no regular file or too long. Raises :class:`UnknownState`."""
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > limit:
-            return None
-        with open(path, "rb") as stream:
-            return stream.read(limit)
+        return untrusted.content(path, CODE_LIMIT)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -89,8 +161,12 @@ def _named(path: str) -> str:
 
 def code_ids(root: str, side_files: t.Collection[str] = ()) -> Ids:
     """Return what each file of a model's code is, but for side files that a person put there."""
+    return _ids(root, code_files(root), side_files)
+
+
+def _ids(root: str, files: t.Iterable[str], side_files: t.Collection[str]) -> Ids:
     found = {}
-    for relative in code_files(root):
+    for relative in files:
         path = os.path.join(root, relative)
         named, content = _named(path), _content(path)
         if named or relative not in side_files:
@@ -103,7 +179,7 @@ def note_path(state_dir: str, repo: str, commit: str) -> str:
     return os.path.join(state_dir, NOTES, repo_directory(repo), f"{commit}.json")
 
 
-def read_note(path: str) -> Ids | None:
+def read_note(path: str) -> Note | None:
     """Return what was noted, None when nothing was. Raises :class:`UnknownState` when it cannot be read."""
     try:
         with open(path, encoding="utf-8") as handle:
@@ -114,8 +190,10 @@ def read_note(path: str) -> Ids | None:
         raise unreadable(path, error) from error
     except (ValueError, RecursionError) as error:
         noted = error
-    if isinstance(noted, dict) and all(isinstance(one, str) for one in noted.values()):
-        return noted
+    is_new = isinstance(noted, dict) and isinstance(noted.get("files"), dict)
+    ids = noted["files"] if is_new else noted
+    if isinstance(ids, dict) and all(isinstance(one, str) for one in ids.values()):
+        return Note(ids, is_new)
     remedy = f"Compare that code with the hub's, then remove {path}."
     raise UnknownState(f"{path} does not hold what the model's code was", remedy=remedy, reason="code note", raw=str(noted)[:2000])
 
@@ -123,18 +201,18 @@ def read_note(path: str) -> Ids | None:
 def write_note(path: str, ids: Ids) -> None:
     """Note what the code of a revision is. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    write_json(path, ids)
+    write_json(path, {"files": ids})
 
 
-def code_problems(root: str, side_files: t.Collection[str] = (), noted: Ids | None = None) -> list[Problem]:
-    """Return what is known to be wrong, or is not known, of the code that a model of a hub cache brings.
+def code_problems(root: str, side_files: t.Collection[str] = (), noted: Note | None = None) -> list[Problem]:
+    """Return what is known to be wrong, or is not known, of the code that a model of a hub cache brings or names.
 
     Changed is what is not the content that the hub named, what lies among its files and does not come from it, and what is not as it was
     ``noted``. Nothing can be said of a model that was copied without the hub's ids, and of side files that a person put there.
     """
-    found = []
-    copied = not any(os.path.islink(os.path.join(root, name)) for name in os.listdir(root))
-    for relative in code_files(root):
+    found, seen = [], code(root)
+    copied = {base: not any(os.path.islink(os.path.join(base, name)) for name in os.listdir(base)) for base in {root, *seen.files.values()}}
+    for relative, base in sorted(seen.files.items()):
         path = os.path.join(root, relative)
         named = _named(path)
         if named:
@@ -144,12 +222,18 @@ def code_problems(root: str, side_files: t.Collection[str] = (), noted: Ids | No
             elif blob_id(content, named) != named:
                 message = f"{relative} was changed on this node: the hub's id of its content is {named[:12]}, it is {blob_id(content, named)[:12]} now"
                 found.append(Problem("model.code_changed", relative, message))
-        elif copied or relative in side_files:
+        elif copied[base] or relative in side_files:
             found.append(Problem("model.code_unverified", relative, f"{relative} has no id of the hub: whether it is the pinned revision's is unknown"))
         else:
             found.append(Problem("model.code_changed", relative, f"{relative} lies among the hub's files and does not come from it"))
+    for relative, repo in sorted(seen.absent.items()):
+        found.append(Problem("model.code_unverified", relative, f"{relative} names code of {repo[:100]}, which is not in this cache: it was not looked at"))
     changed = {problem.file for problem in found if problem.id == "model.code_changed"}
-    return found + ([] if noted is None else [problem for problem in _replaced(noted, code_ids(root, side_files)) if problem.file not in changed])
+    if noted is None:
+        return found
+    # What an older version did not recognize may have been there when it looked.
+    files = [one for one in seen.files if noted.all or one in noted.ids or (not one.endswith(".json") and seen.files[one] == root)]
+    return found + [problem for problem in _replaced(noted.ids, _ids(root, files, side_files)) if problem.file not in changed]
 
 
 def _replaced(noted: Ids, present: Ids) -> list[Problem]:
@@ -180,7 +264,7 @@ def check_code(state_dir: str, hf_home: str, repo: str, revision: str | None, si
 
 def code_remedy(root: str, changed: t.Sequence[Problem], note: str = "") -> str:
     """Return what to do about changed code; ``note`` is where it was noted what the code was."""
-    named = [os.path.join(root, problem.file) for problem in changed]
+    named = [os.path.normpath(os.path.join(root, problem.file)) for problem in changed]
     paths = dict.fromkeys(path for name in named for path in (name, os.path.realpath(name)))
     again = f"Find out who changed it. Then remove {', '.join(paths)} and run the play with --tags model, which downloads it again."
     return again + (f" If you did, and mean it: remove {note}." if os.path.exists(note) else "")

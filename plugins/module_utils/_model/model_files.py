@@ -21,6 +21,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = (
@@ -79,8 +80,9 @@ FACTS = {
     "dtype": ("dtype", "torch_dtype"),
 }
 
-#: The safetensors format allows no longer header.
-HEADER_LIMIT = 100_000_000
+#: Most bytes of a configuration, an index, or the header of a file of weights: all lie where a user can put a file of any length. An index of 90,000
+#: tensors has some 9 MB.
+JSON_LIMIT = 32 << 20
 
 LFS_POINTER = b"version https://git-lfs"
 
@@ -189,17 +191,20 @@ def safetensors_fault(path: str) -> str | None:
 
     Raises OSError when it cannot be read.
     """
-    size = os.path.getsize(path)
-    if size == 0:
-        return "is empty"
-    with open(path, "rb") as stream:
+    descriptor = untrusted.regular(path)
+    if descriptor is None:
+        return "is not a file"
+    with open(descriptor, "rb") as stream:
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            return "is empty"
         start = stream.read(8)
         if LFS_POINTER.startswith(start) and len(start) == 8:
             return "is a Git LFS pointer and not the file itself"
         if len(start) < 8:
             return f"has {size} bytes and no header"
         (length,) = struct.unpack("<Q", start)
-        if length > HEADER_LIMIT:
+        if length > JSON_LIMIT:
             return f"is not a safetensors file (its header would have {length} bytes)"
         header = stream.read(length)
     if len(header) < length:
@@ -233,8 +238,10 @@ def read_json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | Non
         return {}, problem
     path = os.path.join(root, relative)
     try:
-        with open(path, encoding="utf-8") as stream:
-            content = json.load(stream)
+        text = untrusted.content(path, JSON_LIMIT)
+        if text is None:
+            return {}, Problem("model.not_json", relative, f"{relative} is not a file, or has more than {JSON_LIMIT >> 20} MiB, as none has")
+        content = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return {}, Problem("model.not_json", relative, f"{relative} cannot be parsed: {error}")
     except OSError as error:
@@ -417,7 +424,7 @@ def outside_links(root: str) -> list[Problem]:
 
 
 class Writer(t.NamedTuple):
-    """The user that a download runs as. ``because`` is a path of another user that makes it root's; empty when it is the cache's own user."""
+    """The user that a download's container runs as. ``because`` is a directory of another user that makes it root's; empty when it is the cache's own."""
 
     uid: int
     gid: int
@@ -425,18 +432,21 @@ class Writer(t.NamedTuple):
 
 
 def writer(hf_home: str, repo: str) -> Writer:
-    """Return who should write a model into a cache: the owner of the cache, or of the nearest directory above it that is there.
+    """Return who should download a model into a cache: the owner of the cache, or of the nearest directory above it that is there.
 
-    Containers that people run as root leave root's files in a user's cache. Where the owner could not go on because of one, it is root.
+    Containers that people run as root leave root's directories in a user's cache. Where the owner could not go on because of one, it is root, in a
+    container that has the cache alone. Raises as :func:`owners.owner_of` does.
     """
-    above = os.path.abspath(hf_home)
-    while not os.path.isdir(above):
-        above = os.path.dirname(above)
-    owner = os.stat(above)
+    owner = owners.owner_of(hf_home)
     hub = os.path.join(hf_home, "hub")
-    of_repo = os.path.join(hub, f"models--{repo.replace('/', '--')}")
+    of_repo = os.path.join(hub, repo_directory(repo))
     ours = [os.path.join(of_repo, name) for name in ("blobs", "refs", "snapshots")]
-    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", os.path.basename(of_repo)), of_repo, *ours, os.path.join(hf_home, "xet")):
-        if owner.st_uid and os.path.isdir(path) and os.stat(path).st_uid != owner.st_uid:
-            return Writer(0, 0, path)
-    return Writer(owner.st_uid, owner.st_gid)
+    real = {os.path.dirname(hub)}
+    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", repo_directory(repo)), of_repo, *ours, os.path.join(hf_home, "xet")):
+        # What lies behind a link says nothing: in the container that leads elsewhere.
+        status = os.lstat(path) if os.path.dirname(path) in real and os.path.lexists(path) else None
+        if status and stat.S_ISDIR(status.st_mode):
+            real.add(path)
+            if owner.uid and status.st_uid != owner.uid:
+                return Writer(0, 0, path)
+    return Writer(*owner)

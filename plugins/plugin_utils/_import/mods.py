@@ -59,11 +59,14 @@ def read(mods: list[str], folder: Path, ledger: Ledger) -> Mods:
 
 def _mod(mod: str, folder: Path) -> tuple[str, dict[str, t.Any], dict[str, bytes]]:
     """Return a mod's name, its content for a profile, and its patches by their paths. Raises :class:`RecipeError`."""
-    place = next((one / mod for one in (folder, folder.parent, folder.parent.parent) if (one / mod).exists()), None)
-    if place is None or Path(mod).is_absolute():
+    above, place = next(((one, one / mod) for one in (folder, folder.parent, folder.parent.parent) if (one / mod).exists()), (folder, None))
+    if place is None or not _within(place, above):
         raise RecipeError("it is a change to the image that does not lie beside the recipe, so what it does is unknown")
     name = re.sub(r"[^a-z0-9._-]+", "-", (place.stem if place.is_file() else place.name).lower()).strip("-._")
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
+    outside = [path.name for path in paths if not _within(path, above)]
+    if outside:
+        raise RecipeError(f"its file {outside[0]} leads out of the recipe's folder")
     scripts = [path.name for path in paths if not path.is_file() or path.name != _PACKAGES and path.suffix not in (*_PATCHES, *_DOCS)]
     if scripts:
         raise RecipeError(f"it holds a script or what only one can put in its place ({', '.join(scripts[:3])}), and none is executed")
@@ -76,6 +79,11 @@ def _mod(mod: str, folder: Path) -> tuple[str, dict[str, t.Any], dict[str, bytes
     if not name or not rows and not packages:
         raise RecipeError("it holds neither patches nor packages, so what it does is unknown")
     return name, {"why": f"the recipe's mod {mod}", "patches": rows, **({"packages": packages} if packages else {})}, patches
+
+
+def _within(path: Path, folder: Path) -> bool:
+    """Return whether a path lies below a folder, wherever links and dots in it lead."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _patch(path: Path) -> bytes:

@@ -56,6 +56,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         lines.append(f"  {about['path']}: profile {about['profile']}, image {about['image']} ({about['image_config'][:19]}), {', '.join(about['models'])}")
         counts = f"{about['files']} file(s), {about['bytes'] / (1 << 30):.1f} GiB, {about['wheels']} package(s)"
         lines.append(f"  {counts}, made by {about['made_by']} {about['made_at']}".rstrip())
+        lines += [f"  sha256 of bundle.json: {about['digest']}"] if about["digest"] else []
         findings += findings_of(node, answer, run.settings["recipe"] if verb != "verify" else "")
     if verb == "import" and not run.check_mode:
         lines.append("To bring it up: ansible-playbook -i inventories/NAME gb10.cluster.serve -e gb10_offline=true")

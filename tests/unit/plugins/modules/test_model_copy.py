@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import socket
+import tempfile
 import threading
 import time
 import types
@@ -176,6 +178,168 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed(pair: Pair, monk
 def test_a_source_that_gives_out_as_much_as_it_can_says_so(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks.threading.Semaphore, "acquire", lambda *_given, **_more: False)
     assert refused(pair).reason == "busy"
+
+
+# -- whose cache it is -------------------------------------------------------------------------------------------------
+
+#: A user that has no account.
+ONE = 4711
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+SNAPSHOT = f"models--org--tiny/snapshots/{COMMIT}"
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
+    """A node whose cache is a user's, where everybody may pass; and a directory of root's that nobody else may write to."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    found = Pair(place, monkeypatch)
+    (place / "etc").mkdir()
+    (place / "two/hub/.locks").mkdir(parents=True)
+    give(place / "two", ONE)
+    yield found
+    found.end()
+    shutil.rmtree(place)
+
+
+def give(path: Path, uid: int) -> None:
+    for one in [path, *path.rglob("*")]:
+        os.chown(one, uid, uid, follow_symlinks=False)
+
+
+def users_link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+@AS_ROOT
+def test_what_arrives_in_a_users_cache_is_that_users(theirs: Pair) -> None:
+    assert theirs.call()["changed"] and tree(theirs.target) == tree(theirs.source)
+    assert {path.lstat().st_uid for path in theirs.target.rglob("*")} == {ONE} and os.geteuid() == 0
+    assert not (theirs.path / "two/hub" / copying.STAGE).exists()
+
+
+@AS_ROOT
+@pytest.mark.parametrize(
+    "link",
+    ["", "hub", "hub/models--org--tiny", "hub/models--org--tiny/snapshots", f"hub/{SNAPSHOT}", f"hub/{SNAPSHOT}/sub", "hub/models--org--tiny/blobs",
+     "hub/models--org--tiny/refs", f"hub/{copying.STAGE}", f"hub/{copying.STAGE}/models--org--tiny", f"hub/{copying.STAGE}/models--org--tiny/blobs"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["etc", "etc/absent", "other"])
+def test_no_link_of_a_user_leads_root(theirs: Pair, link: str, target: str) -> None:
+    """One more, that of the locks, leads to what is root's, as if a container had left it."""
+    (theirs.path / "other").mkdir()
+    os.chown(theirs.path / "other", ONE + 1, ONE + 1)
+    path = theirs.path / "two" / link
+    if link in ("", "hub"):
+        shutil.rmtree(path)
+    users_link(path, theirs.path / target)
+    if link not in ("", "hub"):
+        (theirs.path / "two/hub/.locks").rmdir()
+        users_link(theirs.path / "two/hub/.locks", theirs.path / "etc")
+    if link:
+        give(theirs.path / "two", ONE)
+    else:
+        os.chown(path, ONE, ONE, follow_symlinks=False)
+    for check in (True, False):
+        with pytest.raises(ClusterError) as caught:
+            theirs.call(check=check)
+        assert caught.value.remedy and os.geteuid() == 0
+    assert os.listdir(theirs.path / "etc") == os.listdir(theirs.path / "other") == []
+
+
+@AS_ROOT
+@pytest.mark.parametrize("swapped", ["hub", "hub/models--org--tiny", f"hub/{copying.STAGE}", f"hub/{copying.STAGE}/models--org--tiny"])
+def test_a_link_that_is_put_there_meanwhile_leads_nobody(theirs: Pair, monkeypatch: pytest.MonkeyPatch, swapped: str) -> None:
+    """Between the look and the files' names: whoever follows it is the user."""
+    real, path = copy_target.place, theirs.path / "two" / swapped
+
+    def place(one: copy_target.Repository) -> None:
+        if path.exists():
+            path.rename(theirs.path / "two/gone")
+        path.symlink_to(theirs.path / "etc")
+        real(one)
+
+    monkeypatch.setattr(copy_target, "place", place)
+    with pytest.raises(ClusterError):
+        theirs.call()
+    assert os.listdir(theirs.path / "etc") == []
+
+
+@AS_ROOT
+@pytest.mark.parametrize("below", ["hub", "hub/models--org--tiny", "hub/models--org--tiny/blobs", f"hub/{copying.STAGE}"])
+@pytest.mark.parametrize("owner", [0, ONE + 1])
+def test_a_cache_of_two_owners_is_refused_with_the_line_that_mends_it(theirs: Pair, below: str, owner: int) -> None:
+    path = theirs.path / "two" / below
+    path.mkdir(parents=True, exist_ok=True)
+    give(theirs.path / "two", ONE)
+    os.chown(path, owner, owner)
+    error = refused(theirs)
+    assert error.reason == "owner" and error.remedy == f"sudo chown -R --reference={path.parent} {path}"
+    os.chown(path, ONE, ONE)
+    assert theirs.call()["changed"]
+
+
+@AS_ROOT
+def test_a_users_directory_in_roots_cache_leads_nobody(theirs: Pair) -> None:
+    give(theirs.path / "two", 0)
+    users_link(theirs.target / "snapshots", theirs.path / "etc")
+    os.chown(theirs.target, ONE, ONE)
+    os.chown(theirs.target / "snapshots", ONE, ONE, follow_symlinks=False)
+    assert refused(theirs).reason == "owner" and os.listdir(theirs.path / "etc") == []
+
+
+@AS_ROOT
+def test_what_is_given_on_is_read_below_the_directory_that_was_opened(theirs: Pair) -> None:
+    theirs.call()
+    hub = theirs.path / "two/hub"
+    given = copy_target.Given(str(hub), theirs.listing())
+    given.begin([])
+    hub.rename(theirs.path / "two/gone")
+    hub.symlink_to(theirs.path / "etc")
+    number = copying.numbered(theirs.listing())[REPO, LARGE]
+    with open(given.open(number), "rb") as handle:
+        assert handle.read() == b"A" * 4000
+    given.close()
+
+
+@AS_ROOT
+def test_what_a_link_in_the_stages_place_leads_to_is_not_shown(theirs: Pair) -> None:
+    (theirs.path / "etc/secret").mkdir()
+    users_link(theirs.path / "two/hub" / copying.STAGE, theirs.path / "etc")
+    assert copy_target.left(str(theirs.path / "two/hub")) == {}
+
+
+@pytest.mark.parametrize("what", ["sparse", "fifo", "link"])
+def test_no_note_of_the_stage_is_read_without_end(pair: Pair, what: str) -> None:
+    progress(pair).parent.mkdir(parents=True)
+    if what == "sparse":
+        with open(progress(pair), "wb") as handle:
+            handle.truncate(64 << 30)
+    elif what == "fifo":
+        os.mkfifo(progress(pair))
+    else:
+        progress(pair).symlink_to("/dev/zero")
+    assert pair.call()["changed"] and tree(pair.target) == tree(pair.source)
+
+
+@pytest.mark.parametrize("mode", [0o6755, 0o4777, 0o2666])
+def test_a_list_gives_no_file_more_than_everybody_may_read(pair: Pair, mode: int) -> None:
+    listing = pair.listing()
+    for row in listing[0]["entries"]:
+        row["mode"] = mode
+    pair.call(listing=listing)
+    files = [path for path in pair.target.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert len(files) == 5 and {path.stat().st_mode & 0o7777 for path in files} == {0o644}
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\nid\n", "main", COMMIT[:39], f"{COMMIT}\n", ""])
+def test_a_ref_is_a_commit(pair: Pair, text: str) -> None:
+    listing = pair.listing()
+    ref = next(row for row in listing[0]["entries"] if row["kind"] == "ref")
+    ref["target"] = text
+    error = refused(pair, listing=listing)
+    assert error.reason == "foreign" and "refs/main" in str(error)
 
 
 def test_a_source_that_is_not_there_and_a_stranger_on_its_port_are_named(pair: Pair) -> None:

@@ -94,12 +94,24 @@ def test_what_the_code_is_gets_noted_once_it_is_complete(snapshot, tmp_path):
     call(check=True, **asked)
     assert not note.exists()
     call(**asked)
-    assert list(json.loads(note.read_text())) == ["modeling.py"]
+    assert list(json.loads(note.read_text())["files"]) == ["modeling.py"]
     (snapshot / "modeling.py").write_text("x = 2")
     changed = call(**asked)
     assert changed["verdict"] == "block" and changed["complete"]
     assert "modeling.py was replaced on this node" in changed["msg"] and any(f"remove {note}" in one["remedy"] for one in changed["findings"])
-    assert list(json.loads(note.read_text())) == ["modeling.py"]
+    assert list(json.loads(note.read_text())["files"]) == ["modeling.py"]
+
+
+def test_a_note_of_an_older_version_is_written_again(snapshot, tmp_path):
+    asked = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
+    note = tmp_path / "state/model-code/models--org--name" / f"{COMMIT}.json"
+    (snapshot / "modeling.py").write_text("x = 1")
+    call(**asked)
+    ids = json.loads(note.read_text())["files"]
+    (snapshot / "processor_config.json").write_text('{"auto\\u005fmap": {}}')
+    note.write_text(json.dumps(ids))
+    assert call(**asked)["verdict"] == "pass"
+    assert sorted(json.loads(note.read_text())["files"]) == ["modeling.py", "processor_config.json"]
 
 
 def repository(name, purpose, **more):

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import typing as t
 from pathlib import Path
 
@@ -96,6 +97,72 @@ def test_it_says_nothing_without_the_secret(port: int) -> None:
     with pytest.raises(block_client.Trouble) as caught:
         connect(port, "wrong")
     assert caught.value.reason == "refused"
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> t.Iterator[int]:
+    """A server for two connections at once."""
+    (tmp_path / "a").write_bytes(DATA)
+    listener = blocks.listen("127.0.0.1", 0)
+    server = blocks.Server(listener, blocks.Tree(str(tmp_path), [["a", len(DATA), (tmp_path / "a").stat().st_mtime_ns]]), SECRET, ["127.0.0.1"], 2)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield listener.getsockname()[1]
+    server.end()
+
+
+def closed(connection: socket.socket) -> bool:
+    """Return whether the other end closed a connection that said hello."""
+    connection.settimeout(10)
+    while data := connection.recv(100):
+        assert data.startswith(blocks.HELLO)
+    return True
+
+
+@pytest.mark.parametrize("number", [8, blocks.UNPROVEN + 50])
+def test_who_proves_nothing_keeps_nobody_out(serving: int, number: int) -> None:
+    others = [socket.create_connection(("127.0.0.1", serving)) for _number in range(number)]
+    for _round in range(3):
+        connections = [connect(serving) for _number in range(2)]
+        assert not any(connection.has_changed(0) for connection in connections)
+        for connection in connections:
+            connection.goodbye()
+            connection.close()
+    # Of more than may be about to prove something the oldest are cut.
+    assert all(closed(connection) for connection in others[:max(0, number - blocks.UNPROVEN)])
+    for connection in others:
+        connection.close()
+
+
+@pytest.mark.parametrize("drip", [False, True])
+def test_a_proof_has_its_time_whatever_drips(serving: int, monkeypatch: pytest.MonkeyPatch, drip: bool) -> None:
+    monkeypatch.setattr(blocks, "PROOF_SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", serving)) as connection:
+        ended = threading.Event()
+
+        def send() -> None:
+            while drip and not ended.wait(0.05):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        began = time.monotonic()
+        try:
+            assert closed(connection)
+        except ConnectionResetError:
+            pass
+        ended.set()
+        thread.join()
+        assert time.monotonic() - began < 5
+
+
+def test_a_client_that_proved_it_is_told_when_there_is_no_place(serving: int) -> None:
+    connections = [connect(serving) for _number in range(2)]
+    with pytest.raises(block_client.Trouble) as caught:
+        connect(serving)
+    assert caught.value.reason == "busy" and not connections[0].has_changed(0)
 
 
 def test_addresses_of_clients_are_compared_as_addresses() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -76,6 +77,122 @@ def test_json_counts_when_it_names_code(hub):
     assert code(hub) == {"a.json": "model.code_changed"}
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"auto\\u005fmap": {"AutoConfig": "x.Y"}}',
+        b'{"a\\u0075to_map": ["x.Y", null]}',
+        b'{"text_config": [{"auto_map": "x.Y"}]}',
+        b'{"auto_map": {"AutoConfig": "x.Y"}, "auto_map": null}',
+        b'{"custom_pipelines": {"t": {"impl": "x.Y"}}}',
+        b'{"auto_map": {"AutoConfig": "x.Y"}, "vocabulary": "' + b"x" * (1 << 20) + b'"}',
+        b'{"auto_map": {"AutoConfig": "x.Y"}, "vocabulary": "' + b"x" * (17 << 20) + b'"}',
+        b'\xef\xbb\xbf{"auto_map": {"AutoConfig": "x.Y"}}',
+        '{"auto_map": {"AutoConfig": "x.Y"}}'.encode("utf-16"),
+        '{"auto_map": {"AutoConfig": "x.Y"}}'.encode("utf-32-le"),
+        b'{"auto_map": {"AutoConfig": "x.Y"}',
+        b'{"auto_map": ' + b"[" * 100_000,
+    ],
+)
+@pytest.mark.parametrize("name", ["config.json", "processor_config.json", "sub/anything.json"])
+def test_json_that_names_code_is_seen_however_it_is_written(hub, snapshot, name, content):
+    put(hub, name, content)
+    assert model_code.code_files(str(snapshot)) == [name]
+
+
+@pytest.mark.parametrize(
+    "content", [b"{}", b"", b'{"vocab": {"auto_map": 5}}', b'{"auto_map": null}', b'{"say": "auto_map"}', b'{"a": "\\u0041"}', b'{"a": "\\u00e9"}']
+)
+def test_json_that_names_none_is_none(hub, snapshot, content):
+    put(hub, "tokenizer.json", content)
+    (snapshot / "dangling.json").symlink_to("nowhere")
+    assert model_code.code_files(str(snapshot)) == []
+
+
+def test_json_of_any_length_and_what_is_no_file_count_as_code_and_are_not_read(hub, snapshot):
+    with open(put(hub, "config.json", b"{}"), "r+b") as handle:
+        handle.truncate(64 << 30)
+    os.mkfifo(snapshot / "tokenizer_config.json")
+    (snapshot / "modeling.py").symlink_to("/dev/zero")
+    assert code(hub) == {
+        "config.json": "model.code_unverified", "modeling.py": "model.code_changed", "tokenizer_config.json": "model.code_changed"
+    }  # fmt: skip
+    check_refused(hub)
+
+
+def check_refused(hub, *side_files):
+    with pytest.raises(ClusterError) as caught:
+        check(hub, *side_files)
+    return caught.value
+
+
+# -- of another repository ---------------------------------------------------------------------------------------------
+
+OTHER = "89abcdef" * 5
+
+
+def other(hub, commit=OTHER, content=b"import os\n"):
+    """Put another repository's code into the cache, and return its blob."""
+    repo = hub / "hub/models--them--base"
+    name = model_code.blob_id(content, "0" * 40)
+    for path in (repo / "blobs", repo / "snapshots" / commit):
+        path.mkdir(parents=True, exist_ok=True)
+    (repo / "blobs" / name).write_bytes(content)
+    path = repo / "snapshots" / commit / "modeling_x.py"
+    path.unlink(missing_ok=True)
+    path.symlink_to(f"../../blobs/{name}")
+    return repo / "blobs" / name
+
+
+@pytest.fixture
+def naming(hub):
+    """A model that names code of another repository, as quantized ones do."""
+    put(hub, "config.json", b'{"auto_map": {"AutoConfig": "them/base--modeling_x.Config", "AutoModel": "org/name--own.Model"}}')
+    return f"../../../models--them--base/snapshots/{OTHER}/modeling_x.py"
+
+
+def note(hub, snapshot):
+    model_code.write_note(model_code.note_path(str(hub / "state"), "org/name", COMMIT), model_code.code_ids(str(snapshot)))
+
+
+def test_code_of_another_repository_is_compared_like_its_own(hub, snapshot, naming):
+    blob = other(hub)
+    assert code(hub) == {}
+    note(hub, snapshot)
+    check(hub)
+    blob.write_bytes(b"import sys\n")
+    assert code(hub) == {naming: "model.code_changed"}
+    assert f"{hub}/hub/models--them--base/snapshots/{OTHER}/modeling_x.py" in check_refused(hub).remedy
+    # A link to another blob whose content has the id that its name says.
+    other(hub, content=b"import os; os.system('x')\n")
+    assert check_refused(hub).details["files"] == [naming]
+
+
+def test_another_revision_of_another_repository_is_another_code(hub, snapshot, naming):
+    other(hub)
+    note(hub, snapshot)
+    other(hub, COMMIT)
+    assert check_refused(hub).details["files"] == [naming.replace(OTHER, COMMIT)]
+
+
+def test_code_of_a_repository_that_is_absent_was_not_looked_at(hub, snapshot, naming):
+    assert code(hub) == {"config.json": "model.code_unverified"}
+    note(hub, snapshot)
+    other(hub)
+    assert check_refused(hub).details["files"] == [naming]
+
+
+@pytest.mark.parametrize("name", ["../..", "/etc", "", "x" * 5000])
+def test_what_names_no_repository_leads_nowhere(hub, name):
+    put(hub, "config.json", json.dumps({"auto_map": {"AutoConfig": f"{name}--modeling_x.Config"}}).encode())
+    assert code(hub) == {"config.json": "model.code_unverified"}
+
+
+def test_the_code_of_a_generation_of_its_own_is_code(hub, snapshot):
+    put(hub, "custom_generate/generate.py", b"x = 1\n")
+    assert model_code.code_files(str(snapshot)) == ["custom_generate/generate.py"]
+
+
 def test_code_that_does_not_come_from_the_hub_is_named(hub, snapshot):
     put(hub, "config.json", b"{}")
     (snapshot / "own.py").write_text("x = 1\n")
@@ -117,7 +234,7 @@ def noted(hub, snapshot):
 
 def test_what_was_noted_is_fine_and_says_what_the_files_were(hub, noted):
     check(hub, "own.py")
-    assert json.loads(open(noted).read()) == {
+    assert json.loads(open(noted).read())["files"] == {
         "config.json": model_code.blob_id(b'{"auto_map": {}}', "0" * 40), "modeling_x.py": model_code.blob_id(b"import os\n", "0" * 40),
     }  # fmt: skip
 
@@ -151,6 +268,18 @@ def test_changed_content_is_named_once(hub, snapshot, noted):
     (snapshot / "modeling_x.py").resolve().write_text("import sys\n")
     found = model_code.code_problems(str(snapshot), ["own.py"], model_code.read_note(noted))
     assert [problem.file for problem in found] == ["modeling_x.py", "own.py"]
+
+
+def test_a_note_of_an_older_version_knows_less_json_and_is_believed_in_the_rest(hub, snapshot, noted):
+    ids = json.loads(open(noted).read())["files"]
+    with open(noted, "w") as handle:
+        json.dump(ids, handle)
+    put(hub, "tokenizer_config.json", b'{"auto\\u005fmap": {}}')
+    check(hub, "own.py")
+    assert not model_code.read_note(noted).all
+    put(hub, "config.json", b'{"auto_map": {"AutoConfig": "x.Y"}}')
+    put(hub, "modeling_y.py", b"import os\n")
+    assert check_refused(hub, "own.py").details["files"] == ["config.json", "modeling_y.py"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "[" * 100_000])

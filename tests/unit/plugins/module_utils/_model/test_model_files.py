@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import struct
-import types
 
 import pytest
 
@@ -249,43 +248,52 @@ def test_what_root_in_a_container_cannot_read_is_named(hub, snapshot, monkeypatc
 # -- whose files a download makes --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def owned(monkeypatch):
-    """Let paths belong to users, the nearest above each counting."""
-
-    def use(owners):
-        def stat(path, *arguments, real=os.stat, **how):
-            found = real(path, *arguments, **how)
-            uid = next((uid for top, uid in sorted(owners.items(), reverse=True) if str(path).startswith(top)), 0)
-            return types.SimpleNamespace(st_uid=uid, st_gid=uid, st_mode=found.st_mode)
-
-        monkeypatch.setattr(model_files.os, "stat", stat)
-
-    return use
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to give files away")
 
 
-def test_a_download_runs_as_the_owner_of_the_cache(tmp_path, owned):
+@AS_ROOT
+def test_a_download_runs_as_the_owner_of_the_cache(tmp_path):
     """As root it would leave root's files in a user's home."""
     (tmp_path / "hub/models--org--name/blobs").mkdir(parents=True)
-    owned({str(tmp_path): 1000})
-    assert model_files.writer(str(tmp_path), "org/name") == (1000, 1000, "")
+    give(tmp_path, 4711)
+    assert model_files.writer(str(tmp_path), "org/name") == (4711, 4711, "")
 
 
-def test_a_cache_that_is_not_there_belongs_to_whom_its_place_belongs(tmp_path, owned):
-    owned({str(tmp_path): 1000})
-    assert model_files.writer(str(tmp_path / ".cache/huggingface"), "org/name") == (1000, 1000, "")
-    owned({})
+@AS_ROOT
+def test_a_cache_that_is_not_there_belongs_to_whom_its_place_belongs(tmp_path):
     assert model_files.writer(str(tmp_path / "huggingface"), "org/name") == (0, 0, "")
+    give(tmp_path, 4711)
+    assert model_files.writer(str(tmp_path / ".cache/huggingface"), "org/name") == (4711, 4711, "")
 
 
+@AS_ROOT
 @pytest.mark.parametrize("below", ["hub", "hub/.locks", "hub/.locks/models--org--name", "hub/models--org--name", "hub/models--org--name/blobs", "xet"])
-def test_what_root_left_in_a_users_cache_makes_the_download_roots_and_is_named(tmp_path, owned, below):
+def test_what_root_left_in_a_users_cache_makes_the_download_roots_and_is_named(tmp_path, below):
     (tmp_path / below).mkdir(parents=True)
-    owned({str(tmp_path): 1000, str(tmp_path / below): 0})
+    give(tmp_path, 4711)
+    give(tmp_path / below, 0)
     assert model_files.writer(str(tmp_path), "org/name") == (0, 0, str(tmp_path / below))
 
 
-def test_another_users_file_does_not_keep_root_from_its_own_cache(tmp_path, owned):
+@AS_ROOT
+@pytest.mark.parametrize("below", ["hub", "hub/.locks", "hub/models--org--name", "xet"])
+def test_a_link_to_what_is_roots_makes_no_download_roots(tmp_path, below):
+    cache = tmp_path / "cache"
+    (cache / below).parent.mkdir(parents=True)
+    (tmp_path / "roots/.locks").mkdir(parents=True)
+    (cache / below).symlink_to(tmp_path / "roots")
+    give(cache, 4711)
+    assert model_files.writer(str(cache), "org/name") == (4711, 4711, "")
+
+
+@AS_ROOT
+def test_another_users_file_does_not_keep_root_from_its_own_cache(tmp_path):
     (tmp_path / "hub").mkdir()
-    owned({str(tmp_path / "hub"): 1000})
+    give(tmp_path / "hub", 4711)
     assert model_files.writer(str(tmp_path), "org/name") == (0, 0, "")
+
+
+def give(path, uid):
+    """Give a tree to a user that has no account."""
+    for one in [path, *path.rglob("*")]:
+        os.chown(one, uid, uid, follow_symlinks=False)

@@ -147,6 +147,20 @@ def test_a_mod_that_is_more_than_patches_and_packages_is_refused(tmp_path, files
     assert found.profile is None and refusals(found)["mods"].startswith(why) and found.files == {}
 
 
+@pytest.mark.parametrize("mod", ["../outside.patch", "mods/../../outside.patch", "mods/link.patch", "linked", "mods/m"])
+def test_a_mod_that_leads_out_of_the_recipes_folder_is_refused(tmp_path, mod):
+    folder = tmp_path / "recipes"
+    (folder / "mods" / "m").mkdir(parents=True)
+    (tmp_path / "outside.patch").write_text(PATCH)
+    for link in ("mods/link.patch", "mods/m/link.patch"):
+        (folder / link).symlink_to(tmp_path / "outside.patch")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.patch").write_text(PATCH)
+    (folder / "linked").symlink_to("../elsewhere")
+    found = eugr(folder, "vllm serve org/m", f"mods: [{mod}]")
+    assert found.files == {} and ("does not lie beside the recipe" in refusals(found)["mods"] or "leads out of the recipe's folder" in refusals(found)["mods"])
+
+
 def test_mods_of_one_name_are_not_mixed_up(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

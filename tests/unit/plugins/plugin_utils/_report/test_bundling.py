@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundli
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
 
 ABOUT = {
-    "path": "/mnt/ssd/b", "profile": "tiny", "made_by": "gb10.cluster 0.2.0", "made_at": "2026-11-23T18:00:00Z", "image": "gb10/engine:ray",
+    "path": "/mnt/ssd/b", "digest": "d" * 64, "profile": "tiny", "made_by": "gb10.cluster 0.2.0", "made_at": "2026-11-23T18:00:00Z", "image": "gb10/engine:ray",
     "image_config": "sha256:" + "8" * 64, "base_digest": "", "recipe": "r", "models": ["org/tiny@0123456789ab"], "wheels": 0, "files": 12, "bytes": 3 << 30,
 }  # fmt: skip
 
@@ -32,6 +32,7 @@ def test_what_it_is_and_what_comes_next(verb: str) -> None:
     assert outcome.findings is None and outcome.stats["gb10_verdict"] == "pass" and outcome.title == bundling.TITLES[verb]
     assert any("gb10.cluster.serve -e gb10_offline=true" in line for line in outcome.lines) is (verb == "import")
     assert "  12 file(s), 3.0 GiB, 0 package(s), made by gb10.cluster 0.2.0 2026-11-23T18:00:00Z" in outcome.lines
+    assert f"  sha256 of bundle.json: {'d' * 64}" in outcome.lines
     assert outcome.stats["gb10_bundled"]["nodes"]["spark-1"]["bundle"]["recipe"] == "r"
     assert not any("serve" in line for line in judged(check_mode=True).lines)
 

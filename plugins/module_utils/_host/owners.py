@@ -1,0 +1,184 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whose a directory is, and how root acts in one that a user owns. This module util is PRIVATE to the collection.
+
+Who owns a directory can put a link there, at any moment. So root acts there as that user, who reaches nothing else by it; and as root only where every
+directory and link on the way is root's, and nobody else may write to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
+#: Links that one path may lead over, as for the kernel.
+LINKS = 40
+
+
+class Owner(t.NamedTuple):
+    """The user and group that something is done as."""
+
+    uid: int
+    gid: int
+
+
+class Step(t.NamedTuple):
+    """A directory, link or file that a path leads over, by its path without links, and the status of it itself."""
+
+    path: str
+    status: os.stat_result
+
+
+def _steps(path: str) -> list[Step]:
+    """Return what an absolute path leads over, up to where nothing is any more. Raises :class:`ClusterError` for a link that leads nowhere, OSError."""
+    steps, at, link, behind = [Step("/", os.lstat("/"))], "/", "", -1
+    names, links = path.split("/")[::-1], 0
+    while names:
+        name = names.pop()
+        if name in ("", "."):
+            continue
+        # What led here had no link in it.
+        here = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+        try:
+            status = os.lstat(here)
+        except (FileNotFoundError, NotADirectoryError):
+            if link and len(names) >= behind:
+                raise ClusterError(
+                    f"{link} is a link to {os.readlink(link)}, which is not there",
+                    expected="a directory, or nothing yet",
+                    remedy=f"Mount or make {here}, or remove the link: rm {link}",
+                    reason="link",
+                ) from None
+            return steps
+        steps.append(Step(here, status))
+        if not stat.S_ISLNK(status.st_mode):
+            at = here
+            continue
+        links += 1
+        if links > LINKS:
+            raise ClusterError(f"{path} leads over more than {LINKS} links", remedy=f"Remove what leads in a circle: rm {here}", reason="link")
+        # Names beyond this number are the link's own.
+        behind = len(names) if behind < 0 else min(behind, len(names))
+        link, target = here, os.readlink(here)
+        at = "/" if target.startswith("/") else at
+        names += target.split("/")[::-1]
+    return steps
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _group(status: os.stat_result) -> int:
+    """Return the group to act as where a directory is: its own when its owner is in it, else the owner's. No user gets a group by a directory."""
+    try:
+        account = pwd.getpwuid(status.st_uid)
+    except KeyError:
+        return status.st_gid
+    return status.st_gid if status.st_gid in os.getgrouplist(account.pw_name, account.pw_gid) else account.pw_gid
+
+
+def owner_of(path: str) -> Owner:
+    """Return who owns a directory, or the nearest one above it that is there: whom to be for whatever is done there.
+
+    Raises :class:`ClusterError` where root would act by what another user can change, or as one user by what another one can; OSError.
+    """
+    steps = _steps(os.path.join(os.getcwd(), path))
+    where = [step for step in steps if stat.S_ISDIR(step.status.st_mode)][-1]
+    owner = Owner(where.status.st_uid, _group(where.status))
+    if os.geteuid() != 0:
+        return owner  # Who is not root can do no more than they may.
+    if any(step.status.st_uid not in (0, owner.uid) for step in steps):
+        raise _mixed(steps, where)
+    for at, status in steps if owner.uid == 0 else ():
+        # Under the sticky bit nobody replaces what is another one's.
+        is_free = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid)
+        if stat.S_ISDIR(status.st_mode) and is_free and (at == where.path or not status.st_mode & stat.S_ISVTX):
+            raise ClusterError(
+                f"{at} is root's, and other users may write to it: root follows no path that they can change ({path})",
+                remedy=f"Give it to the user whose it is (sudo chown USER: {at}), or let nobody else write to it: sudo chmod go-w {at}",
+                reason="owner",
+            )
+    return owner
+
+
+def _mixed(steps: t.Sequence[Step], where: Step) -> ClusterError:
+    """Return the error for a directory that is reached over what another user can change."""
+    theirs = [step for step in steps if step.status.st_uid not in (0, where.status.st_uid)]
+    links = [step for step in theirs if stat.S_ISLNK(step.status.st_mode)]
+    above = [step for step in theirs if where.path.startswith(f"{step.path}/")]
+    at, status = [*theirs, *links, *above][-1]
+    one, other = _name(status.st_uid), _name(where.status.st_uid)
+    if above:
+        return ClusterError(
+            f"{where.path} belongs to {other}, and {at} above it to {one}, who could put a link in its place",
+            expected="one owner",
+            remedy=f"sudo chown -R --reference={at} {where.path}",
+            reason="owner",
+        )
+    return ClusterError(
+        f"{at} belongs to {one}, and leads to {where.path}, which belongs to {other}: nothing is done there for somebody else's link",
+        expected="links of root's, or of whose directory they lead to",
+        remedy=f"Find out why it leads there. Remove it (rm {at}), or name {where.path} itself in the settings.",
+        reason="owner",
+    )
+
+
+def one_owner(top: str, paths: t.Iterable[str]) -> Owner:
+    """Return who owns a directory, and those of ``paths`` below it that are there. Raises as :func:`owner_of` does, and for two owners."""
+    owner = owner_of(top)
+    for path in paths:
+        other = owner_of(path)
+        if other.uid != owner.uid and os.geteuid() == 0:
+            raise ClusterError(
+                f"{path} belongs to {_name(other.uid)}, and {top} to {_name(owner.uid)}",
+                expected="one owner",
+                remedy=f"sudo chown -R --reference={top} {path}",
+                reason="owner",
+            )
+    return owner
+
+
+@contextlib.contextmanager
+def acting_as(owner: Owner) -> t.Iterator[None]:
+    """Be a user for a while. Who is not root is who they are."""
+    if os.geteuid() != 0 or owner.uid == 0:
+        yield
+        return
+    groups, gid = os.getgroups(), os.getegid()
+    # What everybody may read in the source's cache is so here: the engine's container reads it as another user.
+    mask = os.umask(0o022)
+    os.setgroups([owner.gid])
+    os.setegid(owner.gid)
+    os.seteuid(owner.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(gid)
+        os.setgroups(groups)
+        os.umask(mask)
+
+
+@contextlib.contextmanager
+def held(path: str) -> t.Iterator[str]:
+    """Open a directory as its owner, and give a path that leads to this one whatever becomes of its name. Raises as :func:`owner_of` does."""
+    owner = owner_of(path)
+    with acting_as(owner):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.geteuid() == 0 and os.fstat(handle).st_uid != owner.uid:
+            raise ClusterError(f"{path} was replaced meanwhile", remedy=f"Find out who did that: ls -ld {path}", reason="owner")
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
