@@ -158,7 +158,8 @@ def endpoint(one: Entry, tls: ssl.SSLContext) -> Entry:
     """Return whether an endpoint answers as declared."""
     answer = _http.ask(one["url"], ANSWER_SECONDS, limit=ENDPOINT_LIMIT, tls=tls)
     said = answer.error if answer.status is None else f"status {answer.status}, expected {declared.status_text(one.get('status'))}"
-    return _entry(f"endpoint {one['name']}", answer.status is not None and declared.is_wanted(answer.status, one.get("status")), f"{one['url']}: {said}")
+    well = answer.status is not None and declared.is_wanted(answer.status, one.get("status"))
+    return _entry(f"endpoint {one['name']}", well, f"{declared.shown_url(one['url'])}: {said}")
 
 
 def peer(one: Entry) -> Entry:
