@@ -52,6 +52,9 @@ STAGE_TAIL = 65536
 #: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
+#: Answers of an API that wants a key.
+KEY_WANTED = (401, 403)
+
 #: What the prompt asks for. The answer's words do not matter, that a token was generated does.
 PROMPT = "Hello"
 MAX_TOKENS = 8
@@ -469,15 +472,10 @@ def base_url(address: str, port: int) -> str:
     return _http.base_url(WILDCARDS.get(address, address), port)
 
 
-def key_header(key: str) -> dict[str, str]:
-    """Return the header that brings the API's key, none without a key."""
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def _get(url: str, timeout: float, key: str = "") -> str | None:
-    """Return the body of a good answer, None when there is no answer or no good one."""
-    answer = _http.ask(url, timeout, headers=key_header(key))
-    return answer.body.decode(errors="replace") if answer.status == 200 and not answer.error else None
+def asked(url: str, timeout: float, key: _http.Key | None) -> _http.Answer:
+    """Ask without the API's key, and once more with it where it is wanted."""
+    answer = _http.ask(url, timeout)
+    return _http.ask(url, timeout, key=key) if key and answer.status in KEY_WANTED else answer
 
 
 def asked_health(url: str, timeout: float) -> str:
@@ -488,10 +486,11 @@ def asked_health(url: str, timeout: float) -> str:
     return health.ANSWERS if answer.status == 200 else health.SAYS_DEAD
 
 
-def engine_version(url: str, timeout: float, key: str = "") -> str:
+def engine_version(url: str, timeout: float, key: _http.Key | None = None) -> str:
     """Return the engine's version, an empty string when it does not say."""
+    answer = asked(f"{url}/version", timeout, key)
     try:
-        return str(json.loads(_get(f"{url}/version", timeout, key) or "{}").get("version", ""))
+        return str(json.loads(answer.body).get("version", "")) if answer.status == 200 and not answer.error else ""
     except (ValueError, AttributeError):
         return ""
 
@@ -539,13 +538,13 @@ def random_prompt(letters: int) -> str:
     return "".join(random.choice(f"{string.ascii_lowercase} ") for _letter in range(letters))
 
 
-def first_token(url: str, model: str | None, key: str, timeout: float, prompt: str = PROMPT) -> Completion | None:
+def first_token(url: str, model: str | None, key: _http.Key | None, timeout: float, prompt: str = PROMPT) -> Completion | None:
     """Ask for a short completion; return it once at least one token was generated, None when none came within ``timeout``.
 
     Without a ``model`` vLLM takes the first that it serves.
 
     The answer is streamed, so the seconds are those to the first token, and a slow engine needs no time for the others.
-    Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain.
+    Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain, and what ``key`` raises.
     """
     body = {
         **({"model": model} if model else {}),
@@ -554,10 +553,11 @@ def first_token(url: str, model: str | None, key: str, timeout: float, prompt: s
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    headers = {"Content-Type": "application/json", "Connection": "close", **key_header(key)}
+    headers = {"Content-Type": "application/json", "Connection": "close"}
     began = time.monotonic()
     try:
         with contextlib.closing(_http.connection_to(url, timeout)) as connection:
+            headers.update(connection.key_headers(key))
             connection.request("POST", "/v1/completions", json.dumps(body).encode(), headers)
             with connection.getresponse() as answer:
                 if answer.status == 200:
@@ -574,7 +574,7 @@ def first_token(url: str, model: str | None, key: str, timeout: float, prompt: s
 
 
 def _refusal_remedy(code: int, model: str | None) -> str:
-    if code in (401, 403):
+    if code in KEY_WANTED:
         return "Give api_key_file the file whose key the engine was started with (secret_env VLLM_API_KEY)."
     if code == 404:
         return f"The engine does not serve {model!r}: compare its served_model_name, and whether something else listens on this port."
@@ -582,7 +582,7 @@ def _refusal_remedy(code: int, model: str | None) -> str:
 
 
 def read_key(path: str | None) -> str:
-    """Return the API key in a file, an empty string without a file. The key stays in this process."""
+    """Return the API key in a file, an empty string without a file. It is for :mod:`api_key`, which alone sends it."""
     if not path:
         return ""
     try:
