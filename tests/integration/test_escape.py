@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Root in the head's container plants what it can at every path that it can write: no file outside changes, and nothing outside is shown.
+"""Root in the head's container plants what it can at every path that it can write: no file outside changes, nothing outside is shown, and no other account
+reaches any of it.
 
 Each test ends without a cluster. A cluster that an older version of the collection made is upgraded here as well.
 """
@@ -33,15 +34,18 @@ DIRECTORIES = ("/root", "/etc", "/etc/cron.d", "/var/lib/gb10", "/home/spark")
 #: What every container of ours can write, as it sees it.
 WRITABLE = ("/opt/gb10/run", "/opt/gb10/cache", "/var/log/gb10/engine")
 
-#: Runs in the container: plants one kind of thing at every path of ours, and prints what it could not.
+#: Below the last of which the container has the order of its run.
+LAUNCH = "/opt/gb10/launch"
+
+#: Runs in the container: plants one kind of thing at every path of ours, opens all of it to everybody, and prints where, and what it could not.
 PLANT = """
-import json, os, shutil, stat, sys
-kind, writable, canaries = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(",")
+import json, os, shutil, socket, stat, sys
+kind, writable, canaries, launch = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(","), sys.argv[4]
 run, cache, logs = writable
 noted = {}
 if os.path.isfile(run + "/run.json") and not os.path.islink(run + "/run.json") and os.path.getsize(run + "/run.json") < 1 << 20:
     noted = json.load(open(run + "/run.json"))
-run_id = json.load(open("/opt/gb10/launch/engine.json"))["run_id"]
+run_id = json.load(open(launch + "/engine.json"))["run_id"]
 names = [run + "/" + name for name in ("run.json", "exit.json", "stop.json", "run.lock", ".room", "run.json.broken", "config")]
 names += [logs + "/" + name for name in (run_id + ".log", run_id + ".log.1", run_id + ".log.1.new", ".room", "20261001T000000Z-0000.log", "containers")]
 names += [cache + "/" + name for name in ("planted", "huggingface_modules")]
@@ -53,9 +57,25 @@ def clear(path):
     elif os.path.lexists(path):
         os.unlink(path)
 
+def program(path):
+    shutil.copy(shutil.which("id"), path)
+    os.chmod(path, 0o6755)
+
+def listener(path):
+    os.chdir(os.path.dirname(path))
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.path.basename(path))
+        os.chmod(os.path.basename(path), 0o777)
+
+def second_name(path):
+    with open(path + ".first", "w") as stream:
+        stream.write("{}")
+    os.link(path + ".first", path)
+
 def attempt(path, act):
     try:
         clear(path)
+        clear(path + ".first")
         act(path)
         os.utime(path, (0, 0), follow_symlinks=False)
     except OSError as error:
@@ -73,8 +93,14 @@ for number, path in enumerate(names):
         attempt(path, os.mkfifo)
     elif kind == "devices":
         attempt(path, lambda path: os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5)))
+    elif kind == "links to another mount":
+        attempt(path, lambda path: os.link(launch + "/engine.json", path))
     elif kind == "hard links":
-        attempt(path, lambda path: os.link("/opt/gb10/launch/engine.json", path))
+        attempt(path, second_name)
+    elif kind == "sockets":
+        attempt(path, listener)
+    elif kind == "setuid programs":
+        attempt(path, program)
     elif kind == "directories":
         attempt(path, os.mkdir)
 if kind == "forged notes":
@@ -90,12 +116,40 @@ if kind == "huge notes":
         with open(run + "/" + name, "w") as handle:
             handle.truncate(1 << 40)
 for directory in (run, cache, logs):
+    os.chmod(directory, 0o777)
     try:
-        os.rename(directory, directory + ".gone")
-        failed.append("MOVED " + directory)
+        if os.path.ismount(directory):
+            os.rename(directory, directory + ".gone")
+            failed.append("MOVED " + directory)
     except OSError:
         pass
-print(json.dumps(failed))
+print(json.dumps([names, failed]))
+"""
+
+#: Runs as an account without rights: tries each of these paths in every way that there is, and prints what it reached, and how far.
+REACH = """
+import json, os, socket, stat, subprocess, sys
+reached = {}
+for path in json.load(sys.stdin):
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        continue
+    reached[path] = "seen"
+    try:
+        if stat.S_ISSOCK(mode):
+            with socket.socket(socket.AF_UNIX) as one:
+                one.connect(path)
+        elif stat.S_ISDIR(mode):
+            os.listdir(path)
+        elif stat.S_ISREG(mode) and mode & 0o111:
+            reached[path] = "ran as " + subprocess.run([path, "-u"], capture_output=True, text=True, timeout=10).stdout.strip()
+        else:
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+            reached[path] = "opened"
+    except OSError:
+        pass
+print(json.dumps(reached))
 """
 
 
@@ -148,28 +202,64 @@ def outside(lab: Lab) -> t.Iterator[Outside]:
     made = Outside(lab)
     yield made
     made.remove()
-    lab.clear()
-    remove_planted(lab)
+    down = lab.play("teardown", gb10_interrupt_requests=True)
+    assert down.rc == 0, down.failures
 
 
-def remove_planted(lab: Lab) -> None:
-    """Remove what lies where the next cluster's container would write, as the messages say."""
-    lab.run(HEAD, "rm", "-rf", "/var/lib/gb10/gb10/run", "/var/lib/gb10/gb10/cache", "/var/log/gb10/gb10/engine")
+@pytest.fixture
+def stranger(lab: Lab) -> t.Iterator[str]:
+    """An account of the head without any rights."""
+    name = "gb10-stranger"
+    lab.run(HEAD, "useradd", "--system", "--no-create-home", name)
+    yield name
+    lab.run(HEAD, "userdel", name)
+
+
+def on_host(lab: Lab) -> dict[str, str]:
+    """Where the head has each directory that its container can write, by the container's name for it."""
+    return {mount["Destination"]: mount["Source"] for mount in lab.inspect(HEAD, HEAD_CONTAINER)["Mounts"] if mount["RW"]}
 
 
 def plant(lab: Lab, kind: str) -> list[str]:
     """Plant one kind of thing; returns what the container was not allowed to."""
-    argv = ("docker", "exec", HEAD_CONTAINER, "python3", "-c", PLANT, kind, ",".join(WRITABLE), ",".join(CANARIES))
-    failed = json.loads(lab.run(HEAD, *argv))
+    argv = ("docker", "exec", HEAD_CONTAINER, "python3", "-c", PLANT, kind, ",".join(WRITABLE), ",".join(CANARIES), LAUNCH)
+    _names, failed = json.loads(lab.run(HEAD, *argv))
     assert not [text for text in failed if text.startswith("MOVED")], failed
     return failed
 
 
+def plant_on_host(lab: Lab, kind: str) -> None:
+    """Plant what no container may, as one with another Docker's rights could."""
+    places = on_host(lab)
+    argv = ("python3", "-c", PLANT, kind, ",".join(places[name] for name in WRITABLE), ",".join(CANARIES), "/var/lib/gb10/gb10/launch")
+    assert json.loads(lab.run(HEAD, *argv))[1] == []
+
+
+def reached(lab: Lab, account: str, *more: str) -> dict[str, str]:
+    """What an account reaches of all that the head's container can write, by the paths that root knows, and of the container's own root."""
+    tops = [*on_host(lab).values(), *more]
+    paths = [path for path in lab.run(HEAD, "find", *tops, "-xdev").splitlines() if path]
+    inspected = lab.inspect(HEAD, HEAD_CONTAINER)
+    inside = [f"/proc/{inspected['State']['Pid']}/root{name}" for name in (*WRITABLE, "/tmp/planted", "/dev/shm/planted")]
+    own = [f"{inspected['GraphDriver']['Data'][name]}/tmp/planted" for name in ("UpperDir", "MergedDir")]
+    shared = [f"/var/lib/docker/containers/{inspected['Id']}/mounts/shm/planted"]
+    tried = subprocess.run(
+        ["docker", "exec", "-i", f"gb10-lab-{HEAD}", "runuser", "-u", account, "--", "python3", "-c", REACH],
+        input=json.dumps([*paths, *inside, *own, *shared]), capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert len(paths) > len(tops), "nothing was planted"
+    return json.loads(tried.stdout)
+
+
 #: The engine takes it and ends: the model is not quantized.
 FAILING = {"quantization": "awq"}
+CONSENT = {"gb10_allow_restart": True, "gb10_interrupt_requests": True}
 
-#: What each kind is called in the message that names it; empty where nothing of that kind could be planted.
-KINDS = {"links": "a link", "FIFOs": "a FIFO", "forged notes": "run.json", "huge notes": "more than 262144 bytes", "directories": "a directory"}
+#: What each kind is called in the message that names it.
+KINDS = {
+    "links": "a link", "FIFOs": "a FIFO", "sockets": "a socket", "hard links": "2 names (hard links)", "devices": "a device", "directories": "a directory",
+    "setuid programs": "run.json", "forged notes": "run.json", "huge notes": "more than 262144 bytes",
+}  # fmt: skip
 
 
 def test_what_a_container_can_write_is_what_is_planted_in(lab: Lab, live_cluster: None) -> None:
@@ -178,46 +268,112 @@ def test_what_a_container_can_write_is_what_is_planted_in(lab: Lab, live_cluster
         assert sorted(mount["Destination"] for mount in mounts if mount["RW"]) == sorted(WRITABLE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_leads_out(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
-    """Looking, proving, gathering, pruning, a start that fails, a restart and taking down, each with all of it in place."""
-    plant(lab, kind)
+def test_no_account_gains_anything_by_what_the_container_leaves(lab: Lab, live_cluster: None, outside: Outside, stranger: str) -> None:
+    """Each kind at every path, opened to everybody by the container; then the same with the directory above as an older version left it."""
+    inside = ("docker", "exec", HEAD_CONTAINER, "sh", "-c")
+    lab.run(HEAD, *inside, 'for at in /tmp /dev/shm; do cp "$(command -v id)" $at/planted && chmod 6755 $at/planted; done')
+    for kind in ("links", "FIFOs", "sockets", "hard links", "devices", "setuid programs"):
+        (plant_on_host if kind == "devices" else plant)(lab, kind)
+        assert reached(lab, stranger) == {}, kind
+    # Without that directory the very same attempt makes the account root.
+    above = "/var/lib/gb10/gb10"
+    lab.run(HEAD, "chmod", "0755", above)
+    assert "ran as 0" in reached(lab, stranger).values()
     shown = outside.heard(lab.play("status"))
-    assert shown.rc != 0 and KINDS[kind] in shown.said
-    gathered = outside.logs()
-    assert "run.json" in gathered
+    assert shown.rc != 0
+    closed = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert closed.rc == 0, closed.failures
+    assert lab.run(HEAD, "stat", "--format=%a", above).strip() == "700"
+    outside.assert_untouched()
+
+
+def looked(lab: Lab, outside: Outside, kind: str) -> None:
+    """Look, prove, gather, prune, sweep, serve, and begin a start that would fail, each over what was planted; the engine lives on."""
+    shown = outside.heard(lab.play("status"))
+    assert shown.rc != 0 and KINDS[kind] in shown.said, kind
+    outside.heard(lab.play("doctor"))
+    assert "run.json" in outside.logs()
     pruned = outside.heard(lab.play("prune", gb10_prune=True, gb10_prune_days=0))
-    assert pruned.rc != 0 and "run.json" in pruned.said
-    for tags in ("proof", ""):
-        played = outside.heard(lab.play(tags=tags))
-        assert played.rc != 0 and "run.json" in played.said
+    assert pruned.rc != 0 and "run.json" in pruned.said, kind
+    lab.run(HEAD, "systemctl", "start", "gb10-sweep.service", check=False)
+    outside.said.append(lab.run(HEAD, "journalctl", "--unit=gb10-sweep.service", "--no-pager", "--output=cat"))
+    # Over notes that are plain files an engine starts: a test of its own.
+    failing = [] if kind == "forged notes" else [{**CONSENT, "gb10_serve_arguments": FAILING}]
+    for variables in ({"tags": "proof"}, {}, *failing):
+        played = outside.heard(lab.play(**variables))
+        assert played.rc != 0 and "run.json" in played.said, (kind, variables)
     # It lives, whatever its notes say.
     assert lab.run(HEAD, "pgrep", "--full", "vllm serve")
     outside.assert_untouched()
-    consent = {"gb10_allow_restart": True, "gb10_interrupt_requests": True}
-    failed = outside.heard(lab.play(**consent, gb10_serve_arguments=FAILING))
-    assert failed.rc != 0
-    plant(lab, kind)
-    # Whether it starts depends on the kind: a link and a file are replaced by new notes, a directory is in the way.
-    outside.heard(lab.play(**consent))
+
+
+@pytest.fixture
+def swept(lab: Lab) -> t.Iterator[None]:
+    """Nodes with a sweep that tells nobody."""
+    up = lab.play("sweep", gb10_sweep_alerts=[])
+    assert up.rc == 0, up.failures
+    yield
+    gone = lab.play("sweep", gb10_sweep="absent")
+    assert gone.rc == 0, gone.failures
+
+
+def test_nothing_leads_out(lab: Lab, no_cluster: None, outside: Outside, swept: None) -> None:
+    """Each kind in turn under one live engine; then its unit starts over what was planted, and a teardown clears the way for the next bring-up."""
+    up = lab.play(gb10_unit="enabled")
+    assert up.rc == 0, up.failures
+    for kind in KINDS:
+        (plant_on_host if kind == "devices" else plant)(lab, kind)
+        looked(lab, outside, kind)
+    plant(lab, "links")
+    lab.run(HEAD, "systemctl", "restart", "gb10-engine-gb10.service", check=False, timeout=400)
+    said = lab.run(HEAD, "journalctl", "--unit=gb10-engine-gb10.service", "--no-pager", "--output=cat")
+    outside.said.append(said)
+    assert "was tampered with: a link" in said
+    assert lab.json(HEAD, "/var/lib/gb10/gb10/unit/state.json")["state"] == "failed"
     outside.assert_untouched()
+    refused = outside.heard(lab.play(gb10_unit="enabled"))
+    assert refused.rc != 0 and "was tampered with: a link" in refused.said
+    assert "in a container of image gb10-lab/engine-ray:0.32.0" in refused.said and "playbook teardown, which removes" in refused.said
+    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert down.rc == 0, down.failures
+    assert not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
+    again = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert again.rc == 0 and HEAD not in again.changed
+    completed = outside.heard(lab.play())
+    assert completed.rc == 0 and lab.engine_lives(), completed.failures
+    outside.assert_untouched()
+
+
+def test_forged_notes_stop_no_start_and_no_end(lab: Lab, live_cluster: None, outside: Outside) -> None:
+    """A start that fails, a restart, and taking down, each with notes that say something else."""
+    plant(lab, "forged notes")
+    failed = outside.heard(lab.play(**CONSENT, gb10_serve_arguments=FAILING))
+    assert failed.rc != 0
+    outside.assert_untouched()
+    plant(lab, "forged notes")
+    started = outside.heard(lab.play(**CONSENT))
+    assert started.rc == 0, started.failures
+    plant(lab, "forged notes")
     down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
     assert down.rc == 0, down.failures
     assert not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
     outside.assert_untouched()
 
 
-@pytest.mark.parametrize("kind", ["links to be made", "relative links"])
-def test_a_start_over_what_was_planted_leads_nowhere(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
-    """A restart that fails, its logs, the way out that its message names, and a start that completes."""
+@pytest.mark.parametrize("kind", ["links to be made", "directories"])
+def test_what_is_left_without_a_container_goes_with_a_teardown(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
+    """A start over it is refused, in check mode, too; the way out that its message names leads to a start that completes."""
     plant(lab, kind)
-    failed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True, gb10_serve_arguments=FAILING))
-    assert failed.rc != 0
-    assert HEAD_CONTAINER in lab.containers(HEAD)
-    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
-    assert down.rc == 0, down.failures
+    lab.clear()
+    for check in (True, False):
+        failed = outside.heard(lab.play(check=check))
+        assert failed.rc != 0 and "was tampered with" in failed.said and "playbook teardown" in failed.said
+    assert HEAD_CONTAINER not in lab.containers(HEAD)
+    predicted = outside.heard(lab.play("teardown", check=True))
+    assert predicted.rc == 0 and HEAD in predicted.changed
+    down = outside.heard(lab.play("teardown"))
+    assert down.rc == 0 and HEAD in down.changed, down.failures
     outside.assert_untouched()
-    remove_planted(lab)
     completed = outside.heard(lab.play())
     assert completed.rc == 0, completed.failures
     assert lab.engine_lives()
@@ -245,7 +401,7 @@ def test_what_a_container_may_not_do(lab: Lab, live_cluster: None, outside: Outs
     lab.write(HEAD, f"{home}/stored_tokens", f"{SECRET}\n")
     try:
         assert any("Operation not permitted" in text for text in plant(lab, "devices"))
-        assert all("Invalid cross-device link" in text for text in plant(lab, "hard links"))
+        assert all("Invalid cross-device link" in text for text in plant(lab, "links to another mount"))
         inside = ("docker", "exec", HEAD_CONTAINER, "python3", "-c")
         listed = lab.run(HEAD, *inside, "import os; print(os.listdir('/root/.cache/huggingface'))")
         assert "token" not in listed
@@ -298,8 +454,15 @@ def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Ou
     assert started.rc == 0, started.failures
     run = lab.json(HEAD, RUN)["run_id"]
 
+    # That version left it open to everybody.
+    above = "/var/lib/gb10/gb10"
+    lab.run(HEAD, "chmod", "0755", above)
+    assert f"{above} can be entered by other accounts (mode 0755)" in lab.play("status").said
+    predicted = lab.play(check=True)
+    assert predicted.rc == 0 and predicted.changed == {HEAD: 1}, predicted.failures
     upgraded = lab.play()
-    assert upgraded.rc == 0 and not upgraded.changed, upgraded.failures
+    assert upgraded.rc == 0 and upgraded.changed == {HEAD: 1}, upgraded.failures
+    assert lab.run(HEAD, "stat", "--format=%a", above).strip() == "700"
     assert {host: lab.containers(host) for host in (HEAD, WORKER)} == before and lab.json(HEAD, RUN)["run_id"] == run
     protections = [field.protection.what for field in fields.FIELDS if field.protection]
     assert [upgraded.said.count(f"could have {what}: that waits for gb10_allow_restart") for what in protections] == [1, 1, 1]
@@ -311,10 +474,11 @@ def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Ou
     # Such a container can write where the host keeps the logs of containers.
     lab.run(HEAD, "rm", "-rf", "/var/log/gb10/gb10/containers")
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "ln", "-s", "/root", "/var/log/gb10/containers")
-    allowed = outside.heard(lab.play(gb10_allow_restart=True, gb10_interrupt_requests=True))
-    lab.run(HEAD, "rm", "/var/log/gb10/gb10/containers")
+    allowed = outside.heard(lab.play(**CONSENT))
     assert allowed.rc == 0, allowed.failures
     assert "that waits for gb10_allow_restart" not in allowed.said
     assert "/var/log/gb10/gb10/containers was tampered with: a link" in json.dumps(allowed.events, default=str)
     assert not set(before[HEAD].values()) & set(lab.containers(HEAD).values())
+    assert lab.play("teardown").rc == 0
+    assert lab.run(HEAD, "stat", "--format=%F", "/var/log/gb10/gb10/containers", check=False).strip() in ("", "directory")
     outside.assert_untouched()

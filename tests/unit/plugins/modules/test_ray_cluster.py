@@ -1059,3 +1059,68 @@ def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     actor = apply.Actor(Engine(), params(log_dir=str(tmp_path / "log")), None, apply.NO_WORK)
     with pytest.raises(ClusterError, match="File exists"):
         actor.keep_log(node_container.existing(running()))
+
+
+# -- what a container planted --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted_note(tmp_path):
+    """A note of the launcher that is a link to a file of the host's."""
+    (tmp_path / "outside").write_text("not yours")
+    run = tmp_path / "state" / "gb10" / "run"
+    run.mkdir(parents=True)
+    (run / "run.lock").symlink_to(tmp_path / "outside")
+    (run / "exit.json").write_text("{}")
+    return run / "run.lock"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_over_what_was_planted_no_container_is_made_and_the_message_says_what_to_type(node, sdk, tmp_path, planted_note, there):
+    entry = running(**places(tmp_path))
+    entry["State"].update(Status="exited", Running=False, ExitCode=137)
+    node(Engine([entry] if there else []))
+    for check_mode in (True, False):
+        with pytest.raises(ClusterError, match=f"{planted_note} was tampered with: a link") as caught:
+            ray_cluster.work(Module(check_mode=check_mode, **places(tmp_path), wait=False))
+        assert "playbook teardown" in caught.value.remedy
+    assert sdk.calls == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_teardown_removes_it_and_the_next_container_is_made(node, sdk, tmp_path, planted_note, there):
+    node(Engine([running(**places(tmp_path))] if there else []))
+    action = f"remove {planted_note} (a link stands where a file belongs)"
+    predicted = ray_cluster.work(Module(check_mode=True, **places(tmp_path), state="absent"))
+    assert predicted["changed"] and predicted["actions"][-1] == action and planted_note.is_symlink()
+    done = ray_cluster.work(Module(**places(tmp_path), state="absent"))
+    assert done["changed"] and action in done["actions"]
+    assert os.listdir(planted_note.parent) == [] and (tmp_path / "outside").read_text() == "not yours"
+    node(Engine())
+    assert not ray_cluster.work(Module(**places(tmp_path), state="absent"))["changed"]
+    ray_cluster.work(Module(**places(tmp_path), wait=False))
+    assert sdk.calls[-2:] == ANEW
+    made_of = json.loads((planted_note.parents[1] / "launch" / "container.json").read_text())
+    assert made_of == {"image": "local/vllm-ray:26.05", "image_id": "sha256:aaa"}
+
+
+def test_a_new_container_lies_below_directories_that_root_alone_enters(node, sdk, tmp_path):
+    for top in ("state", "log"):
+        (tmp_path / top / "gb10").mkdir(parents=True)
+        (tmp_path / top / "gb10").chmod(0o755)
+    node(Engine())
+    ray_cluster.work(Module(**places(tmp_path), wait=False))
+    above = {os.path.dirname(mount["Source"]) for mount in sdk.mounts if not mount["ReadOnly"]}
+    closed = {tmp_path / "state" / "gb10", tmp_path / "log" / "gb10"}
+    assert above == {*map(str, closed), str(tmp_path / "state" / "gb10" / "cache")}
+    assert {folder.stat().st_mode & 0o777 for folder in closed} == {0o700}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
+def test_no_container_is_made_where_another_account_could_reach_what_it_writes(node, sdk, tmp_path):
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 65534, -1)
+    node(Engine())
+    with pytest.raises(ClusterError, match="within reach of other accounts"):
+        ray_cluster.work(Module(**places(tmp_path), wait=False))
+    assert sdk.calls == []

@@ -151,7 +151,21 @@ def test_logs_that_are_plain_files_stay(node):
     assert os.path.exists(f"{node.cache}/{IMAGE}/triton/ab/kernel.so")
 
 
-@pytest.mark.parametrize(("path", "what"), [("engine", "log"), ("containers", "log"), (f"{IMAGE}/triton", "cache"), ("config", "run")])
+def test_where_the_host_keeps_logs_is_cleared_and_keeps_no_start_away(node):
+    put(pathlib.Path(node.log, "containers"), link, outside(node).parent)
+    planted.check(node)
+    assert [plant.path for plant in planted.found(node)] == ["containers"]
+    planted.clear(node)
+    assert planted.found(node) == [] and outside(node).read_text() == SECRET
+
+
+def test_a_file_where_a_directory_belongs_is_called_one(node):
+    put(pathlib.Path(node.run, "config"), lambda path, _target: path.write_text(""), None)
+    with pytest.raises(Tampered, match="a file stands where a directory belongs"):
+        planted.check(node)
+
+
+@pytest.mark.parametrize(("path", "what"), [("engine", "log"), (f"{IMAGE}/triton", "cache"), ("config", "run")])
 def test_a_directory_that_was_replaced_is_one_of_them(node, path, what):
     place = pathlib.Path(getattr(node, what), path)
     put(place, link, outside(node).parent)
