@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 UNIT = "gb10-lease.service"
@@ -291,4 +291,5 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     if len(words) != 1:
         say("usage: STATE_DIRECTORY")
         return 2
+    say_faults()
     return Keeper(words[0]).watch()
