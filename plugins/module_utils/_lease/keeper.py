@@ -172,7 +172,8 @@ class Keeper:
         target = modes.former(self.mode())
         switching = {"mode": target["mode"], "clusters": target["clusters"], "phase": modes.SWITCHING, "reason": ""}
         self.attempt("record of the mode", lambda: self.declare(switching, f"the lease ends: {reason}"))
-        after, event = closing(lease, self.mode(), self.undo(lease))
+        result = self.undo(lease)
+        after, event = closing(lease, self.mode(), result)
         say(event)
         # A second end would stop what is there again now: what a full disk does not take is tried until it does.
         self.insist("record of the mode", lambda: modes.remove(self.state_dir) if after is None else self.declare(after, event))
