@@ -36,8 +36,8 @@ options:
     description:
       - With V(present), the lease begins. The lease of an earlier run is replaced.
       - With V(renewed), the caller says that it lives. It fails when the lease is over, or another's.
-      - With V(returning), nothing is there for the lease any more, and the caller brings back what was there before. Where it is not heard of for O(lost_seconds),
-        and no run works on a cluster of O(restore), the node starts its unit. A lease that is over, or another's, is left alone.
+      - With V(returning), nothing is there for the lease any more, and the caller brings back what was there before. Where it is not heard of for
+        O(lost_seconds), and no run works on a cluster of O(restore), the node starts its unit. A lease that is over, or another's, is left alone.
       - With V(given_up), the caller says that it needs the lease no more, so that the node ends it now. A lease that is over, or another's, is left alone.
       - With V(absent), nothing of a lease is left. What serves goes on.
     type: str

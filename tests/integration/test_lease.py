@@ -125,13 +125,14 @@ def test_what_serves_already_stays_whatever_the_command_does(leases: Leases) -> 
 
 
 class Killed:
-    """Kills a play with all of its workers as soon as the command is at work, as the end of a job's container does."""
+    """Kills a play with all of its workers as soon as it said so often that the command is at work, or what else, as the end of a job's container does."""
 
-    def __init__(self) -> None:
-        self.fired = False
+    def __init__(self, at: str = "  at work", times: int = 1) -> None:
+        self.at, self.left, self.fired = at, times, False
 
     def __call__(self, output: str, pid: int) -> None:
-        if "  at work" in output and not self.fired:
+        self.left -= self.at in output
+        if not self.left and not self.fired:
             self.fired = True
             # They have sessions of their own, so that a signal to the play's group does not reach them.
             workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if parent_of(path) == pid]
@@ -162,6 +163,25 @@ def test_when_the_caller_is_killed_the_nodes_end_the_lease_and_start_the_service
     assert "the cluster works" in says(leases.lab, HEAD, HEAD, "tiny")
     assert "enabled" in leases.lab.run(HEAD, "systemctl", "is-enabled", f"gb10-engine-{HEAD}.service")
     # The next run goes on from there, and takes away what is left.
+    leases.declare("singles")
+    leases.nothing_left("singles", {HEAD: {HEAD}})
+
+
+def test_when_the_caller_is_killed_on_the_way_back_the_nodes_start_the_service_before(leases: Leases) -> None:
+    """Nothing is there for the lease any more, and nobody brings up what was there before it."""
+    leases.declare("singles")
+    # The way there has this play, too.
+    killed = Killed("PLAY [Bring up each node's own service", 2)
+    played = leases.lease("sh -c 'exit 0'", gb10_lease_lost_seconds=60, gb10_serve_timeout=600, on_output=killed)
+    assert killed.fired and played.rc != 0
+    for host in (HEAD, WORKER):
+        lease = leases.lab.json(host, LEASE)
+        assert (lease["state"], lease["clusters"]) == ("live", []) and leases.clusters(host) == set(), lease
+    assert leases.record(HEAD)["phase"] == "switching"
+    over = leases.ended_by_nodes("singles")
+    assert all("back to singles" in lease["reason"] for lease in over.values()), over
+    assert leases.clusters(HEAD) == {HEAD} and leases.clusters(WORKER) == set()
+    assert "the cluster works" in says(leases.lab, HEAD, HEAD, "tiny")
     leases.declare("singles")
     leases.nothing_left("singles", {HEAD: {HEAD}})
 

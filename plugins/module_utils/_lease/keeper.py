@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 UNIT = "gb10-lease.service"
@@ -172,7 +172,8 @@ class Keeper:
         target = modes.former(self.mode())
         switching = {"mode": target["mode"], "clusters": target["clusters"], "phase": modes.SWITCHING, "reason": ""}
         self.attempt("record of the mode", lambda: self.declare(switching, f"the lease ends: {reason}"))
-        after, event = closing(lease, self.mode(), self.undo(lease))
+        result = self.undo(lease)
+        after, event = closing(lease, self.mode(), result)
         say(event)
         # A second end would stop what is there again now: what a full disk does not take is tried until it does.
         self.insist("record of the mode", lambda: modes.remove(self.state_dir) if after is None else self.declare(after, event))
@@ -291,4 +292,5 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     if len(words) != 1:
         say("usage: STATE_DIRECTORY")
         return 2
+    say_faults()
     return Keeper(words[0]).watch()

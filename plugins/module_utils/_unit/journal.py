@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import traceback
 
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
 
@@ -31,3 +32,8 @@ def say(text: str) -> None:
     """Write a line to the journal."""
     sys.stdout.write(f"{clean(text)}\n")
     sys.stdout.flush()
+
+
+def say_faults() -> None:
+    """Have a fault that nobody catches said as all else is: Python would print it with whatever its texts hold."""
+    sys.excepthook = lambda kind, error, trace: say("".join(traceback.format_exception(kind, error, trace)).rstrip())

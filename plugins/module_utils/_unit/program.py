@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import accoun
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, look, meeting, place, record, specification, steps
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -553,6 +553,7 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     if words[0] == "module":
         steps.run_here(words[1], sys.stdin.buffer.read())
         return 0
+    say_faults()
     run = steps.runner(sys.argv[0])
     supervisor: Supervisor | beside.Companions
     try:

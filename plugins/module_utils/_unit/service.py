@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import traceback
 import types
 import typing as t
 
@@ -97,10 +96,6 @@ class Service:
             return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
         except OSError as error:
             return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", f"Run {self.writer} again.", record.FAILED)
-        except Exception as error:
-            # Python would print the traceback as it is.
-            say(traceback.format_exc())
-            return self.fail(f"a fault of its own: {type(error).__name__}: {error}", "Report it with what the journal has.", record.FAILED)
 
     def begin(self) -> None:
         """Record the start. Raises :class:`ClusterError` when this boot follows a shutdown that was not clean."""
