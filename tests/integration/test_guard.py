@@ -27,6 +27,7 @@ from .lab import HEAD, ROOT, WORKER, Lab
 UNIT = "/etc/systemd/system/gb10-guard.service"
 RING = "/var/lib/gb10/guard/ring"
 MEMINFO = "/var/lib/gb10-lab/meminfo"
+NOTED = "/var/lib/gb10/gb10/memory.json"
 IMAGE = "gb10-lab/engine:0.32.0"
 ROOTS = {"kernel_log": "/run/gb10-lab/kernel.log", "sysfs_root": "/run/gb10-lab/sys"}
 
@@ -71,7 +72,7 @@ print(content["uptime_s"])
 
 def note_level(lab: Lab, host: str, level: float | None, uptime: str = "") -> str:
     """Note the level of a start that is to come, or of the one that was noted at ``uptime``; returns when that was."""
-    return lab.run(host, "env", f"UPTIME={uptime}", "python3", "-c", NOTE, "/var/lib/gb10/gb10/memory.json", "" if level is None else str(level)).strip()
+    return lab.run(host, "env", f"UPTIME={uptime}", "python3", "-c", NOTE, NOTED, "" if level is None else str(level)).strip()
 
 
 def records(lab: Lab, host: str) -> list[dict[str, t.Any]]:
@@ -206,12 +207,12 @@ def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster
             assert "nothing is done: no level is known, no facts of this model" in would["text"]
             assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
             assert would["text"] in lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
-            assert would["text"] in lab.play("status").said
             assert lab.run(HEAD, "stat", "--format=%a %U %G", RING).split() == ["2750", "root", "adm"]
             refused = lab.run(HEAD, "su", "--shell=/bin/sh", "nobody", "-c", f"ls {RING}; cat {RING}/*", check=False)
             assert "jsonl" not in refused and set(lab.run(HEAD, "sh", "-c", f"stat --format='%a %G' {RING}/*").splitlines()) == {"640 adm"}
             unprivileged = ("su", "--shell=/bin/sh", "nobody", "-c", "cat /var/lib/gb10/guard/said.json")
             assert json.loads(lab.run(HEAD, *unprivileged))["text"] == would["text"]
+        assert would["text"] in lab.play("status").said
     finally:
         for host in (HEAD, WORKER):
             lab.run(host, "rm", "-f", MEMINFO)

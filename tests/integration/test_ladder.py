@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 from .lab import HEAD, RUN, WORKER, Lab
-from .test_guard import COLLAPSE, MEMINFO, ROOTS, play_memory, records
+from .test_guard import COLLAPSE, MEMINFO, NOTED, ROOTS, note_level, play_memory, records
 
 LADDER = "/var/lib/gb10/gb10/ladder.json"
 RUNGS = "512,2048"
@@ -50,11 +50,15 @@ def tried(lab: Lab) -> int:
 
 
 def collapse(lab: Lab, over: concurrent.futures.Future[t.Any]) -> float:
-    """Wait until ranks load at one rung, and let the head's memory collapse; return when. The memory is back as soon as the guard acted."""
+    """Wait until ranks load at one rung, and let the head's memory collapse; return when. The memory is back as soon as the guard acted.
+
+    There is no plan of the lab's model, so the level that a plan would have noted before the start is put into that note.
+    """
     while not over.done():
         last = records(lab, HEAD)[-1:] if tried(lab) == COLLAPSES_AT else []
         if last and last[0].get("p") == "loading":
             at = time.time()
+            note_level(lab, HEAD, 15, str(lab.json(HEAD, NOTED)["uptime_s"]))
             play_memory(lab, HEAD, COLLAPSE)
             play_memory(lab, HEAD, [60])
             return at

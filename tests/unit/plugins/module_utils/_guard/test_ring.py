@@ -185,6 +185,32 @@ def test_no_more_segments_are_kept_than_said(tmp_path: Path) -> None:
     assert ring.RING_SEGMENTS * 5 > 3600, "more than an hour of such starts"
 
 
+def test_a_ring_of_too_many_segments_is_cut_to_what_is_kept(tmp_path: Path) -> None:
+    for number in range(1, 10):
+        segment(tmp_path, number)
+    ring.Writer(str(tmp_path), HEAD, count=4).write([sample(NOW)], NOW)
+    assert names(tmp_path) == [f"ring-{number:010}.jsonl" for number in (7, 8, 9, 10)]
+
+
+def test_no_handle_stays_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    writer = ring.Writer(str(tmp_path), HEAD)
+    for second in range(5):
+        writer.write([sample(NOW)], NOW + second * ring.SEGMENT_SECONDS)
+    assert len(names(tmp_path)) == 5 and len(os.listdir("/proc/self/fd")) == before + 1
+    writer.close()
+    writer.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_segment_of_just_its_bytes_is_full(tmp_path: Path) -> None:
+    head, line = ring.dumps({"e": "segment", "v": 1, "t": NOW, **HEAD}), ring.dumps(sample(NOW))
+    writer = ring.Writer(str(tmp_path), HEAD, segment=len(head) + 2 * len(line))
+    for _second in range(3):
+        writer.write([sample(NOW)], NOW)
+    assert [os.stat(path).st_size for path in ring.segments(str(tmp_path))] == [len(head) + 2 * len(line), len(head) + len(line)]
+
+
 def test_a_jump_of_the_clock_empties_nothing(tmp_path: Path) -> None:
     """Ten years ahead, back again, and to the beginning of time: what was recorded stays."""
     writer = ring.Writer(str(tmp_path), HEAD)
@@ -217,6 +243,8 @@ def test_each_segment_begins_with_its_version_boot_and_time(tmp_path: Path) -> N
     written(tmp_path, 1)
     first, second = ring.parse(Path(ring.segments(str(tmp_path))[0]).read_bytes())[0]
     assert first == {"e": "segment", "v": 1, "t": NOW, **HEAD} and second == sample(NOW)
+    written(tmp_path, 1, start=NOW + 0.12345)
+    assert ring.parse(Path(ring.segments(str(tmp_path))[1]).read_bytes())[0][0]["t"] == NOW + 0.123
     assert ring.dumps({"t": 1.5, "text": "\u00e9"}) == b'{"t":1.5,"text":"\\u00e9"}\n'
 
 
@@ -254,7 +282,7 @@ def test_what_refuses_to_be_written_leaves_no_torn_segment_open(tmp_path: Path, 
     monkeypatch.setattr(os, "write", lambda handle, content: real(handle, content[:10]))
     with pytest.raises(OSError) as caught:
         writer.write([sample(NOW + 1)], NOW + 1)
-    assert caught.value.errno == errno.ENOSPC and caught.value.filename.endswith("ring-0000000002.jsonl")
+    assert (caught.value.errno, caught.value.strerror) == (errno.ENOSPC, os.strerror(errno.ENOSPC)) and caught.value.filename.endswith("ring-0000000002.jsonl")
     assert names(tmp_path) == ["ring-0000000001.jsonl"]
     monkeypatch.setattr(os, "write", real)
     writer.write([sample(NOW + 1)], NOW + 1)

@@ -98,15 +98,19 @@ def test_the_level_is_what_is_acted_below() -> None:
 
 
 def test_memory_that_is_back_above_the_level_ends_nobody_whatever_falls_then() -> None:
-    points = [(0, 29), (20, 29), (26, 13.9), (27, 40), (60, 10)]
-    assert whats(played(sampled(points), level(16)))[:1] == [TERM]
-    asked = played(sampled(points), level(16))[0][0].at
-    assert KILL not in [order.what for sample, order in played(sampled(points), level(16)) if sample.at < asked + 12]
+    samples = sampled([(0, 29), (20, 29), (27, 11.4), (28, 40), (60, 20)])
+    assert whats(played(samples, level(16))) == [TERM] and still_falls([one for one in samples if one.at < 34], Policy())
 
 
 def test_what_ends_when_it_is_asked_is_not_killed() -> None:
     points = [(0, 29), (20, 29), (27, 11.4), (28, 30), (60, 110)]
     assert whats(played(sampled(points), level(16))) == [TERM]
+
+
+def test_five_seconds_after_the_signal_what_still_falls_is_killed() -> None:
+    samples = falling(29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1)
+    (first, _term), (second, _kill) = played(samples, 15 * KIB_PER_GIB)[:2]
+    assert (first.at, second.at) == (8.0, 13.0)
 
 
 def test_ranks_that_are_gone_are_not_killed() -> None:
@@ -177,7 +181,7 @@ def test_the_newest_samples_reach_back_give_or_take_half_a_second() -> None:
 def test_a_trend_needs_its_window_its_samples_and_most_of_its_seconds() -> None:
     policy = Policy()
     steep = falling(15, 13, 11, 9, 7, 5)
-    assert reaches(steep, policy)
+    assert reaches(steep, policy) and reaches([Sample(one.at + 1000, one.available) for one in steep], policy)
     assert not reaches(steep[1:4], policy), "three samples"
     assert not reaches(falling(15, 13, 11, 9, step=1.4), policy) and reaches(falling(15, 13, 11, 9, step=1.5), policy), "less than five seconds, less a half"
     assert not reaches(falling(17, 16.9, 16.8, 16.7, 16.4, 16.1), policy) and not reaches(falling(26, 24, 22, 20, 18, 16.01), policy), "above 16 GiB"
@@ -192,9 +196,12 @@ def test_a_trend_needs_its_window_its_samples_and_most_of_its_seconds() -> None:
 def test_what_still_falls_is_judged_by_line_and_newest_step() -> None:
     policy = Policy()
     assert still_falls(falling(8, 7, 6, 5), policy) and not still_falls(falling(8, 7, 6, 6), policy) and not still_falls(falling(5, 6, 7, 6), policy)
-    assert not still_falls(falling(5), policy)
+    assert not still_falls(falling(5), policy) and still_falls(falling(6, 5), policy)
+    assert still_falls(falling(1, 9, 8, 7, 6), policy) and not still_falls(falling(9, 1, 2, 3, 4), policy), "the last three seconds"
     noise = policy.noise / KIB_PER_GIB
     assert not still_falls(falling(*(5 - noise / 2 * step for step in range(4))), policy) and still_falls(falling(*(5 - noise * step for step in range(4))), policy)
+    late = [*falling(9, 8, 7), Sample(4.0, int((7 - 1.5 * noise) * KIB_PER_GIB))]
+    assert not still_falls(late, policy) and still_falls([*late[:3], late[3]._replace(available=int((7 - 2.5 * noise) * KIB_PER_GIB))], policy)
     assert still_falls(falling(1.9, 1.9, 1.9, 1.9), policy) and not still_falls(falling(2.1, 2.1, 2.1, 2.1), policy), "at the floor it has to rise"
     assert still_falls(falling(2, 2, 2, 2), policy) and not still_falls(falling(1.5, 1.6, 1.7, 1.8), policy)
 
