@@ -347,11 +347,14 @@ def test_no_link_of_a_user_leads_an_import(theirs: Pair, link: str, target: str)
     path = theirs.path / link
     if path.exists():
         path.rmdir()
-    (path.parent).mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(theirs.path / target)
     if link not in ("cache-two", HUB):
         (theirs.path / HUB / ".locks").symlink_to(theirs.path / "etc")
-    give(theirs.path / "cache-two") if link != "cache-two" else os.chown(path, ONE, ONE, follow_symlinks=False)
+    if link == "cache-two":
+        os.chown(path, ONE, ONE, follow_symlinks=False)
+    else:
+        give(theirs.path / "cache-two")
     with pytest.raises(ClusterError) as caught:
         theirs.bring()
     assert caught.value.remedy and os.listdir(theirs.path / "etc") == [] and os.geteuid() == 0
