@@ -26,7 +26,8 @@ SIZE = 16384
 LOG = ROOT / "tests/unit/fixtures/field/logs/healthy/qwen3.6-35b-bf16-0.19.log"
 UNITS = (
     "a.", "a-", "token", "token=", "http://", "://a", "a@://", "://a:", "--api-key ",
-    "'token': '", r"\"token\": \"", "token=[", "x-", "bearer ", "  - ", "password: a\n"
+    "'token': '", r"\"token\": \"", "token=[", "x-", "bearer ", "  - ", "password: a\n",
+    "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "tokens={", "token_",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run, variables_of
@@ -123,14 +124,9 @@ def show(outcome, arguments, written):
 
 def write(path, content, mode):
     """Write JSON on the controller, whole or not at all. Raises :class:`AnsibleActionFail` naming the path."""
-    place = Path(path)
-    beside = place.with_name(f"{place.name}.new")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(as_text(content), encoding="utf-8")
-        if mode is not None:
-            beside.chmod(mode)
-        beside.replace(place)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, as_text(content), mode)
     except OSError as error:
         raise AnsibleActionFail(f"{path} can't be written on the controller: {error.strerror}") from error
 

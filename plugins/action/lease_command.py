@@ -29,6 +29,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import required_text
@@ -42,6 +43,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit imp
 
 LEASE = "gb10.cluster.mode_lease"
 SLURP = "ansible.builtin.slurp"
+ENGINE = "gb10.cluster.vllm_serve_info"
 
 #: The topics that the instances publish: the engines of their node, on the first node that the command has ended, and that the lease of their node is over.
 SERVICES, OVER_TOPIC, LOST = "services", "over", "lost"
@@ -73,7 +75,7 @@ def reached_at(endpoint: str, address: str) -> str:
 def check_answers(service: command.Service, key: str) -> None:
     """Raise :class:`ClusterError` when an engine does not answer this controller."""
     url = f"{service.endpoint}/models"
-    answer = _http.ask(url, ANSWER_SECONDS, headers={"Authorization": f"Bearer {key}"} if key else {})
+    answer = _http.ask(url, ANSWER_SECONDS, key=KeyForElsewhere(key))
     if answer.status != 200:
         said = answer.error or f"HTTP {answer.status}"
         raise ClusterError(
@@ -226,9 +228,15 @@ class ActionModule(ActionBase):
         return found
 
     def _key(self, cluster: str) -> str:
-        """Return the key of an engine's API. Raises :class:`UnknownState` when it cannot be read."""
+        """Return the key of an engine's API. Raises :class:`UnknownState` when it cannot be read, or when the node does not see that engine at the port."""
         path = f"{self._options['secrets_dir']}/{cluster}/api_key"
         with time_limit(NODE_SECONDS):
+            asked = {"cluster_name": cluster, "state_dir": self._options["state_dir"], "api_key_file": path}
+            seen = self._execute_module(ENGINE, module_args=asked, task_vars=self._vars)
+            withheld = seen.get("msg") if seen.get("failed") else seen.get("key_withheld")
+            if withheld != "":
+                why = withheld or "nobody answers at the port of the API"
+                raise UnknownState(f"{self._node}: the key of {cluster} is not handed out: {why}", remedy="See the playbook status.", reason="key")
             result = self._execute_module(SLURP, module_args={"src": path}, task_vars=self._vars)
         if result.get("failed"):
             raise UnknownState(f"{path} cannot be read on {self._node}: {result.get('msg')}", remedy="Run the task with become: true.", reason="key")

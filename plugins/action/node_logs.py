@@ -12,22 +12,33 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
+
 MODULE = "gb10.cluster.node_logs"
 
 
 def written(directory: pathlib.Path, logs: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Write the texts into ``directory``, readable by the user alone, and return their names and sizes."""
+    """Write the texts into ``directory``, readable by the user alone, and return their names and sizes.
+
+    Raises OSError, and :class:`UnknownState`, before anything is written, for what is not a list of logs.
+    """
+    try:
+        # A node names no path on the controller.
+        texts = [(os.path.basename(log["name"]), log["text"].encode(), log["cut"]) for log in logs]
+    except (AttributeError, KeyError, TypeError, UnicodeEncodeError) as error:
+        raise UnknownState(f"the node sent something else than logs: {error!r}") from error
+    nameless = [name for name, _raw, _cut in texts if name in ("", ".", "..") or "\0" in name]
+    if nameless:
+        raise UnknownState(f"the node sent a log of the name {nameless[0]!r}, which is not a file's")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = []
-    for log in logs:
-        # A node names no path on the controller.
-        name = os.path.basename(log["name"])
-        raw = log["text"].encode()
+    for name, raw, cut in texts:
         new = directory / f".{name}.new"
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as handle:
             handle.write(raw)
         new.replace(directory / name)
-        files.append({"name": name, "bytes": len(raw), "cut": log["cut"]})
+        files.append({"name": name, "bytes": len(raw), "cut": cut})
     return files
 
 
@@ -47,4 +58,6 @@ class ActionModule(ActionBase):
             files = written(directory, logs)
         except OSError as error:
             return {**base, **result, "failed": True, "msg": f"the logs of {node} cannot be written to {directory}: {error.strerror}"}
+        except UnknownState as error:
+            return {**base, **result, **failure_result(error), "msg": f"the logs of {node} are not written: {error}"}
         return {**base, **result, "dest": str(directory), "files": files, "msg": f"{len(files)} files of {node} in {directory}"}

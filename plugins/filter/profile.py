@@ -48,6 +48,7 @@ class FilterModule:
             "copy_plan": model_copies.plan,
             "downloads": profiles.downloads,
             "image_plan": image_copies.plan,
+            "memory_expected": planning.expected,
             "memory_plan": memory_plan,
             "memory_plan_digest": planning.digest,
             "memory_plan_findings": planning.findings,

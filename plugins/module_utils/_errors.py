@@ -10,7 +10,12 @@ Helpers raise one of these; only a module's ``main`` (through ``_module.run``) t
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import typing as t
+
+#: How the kernel says that there is no room for what is written: on the disk, or for this account.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def sentence(where: str, what: str, expected: str) -> str:
@@ -72,3 +77,11 @@ class UnknownState(ClusterError):
 
 class WaitTimeout(ClusterError):
     """What was waited for did not happen in time; the message says for what, how long, and what was last seen."""
+
+
+def file_error(error: OSError, place: str, remedy: str, reason: str = "") -> ClusterError:
+    """Return the error for a file, or ``place``, that could not be read or written. Where the disk is full, room is the remedy."""
+    where = error.filename or place
+    if error.errno in FULL:
+        remedy, reason = f"Free some space and run again: df -h {os.path.dirname(str(where)) or where}", "disk full"
+    return ClusterError(f"{where}: {error.strerror or error}", remedy=remedy, reason=reason)

@@ -20,6 +20,8 @@ import time
 import typing as t
 import urllib.parse
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+
 #: Most bytes of an answer, its headers included; metrics of a busy engine are some hundred KiB.
 ANSWER_LIMIT = 4 * 1024 * 1024
 #: Most characters of what is no HTTP that a message shows.
@@ -28,6 +30,13 @@ SHOWN = 200
 
 class AnswerTooLarge(http.client.HTTPException):
     """The answer is larger than its limit."""
+
+
+class Key(t.Protocol):
+    """A secret that not everybody may get who answers."""
+
+    def headers(self, connected: socket.socket) -> t.Mapping[str, str]:
+        """Return the headers with which it goes over a connection. Raises :class:`ClusterError` where it must not."""
 
 
 class Answer(t.NamedTuple):
@@ -95,12 +104,23 @@ class Connection(http.client.HTTPConnection):
     def __init__(self, connect: t.Callable[[float], socket.socket], host: str, timeout: float, limit: int = ANSWER_LIMIT) -> None:
         super().__init__(host)
         self._connect = connect
+        self._connected: socket.socket | None = None
         self._deadline = time.monotonic() + timeout
         self.limit = limit
         self.received = 0
 
     def connect(self) -> None:
-        self.sock = _Socket(self, self._connect(self.seconds_left()))
+        self._connected = self._connect(self.seconds_left())
+        self.sock = _Socket(self, self._connected)
+
+    def key_headers(self, key: Key | None) -> t.Mapping[str, str]:
+        """Connect, and return the headers that bring a key over this connection, none without one. Raises what ``key`` raises, too."""
+        if not key:
+            return {}
+        self.connect()
+        # What was looked at is what is used: no other connection is made in its place.
+        self.auto_open = 0
+        return key.headers(self._connected)
 
     def seconds_left(self) -> float:
         """Return the time left. Raises TimeoutError when there is none."""
@@ -164,8 +184,9 @@ def ask(
     headers: t.Mapping[str, str] | None = None,
     limit: int = ANSWER_LIMIT,
     tls: ssl.SSLContext | None = None,
+    key: Key | None = None,
 ) -> Answer:
-    """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises."""
+    """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises. Without its ``key`` nothing is asked."""
     content = bytearray()
     status: int | None = None
     error, silent = "", False
@@ -173,7 +194,8 @@ def ask(
     try:
         with contextlib.closing(connection):
             path = url.partition("://")[2].partition("/")[2]
-            connection.request(method, f"/{path}", body, {"User-Agent": "gb10.cluster", "Accept": "*/*", "Connection": "close", **(headers or {})})
+            sent = {"User-Agent": "gb10.cluster", "Accept": "*/*", "Connection": "close", **(headers or {}), **connection.key_headers(key)}
+            connection.request(method, f"/{path}", body, sent)
             with connection.getresponse() as answer:
                 status = answer.status
                 read_body(answer, content)
@@ -184,6 +206,8 @@ def ask(
         error, silent = "the connection was closed without an answer", True
     except AnswerTooLarge as problem:
         error = str(problem)
+    except ClusterError as problem:
+        error, silent = str(problem), True
     except OSError as problem:
         error, silent = problem.strerror or str(problem), not connection.received
     except (http.client.HTTPException, ValueError) as problem:

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 import traceback
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import FULL, ClusterError, Problem, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, secrets_of
 
 #: Every result carries these keys, whatever the module and the outcome.
@@ -32,7 +33,7 @@ def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any
     started = time.monotonic()
     leave, result = module.exit_json, {}
     try:
-        result = work(module)
+        result = _worked(module, work)
     except ClusterError as error:
         leave = module.fail_json
         result = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **error.details}
@@ -50,6 +51,16 @@ def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any
     # Warnings leave by a way of Ansible's own.
     module.no_log_values.update(secrets.values())
     leave(**cleaned({**complete(result, started), "invocation": {"module_args": module.params}}, secrets))
+
+
+def _worked(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the result of ``work``. A disk that is full is no crash, whatever was to be written."""
+    try:
+        return work(module)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise file_error(error, tempfile.gettempdir(), "") from error
 
 
 def require_least(params: t.Mapping[str, t.Any], least: t.Mapping[str, int]) -> None:

@@ -38,20 +38,31 @@ HIDDEN = "<secret>"
 #: How every such text begins; the ones of known secrets have a name.
 HIDDEN_START = "<secret"
 
-#: How the name of a variable, an option or a key ends that holds a secret.
+#: How the name of a variable, an option or a key ends that holds a secret, or several. Several tokens are mostly a number, so those of one kind count.
+#: The first look is for speed alone.
 _SECRET_END = (
-    r"(?:token|api[_-]?key|secret|(?:secret|access|private|account|signing|encryption)[_-]?key|passw(?:or)?d|passphrase|(?<=[_-])pass|(?<=_)pwd"
-    r"|credentials?)"
+    r"(?=[acepst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
+    r"|(?<=refresh[_-]tokens)))?|api[_-]?keys?|secrets?"
+    r"|(?:secret|access|private|account|signing|encryption)[_-]?keys?|passw(?:or)?ds?|passphrases?|credentials?)"
+    # One of several, or what says again that it is the secret itself.
+    r"(?:[_-](?:value|text|string|plain|raw|b64|base64|old|new|\d{1,2})|\d{1,2})?"
+    r"|(?<=[_-])pass|(?<=_)pwd|(?<=[_-])pat|cookies?)"
 )
 _SECRET_NAME = re.compile(rf"(?i){_SECRET_END}$")
 
 #: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password.
-_HARMLESS_NAME = re.compile(r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think|stop|first|output|next)_token$|^--ask-)")
+_HARMLESS_NAME = re.compile(
+    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think|stop|first|output|next)_token(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-)"
+)
 
-#: Values that say that there is none.
-_NO_VALUE = ("none", "null", "true", "false")
+#: Values that say that there is none, or none here.
+_NO_VALUE = ("none", "null", "true", "false", "[", "{")
 #: Where containers have the files with their secrets. A path there is no secret.
 _MOUNTED = "/run/secrets/"
+
+#: A slash of an address, also where that is within JSON or within another address, and the rest of its path.
+_SLASH = r"(?:\\{0,3}/|%2F)"
+_PATH = r"(?:[\w%.~@+-]|\\{0,3}/)+"
 
 #: Secrets that show what they are, whatever stands around them. What stands before a secret is kept.
 _SHAPES = (
@@ -69,6 +80,22 @@ _SHAPES = (
     ),
     re.compile(r"(?i)(?P<kept>\bbearer\s{1,8})[^\s\"',<\\]{8,}"),
     re.compile(r"(?i)(?P<kept>(?<![\w-])(?:x-[a-z0-9-]{0,64}(?:key|token|secret)|api-key|private-token)\s{0,8}:\s{0,8})[^\s\"',<\\]+"),
+    re.compile(r"(?i)(?P<kept>cookie\s{0,8}:\s{0,8})[^\s\"'<\\][^\n\"'<\\]*"),
+    # User and password of a registry, as Docker's own file has them.
+    re.compile(r"(?P<kept>\"auth\\{0,3}\"\s{0,8}:\s{0,8}\\{0,3}\")[A-Za-z0-9+/=_-]{8,}"),
+    # A signed address is the permission itself.
+    re.compile(r"(?i)(?P<kept>(?:[?&]|\\u0026|&amp;|%3F|%26)(?:x-amz-|x-goog-)?(?:sig|signature|key)(?:=|%3D))[^\s&\"'<>\\]+"),
+    re.compile(r"(?P<kept>(?:/|%2F)bot)\d{3,20}(?::|%3A)[\w-]{10,}"),
+    re.compile(r"(?P<kept>(?<![\w:-]))\d{8,10}:AA[\w-]{33}(?![\w-])"),
+)
+
+#: Addresses of webhooks, which are a secret themselves: whoever has one writes there. Each has the word.
+_HOOK = "hook"
+_WEBHOOK = re.compile(
+    rf"(?i)(?P<kept>hooks\.slack(?:-gov)?\.com{_SLASH}(?:services|workflows|triggers){_SLASH}"
+    rf"|discord(?:app)?\.com{_SLASH}api{_SLASH}(?:v\d{{1,2}}{_SLASH})?webhooks{_SLASH}"
+    rf"|\.office(?:365)?\.com{_SLASH}webhook(?:b2)?{_SLASH}|hooks\.zapier\.com{_SLASH}hooks{_SLASH}catch{_SLASH}"
+    rf"|{_SLASH}hooks{_SLASH}(?=[a-z0-9]{{26}}(?![a-z0-9]))){_PATH}"
 )
 
 #: A name, and what stands between it and its value: an assignment, the end of a quoted key or option, the colon of a line of YAML with one word
@@ -78,14 +105,47 @@ _NAMED = re.compile(
     r"(?:(?P<assigned>[ \t]{0,8}=(?!=)[ \t]{0,8}|%3D)|\\{0,3}[\"'](?:(?P<key>\s{0,8}:\s{0,8})|(?P<listed>,\s{0,8}))"
     r"|(?P<line>:[ \t]{1,8}(?=[^\s<>|\"'\[{]\S*[ \t]*$))|(?P<option>[ \t]{1,8}))"
 )
-#: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word.
+#: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word. Several may be a mapping.
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"
 _VALUE = re.compile(rf"{_QUOTED}|\[[^\]\n]*|[^\s\"',;&\\)}}\]]+")
+_MAPPING = re.compile(r"\{[^}\n]+")
 #: Values of an option: on a command line, where the key of vLLM's API takes several, and in a printed list of words.
 _ONE_WORD = re.compile(rf"{_QUOTED}|[^\s\"'-][^\s\"']*")
 _WORDS = re.compile(r"[^\s\"'-](?:(?![ \t]{1,8}(?:-|$))[^\n\"'])*", re.MULTILINE)
 _LISTED = re.compile(r"(?P<quote>\\{0,3}[\"'])(?!-)(?:(?!(?P=quote))[^\n])*")
 _TAKES_SEVERAL = re.compile(r"(?i)^--api[_-]key$")
+
+
+class _Option(t.NamedTuple):
+    """Options of a program whose value is a secret: how they begin, and whether a user and a colon stand before it. ``glued``: it is the same word."""
+
+    begins: re.Pattern[str]
+    login: bool = False
+    glued: bool = False
+
+
+#: Programs that take a secret by an option whose name says nothing of it, and those that begin a command of their own behind one.
+_PROGRAMS = {
+    "curl": _Option(re.compile(r"-[sSkLfvigI46]{0,8}[uU]|--(?:proxy-)?user(?![\w-])"), login=True),
+    "sshpass": _Option(re.compile(r"-p")),
+    "mysql": _Option(re.compile(r"-p"), glued=True),
+    "mysqldump": _Option(re.compile(r"-p"), glued=True),
+    "mysqladmin": _Option(re.compile(r"-p"), glued=True),
+    "mariadb": _Option(re.compile(r"-p"), glued=True),
+    "redis-cli": _Option(re.compile(r"-a")),
+    "ipmitool": _Option(re.compile(r"-P")),
+    "login": _Option(re.compile(r"-p")),
+    **dict.fromkeys(("ssh", "scp", "sftp", "rsync"), None),
+}
+#: A command's end, one of these programs, and the beginning of an option. A command goes on behind a backslash, and a printed list behind a comma.
+_COMMAND = re.compile(
+    rf"(?P<end>(?<![\\,])\n|[;|]|&&)|(?<![\w-])(?P<program>{'|'.join(sorted(_PROGRAMS, key=len, reverse=True))})(?![\w-])|(?<![^\s\"'])(?P<option>-)(?=[\w-])"
+)
+#: What stands between an option and its value, and the value: to the end of its quotes, or one word.
+_BETWEEN = re.compile(r"=?\\{0,3}[\"']?,?\s{0,40}\\{0,3}(?P<quote>[\"'])?")
+_GLUED = re.compile(r"=?(?P<quote>[\"'])?")
+_TO_QUOTE = re.compile(r"(?:(?!\\{0,3}[\"'])[^\n])+")
+_TO_BLANK = re.compile(r"[^\s\"'\\;|]+")
 
 
 # -- what is known ---------------------------------------------------------------------------------------------------
@@ -149,9 +209,38 @@ def redacted(text: str, secrets: t.Mapping[str, str]) -> str:
     known = [(spelling, name) for name, value in secrets.items() for spelling in spellings(value)]
     for spelling, name in sorted(known, key=lambda one: (-len(one[0]), one)):
         text = text.replace(spelling, f"{HIDDEN_START} {name}>")
-    for pattern in _SHAPES:
+    for pattern in (*_SHAPES, _WEBHOOK) if _HOOK in text.lower() else _SHAPES:
         text = pattern.sub(rf"\g<kept>{HIDDEN}", text)
-    return _without_named(text)
+    return _without_given(_without_named(text))
+
+
+def _without_given(text: str) -> str:
+    """Return a text without the secrets that programs are given by :data:`_PROGRAMS`."""
+    if not any(name in text for name, option in _PROGRAMS.items() if option):
+        return text
+    parts: list[str] = []
+    done, option = 0, None
+    match = _COMMAND.search(text)
+    while match:
+        at = match.end()
+        if match["option"] is None:
+            option = _PROGRAMS[match["program"]] if match["program"] else None
+        elif option and (begins := option.begins.match(text, match.start())):
+            between = (_GLUED if option.glued else _BETWEEN).match(text, begins.end())
+            value = (_TO_QUOTE if between["quote"] else _TO_BLANK).match(text, between.end())
+            at = value.end() if value else between.end()
+            start = at - len(_secret_part(option, value[0])) if value else at
+            if start < at:
+                parts += [text[done:start], HIDDEN]
+                done = at
+        match = _COMMAND.search(text, at)
+    return "".join([*parts, text[done:]])
+
+
+def _secret_part(option: _Option, value: str) -> str:
+    """Return what of an option's value is a secret, empty where nothing is, or where it is hidden already."""
+    secret = value.partition(":")[2] if option.login else value
+    return "" if secret.startswith(HIDDEN_START) else secret
 
 
 def _without_named(text: str) -> str:
@@ -175,9 +264,10 @@ def _values(text: str, match: re.Match[str]) -> t.Iterator[tuple[int, int]]:
         line_start = text.rfind("\n", 0, match.start()) + 1 if match["line"] else match.start()
         if (is_option and not match["name"].startswith("-")) or text[line_start:match.start()].strip(" \t-"):
             return
-        value = (_WORDS.match(text, match.end()) if is_option and several else None) or (_ONE_WORD if is_option else _VALUE).match(text, match.end())
+        whole = _WORDS if is_option and several else _MAPPING if match["name"].lower().endswith("s") else None
+        value = (whole.match(text, match.end()) if whole else None) or (_ONE_WORD if is_option else _VALUE).match(text, match.end())
         if value and value[0].lower() not in _NO_VALUE:
-            yield value.end("quote") if value.re is not _WORDS and value["quote"] else value.start(), value.end()
+            yield value.end("quote") if value.re is not whole and value["quote"] else value.start(), value.end()
         return
     at = match.end()
     while match["name"].startswith("-"):
@@ -200,16 +290,30 @@ def shown_argv(argv: t.Iterable[str], secrets: t.Mapping[str, str] | None = None
     Some of these options take several values (``--api-key A B``), so all words up to the next option go.
     """
     found: list[str] = []
-    hiding = False
+    hiding, given, awaited = False, None, False
     for word in argv:
-        if word.startswith("-"):
+        if awaited:
+            found.append(_shown_given(given, word, secrets))
+        elif given and (begins := given.begins.match(word)) and (begins.end() < len(word) or not given.glued):
+            hiding, awaited = False, begins.end() == len(word)
+            found.append(word[:begins.end()] + _shown_given(given, word[begins.end():], secrets))
+            continue
+        elif word.startswith("-"):
             option, equals, _value = word.partition("=")
             secret = bool(_SECRET_NAME.search(option)) and " " not in option
             hiding = secret and not equals
             found.append(f"{option}={HIDDEN}" if equals and secret else redacted(word, secrets or {}))
         else:
             found.append(HIDDEN if hiding else redacted(word, secrets or {}))
+        name = os.path.basename(word)
+        given, awaited = _PROGRAMS[name] if name in _PROGRAMS and not awaited else given, False
     return found
+
+
+def _shown_given(option: _Option, value: str, secrets: t.Mapping[str, str] | None) -> str:
+    """Return the value of an option of :data:`_PROGRAMS` without the secret in it."""
+    secret = _secret_part(option, value)
+    return redacted(value[:len(value) - len(secret)], secrets or {}) + (HIDDEN if secret else "")
 
 
 def shown_value(name: str, value: str, secrets: t.Mapping[str, str] | None = None) -> str:

@@ -310,7 +310,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_identity, images
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, model_files
@@ -379,10 +379,13 @@ def wanted_of(module: AnsibleModule, place: Place, stack: contextlib.ExitStack) 
         # What an export that was killed left there.
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
-        os.makedirs(directory, mode=0o755)
+        private.ensure(directory)
         stack.callback(shutil.rmtree, directory)
-        wheel_part.fetch(api, image["id"], lost, directory, params["pip_env"], params["ca_file"], WHEELS_SECONDS)
-        wheels, lost = wheel_part.exported(lock, place, directory)
+        # A container writes there, which can change the mode of what it has mounted: that of the directory above it stays.
+        below = os.path.join(directory, content.WHEELS)
+        os.mkdir(below)
+        wheel_part.fetch(api, image["id"], lost, below, params["pip_env"], params["ca_file"], WHEELS_SECONDS)
+        wheels, lost = wheel_part.exported(lock, place, below)
         if lost:
             raise ClusterError(f"pip did not download {content.named(lost)}", remedy="Leave them out: -e gb10_bundle_wheels=false", reason="no packages")
     manifest = {"format": content.FORMAT, "profile": params["profile"], "image": image, "models": models}

@@ -20,7 +20,9 @@ description:
   - A lock whose holder is known to have ended is taken over automatically, that is one whose process number was given in this same boot and pid
     namespace, of the controller or of the node, and is free or has another process now. A holder that cannot be seen (C(hidepid), another controller, a
     container, an earlier boot or a clone of this machine) lives for all that is known, so there a person names the lock in O(break_lock).
-  - A lock is a record of who works here, not a state of the machine. So this module never reports a change.
+  - A lock is a record of who works here, not a state of the machine. So taking and releasing it is no change.
+  - With O(state=acquired), the cluster's directories of state and of logs, below which its containers write, are closed to all accounts of the node but
+    root. That is a change where an older version of the collection left one open. One that cannot be closed is a warning.
 extends_documentation_fragment:
   - gb10.cluster._attributes
 attributes:
@@ -29,9 +31,9 @@ attributes:
     details:
       - Reads and reports only. A lock that another run holds is the verdict V(warn) then, and not a failure.
   diff_mode:
-    support: none
+    support: partial
     details:
-      - A lock is a record, not state.
+      - A lock is a record, not state. The modes of the cluster's directories are shown where they change.
   action:
     description: Has a corresponding action plugin, so that parts of it run on the controller.
     support: full
@@ -155,17 +157,18 @@ lock:
 
 import dataclasses
 import datetime
-import errno
 import os
+import stat
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, file_error
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, why_ended
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 
 def read_breakable(path: str, break_lock: str) -> cluster_locks.Lock | None:
@@ -200,6 +203,26 @@ def as_result(current: cluster_locks.Lock | None, path: str, holder: dict[str, t
     }
 
 
+def to_close(params: dict[str, t.Any]) -> list[str]:
+    """Return the cluster's directories that other accounts of the node may enter; an older version of the collection left them open."""
+    return [] if params["path"] else list(filter(private.is_open, EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).closed))
+
+
+def closing(module: AnsibleModule, folders: list[str]) -> dict[str, t.Any]:
+    """Close these directories, and return what that adds to the result. One that cannot be closed keeps nobody from a teardown."""
+    before = {folder: f"{stat.S_IMODE(os.lstat(folder).st_mode):04o}" for folder in folders}
+    closed = []
+    for folder in folders:
+        try:
+            if not module.check_mode:
+                private.close(folder)
+            closed.append(folder)
+        except ClusterError as error:
+            module.warn(error.with_remedy())
+    diff = {"before": {folder: before[folder] for folder in closed}, "after": dict.fromkeys(closed, f"{private.CLOSED:04o}")}
+    return {"changed": True, "actions": [f"close {folder} to other accounts (mode {before[folder]})" for folder in closed], "diff": diff} if closed else {}
+
+
 def preview(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
     """Report without writing: what check mode does."""
     holder = params["holder"]
@@ -211,7 +234,10 @@ def preview(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
 
 
 def acquire(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    if params["path"]:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    else:
+        private.make(os.path.dirname(path))
     with cluster_locks.exclusive(os.path.dirname(path)):
         action, reason = decide(read_breakable(path, params["break_lock"]), params)
         if action:
@@ -251,13 +277,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if params["state"] == "released":
             return preview(params, path) if module.check_mode else release(params, path)
         result = preview(params, path) if module.check_mode else acquire(params, path)
-        return {**result, "engine": engine_of(params)}
+        closed = closing(module, to_close(params))
+        return {**result, **closed, "actions": [*result["actions"], *closed.get("actions", [])], "engine": engine_of(params)}
     except OSError as error:
-        where = error.filename or path
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = f"Free some space and run again: df -h {os.path.dirname(path)}"
-            raise ClusterError(f"{where}: {error.strerror}, so the lock could not be written", remedy=remedy, reason="disk full") from error
-        raise ClusterError(f"{where}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
+        raise file_error(error, path, BECOME, "permission") from error
 
 
 def main() -> None:

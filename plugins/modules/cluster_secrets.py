@@ -39,7 +39,7 @@ options:
     default: /etc/gb10/secrets
   make:
     description:
-      - Secrets to make of 43 random characters when the node has none.
+      - Secrets to make of 43 random characters when the node has none, or an empty one.
     type: list
     elements: str
     choices: [ray_token, api_key]
@@ -86,13 +86,17 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_link, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 NAMES = ("ray_token", "api_key")
 ALPHABET = string.ascii_letters + string.digits
 LENGTH = 43
+#: What a secret does not consist of alone.
+BLANK = b"\0 \t\r\n"
 
 
 #: How the name of a link in the usual place begins that leads to a cluster's secrets elsewhere. No name of a cluster has capitals.
@@ -131,10 +135,11 @@ def plan(
 
 
 def read(path: str) -> bytes | None:
-    """Return a secret, None when there is none. Raises OSError."""
+    """Return a secret, None when there is none. An empty file is none: a power cut can leave one. Raises OSError."""
     try:
         with open(path, "rb") as stream:
-            return stream.read()
+            content = stream.read()
+        return content if content.strip(BLANK) else None
     except FileNotFoundError:
         return None
 
@@ -155,14 +160,6 @@ def target_of(path: str) -> str | None:
         return None
 
 
-def write(path: str, content: bytes) -> None:
-    """Write a secret that nobody else can read; readers see it whole or not at all. Raises OSError."""
-    fresh = f"{path}.{os.getpid()}"
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
-        stream.write(content)
-    os.replace(fresh, path)
-
-
 def require_no_container(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` when a container has the key that is there: it has the file mounted, and its engine read it at its start."""
     container = find_node_container(EngineApi(params["docker_socket"], params["docker_timeout"]), params["cluster_name"], "head")
@@ -179,13 +176,11 @@ def act(steps: Plan, place: str, given: dict[str, bytes]) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
         os.chmod(path, 0o700)
     for name in steps.make:
-        write(os.path.join(place, name), "".join(secrets.choice(ALPHABET) for dummy in range(LENGTH)).encode())
+        write_whole(os.path.join(place, name), "".join(secrets.choice(ALPHABET) for dummy in range(LENGTH)).encode())
     for name in steps.write:
-        write(os.path.join(place, name), given[name])
+        write_whole(os.path.join(place, name), given[name])
     for path, target in steps.links.items():
-        fresh = f"{path}.{os.getpid()}"
-        os.symlink(target, fresh)
-        os.replace(fresh, path)
+        write_link(path, target)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -206,7 +201,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             act(steps, place, given)
             current = {name: read(os.path.join(place, name)) for name in NAMES}
     except OSError as error:
-        raise ClusterError(f"{error.filename or place}: {error.strerror}", remedy="Run the task with become: true.", reason="permission") from error
+        raise file_error(error, place, BECOME, "permission") from error
     actions = steps.actions(place)
     before = {**{path: "absent" if mode is None else f"{mode:04o}" for path, mode in modes.items()}, **{name: there[name] for name in NAMES}}
     before.update({path: found or "absent" for path, (found, _wanted) in links.items()})

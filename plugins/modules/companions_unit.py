@@ -96,13 +96,13 @@ needs_program:
 """
 
 import os
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, install, look, specification, text
 
 
@@ -113,7 +113,7 @@ def wanted(params: dict[str, t.Any], where: look.Place) -> dict[str, bytes]:
         raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the role companions write it.", reason="input")
     return {
         os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
-        where.path: text.companions(where.folder, sys.executable, given).encode(),
+        where.path: text.companions(where.folder, python.of_units("docker"), given).encode(),
     }
 
 

@@ -17,6 +17,8 @@ description:
   - The prompts are new in each run, so that no prefix cache knows them. Every answer has the same length.
   - The container is removed afterwards. One that nobody waits for any more, since the play was interrupted, ends by itself when O(timeout) is over.
   - The API's key reaches the client as a file. It is in no argument, in no configuration of a container, and in no log.
+  - With O(api_key_file) the client gets the key only when whoever listens at O(url) is the engine's container of this host. With O(api_key) nothing on
+    this host can tell, so have the node looked at right before (RV(gb10.cluster.vllm_serve_info#module:key_withheld)).
 notes:
   - Nothing on the node is changed, so RV(ignore:changed) stays false. The engine does work, though.
   - Runs on any host with Docker, the image and the model's tokenizer.
@@ -122,11 +124,23 @@ options:
       - Memory that the client's container may take, in MiB. On a node of the cluster it shares the memory with the engine.
     type: int
     default: 6144
+  cluster_name:
+    description:
+      - Name of the cluster whose engine gets the key of O(api_key_file).
+    type: str
+    default: gb10
+    version_added: 0.2.0
   state_dir:
     description:
-      - Directory with what is known of images. Where it is missing, the image is asked.
+      - Directory with what is known of images, and with the state of the cluster. Where an image is not known, it is asked.
     type: path
     default: /var/lib/gb10
+  log_dir:
+    description:
+      - Directory on this host that holds the logs of the collection's clusters.
+    type: path
+    default: /var/log/gb10
+    version_added: 0.2.0
 seealso:
   - module: gb10.cluster.bench_record
   - module: gb10.cluster.gpu_samples_info
@@ -203,14 +217,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.prune import PROBE
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench, bench_client, engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, bench, bench_client, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 
 LEAST = {"concurrency": 1, "prompts": 1, "input_len": 1, "output_len": 2, "timeout": 1, "probe_timeout": 1, "memory_mb": 512}
 CASE = ("workload", "concurrency", "prompts", "input_len", "output_len")
 #: Nothing is fetched, and no GPU is touched.
-ENV = {**image_contract.NO_GPU, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+ENV = {**image_contract.NO_GPU, "HF_HOME": HF_HOME_TARGET, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 #: Last lines of a client that failed, and characters of each.
 LINES = 15
 LINE = 300
@@ -232,6 +247,14 @@ def key_file(params: dict[str, t.Any]) -> t.Iterator[str]:
         raise ClusterError(f"the API's key cannot be written to {directory}: {error.strerror}", remedy="Free space there.") from error
     finally:
         shutil.rmtree(directory)
+
+
+def key_of(params: dict[str, t.Any], path: str) -> api_key.ApiKey:
+    """Return the API's key, for the engine of this host where it is in a file here. Raises :class:`ClusterError`."""
+    if params["api_key"]:
+        return api_key.KeyForElsewhere(params["api_key"])
+    paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+    return api_key.of(engine_state.engine_state(paths) if path else {"pid": None}, path)
 
 
 def mounts(params: dict[str, t.Any], key: str) -> list[dict[str, t.Any]]:
@@ -267,8 +290,6 @@ def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], 
     }
     wrapper = image_contract.wrapper_of(api, image, params["image"], params["state_dir"], 300)
     host = {
-        "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true"],
         "Memory": params["memory_mb"] * 1024 * 1024,
         # An engine on the same host comes first.
         "CpuShares": 512,
@@ -300,13 +321,16 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     image = api.image(params["image"])
     if image is None:
         raise ClusterError(f"this host has no image {params['image']}", remedy="Load it: docker save IMAGE | ssh HOST docker load", reason="image missing")
+    obstacles.check_hub(params["hf_home"])
     nothing = {"acceptance_length": None, "foreign_requests": None, "began": 0.0, "ended": 0.0, "image_id": image["Id"]}
     if module.check_mode:
         return {"msg": f"{name} would be measured", "case": case, "figures": {}, **nothing}
     with key_file(params) as path:
-        key = engine_state.read_key(path)
+        key = key_of(params, path)
         ask = (params["url"], key, params["probe_timeout"])
         bench.require_idle(*ask)
+        # The client sends it as soon as it begins.
+        key.require(params["url"], params["probe_timeout"])
         before, began = bench.counters(*ask), time.time()
         result = measured(params, api, image, path, params["timeout"])
         ended, after = time.time(), bench.counters(*ask)
@@ -344,7 +368,9 @@ def main() -> None:
             "timeout": {"type": "int", "default": 600},
             "probe_timeout": {"type": "int", "default": 10},
             "memory_mb": {"type": "int", "default": 6144},
+            "cluster_name": {"type": "str", "default": "gb10"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "log_dir": {"type": "path", "default": "/var/log/gb10"},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },

@@ -133,13 +133,13 @@ needs_program:
 """
 
 import os
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, look, place, specification, text
 
 Params = dict[str, t.Any]
@@ -153,16 +153,21 @@ def wanted(params: Params, where: look.Place) -> dict[str, bytes]:
     given["seen"] = place.seen(given["address"], env, roots["sysfs_root"], roots["proc_root"])
     return {
         os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
-        where.path: text.engine(where.folder, sys.executable, given).encode(),
+        where.path: text.engine(where.folder, python.of_units("docker"), given).encode(),
     }
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     where = look.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
-    unit = install.Unit(where, "the engine", (glance.path_of(params["state_dir"], params["cluster_name"]),), locks=True)
+    unit = install.Unit(where, "the engine", glance.paths_of(params["state_dir"], params["cluster_name"]), locks=True)
     lock = cluster_locks.path_of(params["state_dir"], params["cluster_name"])
-    return install.bring(module, unit, lambda: wanted(params, where), lambda: cluster_locks.check_held(lock, params["lock_id"]))
+
+    def begin() -> None:
+        cluster_locks.check_held(lock, params["lock_id"])
+        private.make(os.path.dirname(where.folder))
+
+    return install.bring(module, unit, lambda: wanted(params, where), begin)
 
 
 def main() -> None:

@@ -123,11 +123,16 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         state = sweep_look.read_state(sweep_look.folder_of(params["state_dir"]))
         return sweep_look.shown(state) if state else {}
 
+    def engines() -> list[dict[str, t.Any]]:
+        for cluster in glance.hidden(params["state_dir"], roots["etc_root"]):
+            errors.append(f"the unit of cluster {cluster} is of an older version, and shows what it does to root alone until a bring-up of {cluster} renews it")
+        return [engine(one, boot) for one in glance.on_node(params["state_dir"])]
+
     boot = seen(lambda: boot_id(roots["proc_root"]), "")
     result = {
         "mode": seen(lambda: modes.read(params["state_dir"]), None),
         "lease": seen(lambda: leases.summary(leases.read(params["state_dir"]), boot), {}),
-        "engines": [engine(one, boot) for one in seen(lambda: glance.on_node(params["state_dir"]), [])],
+        "engines": seen(engines, []),
         "sweep": seen(sweep, {}),
         "memory": seen(memory, {}),
         "errors": errors,

@@ -67,14 +67,22 @@ guard:
       description: Where its ring lies.
       type: str
     ring_bytes:
-      description: How many bytes the ring has.
+      description: How many bytes the ring has. Null for whoever may not read it.
       type: int
+    older:
+      description: Whether an older version of this collection set it up, which ends ranks by the trend alone. The playbook guard renews it.
+      type: bool
+    said:
+      description: What it did, or would have done, last within a day (C(text)), and when in seconds since 1970 (C(at)). Null where there is nothing.
+      type: dict
   sample:
     installed: true
     enabled: true
     active: true
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+    older: false
+    said: null
 boot_id:
   description: The kernel's id of the boot that runs now.
   returned: success

@@ -121,6 +121,10 @@ options:
         description:
           - Where the bot's API is, if not at Telegram.
         type: str
+      allow_http:
+        description:
+          - Whether the secret may be sent by http to a private address. To the node itself it always may, and to any other address never.
+        type: bool
       command:
         description:
           - Words of the command that reads the message. There is no shell. Required for V(mail).
@@ -302,7 +306,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -311,8 +314,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, look, packing
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Seconds beyond what a sweep may take, until a test of it counts as lost.
@@ -328,7 +332,7 @@ def wanted(params: Params) -> dict[str, bytes]:
     return {
         os.path.join(folder, look.PROGRAM): packing.archive(),
         os.path.join(folder, look.CONFIG): packing.config(params).encode(),
-        service: packing.service(folder, sys.executable, params).encode(),
+        service: packing.service(folder, python.of_units(), params).encode(),
         timer: packing.timer(params["minutes"]).encode(),
     }
 
@@ -344,6 +348,7 @@ def check(params: Params) -> None:
         needs = [word for word in declared.NEEDS[one["type"]] if word != declared.SECRETS.get(one["type"]) and not one.get(word)]
         if needs:
             raise ClusterError(f"channels[{index}] has no {needs[0]}", expected=f"one for {one['type']}", remedy="Give it.", reason="input")
+        require_hidden(one, one.get("api_url") or "", f"channels[{index}].api_url")
     for name, port in params["sshd_ports"].items():
         if not str(port).isdecimal() or int(port) > 65535:
             raise ClusterError(f"sshd_ports.{name} is {port!r}", expected="0 to 65535", remedy="Correct it.", reason="input")
@@ -358,6 +363,12 @@ def check(params: Params) -> None:
         raise ClusterError(problem.what, where=problem.where, expected=problem.expected, remedy="Correct endpoints.", reason="input")
 
 
+def require_hidden(channel: dict[str, t.Any], url: str, where: str) -> None:
+    """Raise :class:`ClusterError` when the secret of a channel would be sent to ``url`` for everybody to read."""
+    if url and (what := declared.why_in_clear(url, bool(channel["allow_http"]))):
+        raise ClusterError(what, where=where, expected="https", remedy="Give one with https, or allow_http: true for a private address.", reason="input")
+
+
 def stale_secrets(params: Params) -> list[str]:
     """Return the files of channels that there are no more."""
     names = {declared.name_of(one) for one in params["channels"] if one["type"] in declared.SECRETS}
@@ -366,18 +377,20 @@ def stale_secrets(params: Params) -> list[str]:
 
 
 def require_secrets(params: Params) -> None:
-    """Raise :class:`ClusterError` when the secret of a channel is not there, or can be read by others."""
+    """Raise :class:`ClusterError` when the secret of a channel is not there, can be read by others, or is an address that shows it to others."""
     for one in params["channels"]:
         if one["type"] in declared.SECRETS:
             path = channels.secret_path(params["secrets_dir"], declared.name_of(one))
-            try:
-                mode = os.lstat(path).st_mode & 0o777
-            except FileNotFoundError as error:
+            status = os.lstat(path) if os.path.lexists(path) else None
+            if status is None or not status.st_size:
                 remedy = "Write it there with mode 0600, as the role sweep does."
-                secret = declared.SECRETS[one["type"]]
-                raise ClusterError(f"{path} is not there, which holds the {secret} of a channel", remedy=remedy, reason="secret") from error
+                lacks = "is empty" if status else "is not there"
+                raise ClusterError(f"{path} {lacks}, which holds the {declared.SECRETS[one['type']]} of a channel", remedy=remedy, reason="secret")
+            mode = status.st_mode & 0o777
             if mode & 0o077:
                 raise ClusterError(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", reason="secret")
+            if one["type"] == declared.WEBHOOK:
+                require_hidden(one, read_secret(path), path)
 
 
 def present(module: AnsibleModule) -> dict[str, t.Any]:
@@ -468,6 +481,7 @@ def main() -> None:
         "type": {"type": "str", "choices": list(declared.TYPES), "required": True},
         "chat_id": {"type": "str"},
         "api_url": {"type": "str"},
+        "allow_http": {"type": "bool"},
         "command": {"type": "list", "elements": "str"},
         "to": {"type": "str"},
         "from": {"type": "str"},

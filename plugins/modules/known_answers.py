@@ -158,7 +158,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, known_answers
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
 
@@ -184,7 +184,7 @@ def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
 def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> known_answers.Engine:
     """Return how the live engine is asked."""
     url = engine_state.base_url(state["api_address"], state["api_port"])
-    key = engine_state.read_key(params["api_key_file"])
+    key = api_key.of(state, params["api_key_file"])
     model = known_answers.served(url, key, params["model"])
     context = model["max_model_len"]
     most = max(1, min(params["max_tokens"], context // 2))

@@ -135,7 +135,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, known_answers, long_prompt
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, known_answers, long_prompt
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 MINIMUM = {"percent": 1, "max_tokens": 1, "timeout": 1}
@@ -159,7 +159,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     state = engine_state.engine_state(paths)
     if not state["live"] or not state["api_address"]:
         return {**NOTHING, "msg": "no live engine", "findings": [found("block", "no engine is live", None, "an answer")]}
-    url, key = engine_state.base_url(state["api_address"], state["api_port"]), engine_state.read_key(params["api_key_file"])
+    url, key = engine_state.base_url(state["api_address"], state["api_port"]), api_key.of(state, params["api_key_file"])
     result: dict[str, t.Any] = {**NOTHING, "run_id": state["run_id"]}
     try:
         model = known_answers.served(url, key, params["model"])

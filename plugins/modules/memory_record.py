@@ -40,6 +40,12 @@ options:
       - The digest of what memory follows from, as P(gb10.cluster.memory_plan_digest#filter) returns it.
     type: str
     required: true
+  start_digest:
+    description:
+      - The digest of all that the start's memory follows from, also the context and the size of the cache, as
+        P(gb10.cluster.memory_expected#filter) returns it. Without it the record says nothing of where a next start will end.
+    type: str
+    default: ""
   context:
     description:
       - The context length in tokens that the engine was started with, 1 or more.
@@ -103,6 +109,10 @@ record:
       description: Digest of what memory follows from.
       type: str
       sample: 9f86d081884c7d65
+    start_digest:
+      description: Digest of all that the start's memory follows from.
+      type: str
+      sample: 60303ae22b998861
     driver:
       description: Version of the GPU's driver, empty where there is no GPU.
       type: str
@@ -145,7 +155,6 @@ record:
       sample: 20800
 """
 
-import os
 import platform
 import time
 import typing as t
@@ -160,6 +169,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import path_of as note_path
 
 LEAST = {"context": 1, "tool_timeout": 1}
 
@@ -181,7 +191,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, LEAST)
     roots, path = params["roots"], starts.FILE.path_of(params["state_dir"], params["cluster_name"])
-    note = read_note(os.path.join(params["state_dir"], params["cluster_name"], "memory.json"))
+    note = read_note(note_path(params["state_dir"], params["cluster_name"]))
     boot = boot_id(roots["proc_root"])
     if note is None or note.get("boot_id") != boot:
         what = "nothing is recorded: what was available before the start was not noted in this boot"
@@ -191,7 +201,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     gpus = driver_xml.gpus_or_none(roots["nvidia_smi"], params["tool_timeout"])
     record = {
         "image_id": image_of(params),
-        **{name: params[name] for name in ("profile", "profile_digest", "context", "run_id")},
+        **{name: params[name] for name in ("profile", "profile_digest", "start_digest", "context", "run_id")},
         "driver": next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), ""),
         "kernel": platform.release(),
         "boot_id": boot,
@@ -219,6 +229,7 @@ def main() -> None:
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "profile": {"type": "str", "required": True},
             "profile_digest": {"type": "str", "required": True},
+            "start_digest": {"type": "str", "default": ""},
             "context": {"type": "int", "required": True},
             "run_id": {"type": "str", "required": True},
             "lowest_mb": {"type": "int"},

@@ -11,7 +11,8 @@ short_description: Record a node's available memory before a start, and wait aft
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - With O(state=noted) records how much memory the node has available, before anything of a cluster is started.
+  - With O(state=noted) records how much memory the node has available, before anything of a cluster is started, and the level that the start stays above
+    when it goes as expected, where O(expected) and the records of this node say one. The node's guard (M(gb10.cluster.node_guard)) acts below it alone.
   - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it rose and stopped rising. On unified memory what a
     GPU process held may come back a minute or more after the process is gone, and sometimes only a reboot returns it.
   - Memory that does not come back is reported with the verdict V(warn), not as a failure. Nothing is stopped and nothing is rebooted.
@@ -20,6 +21,7 @@ notes:
   - A note is a record and not state of the node, so RV(ignore:changed) stays false.
 extends_documentation_fragment:
   - gb10.cluster._attributes
+  - gb10.cluster._docker
   - gb10.cluster._look
   - gb10.cluster._cluster
 options:
@@ -34,6 +36,17 @@ options:
       - Directory on the node that holds the state of the collection's clusters. The note is below it.
     type: path
     default: /var/lib/gb10
+  expected:
+    description:
+      - With O(state=noted), what the start takes by the memory plan, and the digest by which a record of the same start is found, as
+        P(gb10.cluster.memory_expected#filter) returns it. Without it no level is noted.
+    type: dict
+    default: {}
+  image:
+    description:
+      - With O(state=noted), the image that is started. Records of another one say nothing of this start.
+    type: str
+    default: ""
   tolerance_mb:
     description:
       - How many MiB less than noted count as back, 0 or more. Other programs of the node use memory too.
@@ -89,6 +102,16 @@ noted_mb:
   returned: success
   type: int
   sample: 119004
+level_mb:
+  description: The level in MiB that the start stays above when it goes as expected. Null where none is known.
+  returned: with O(state=noted)
+  type: int
+  sample: 18410
+level_why:
+  description: What it comes from, or why there is none.
+  returned: with O(state=noted)
+  type: str
+  sample: the start of 2026-11-23 on record took 96.4 GiB, less 1
 samples_mb:
   description: Every sample, in MiB.
   returned: success
@@ -116,11 +139,13 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import private
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}
@@ -130,11 +155,28 @@ def available_mb(roots: dict[str, t.Any]) -> int:
     return accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots["meminfo"]))
 
 
-def noted_mb(note: dict[str, t.Any] | None, boot: str) -> int | None:
+def noted_mb(found: dict[str, t.Any] | None, boot: str) -> int | None:
     """Return the MiB in a note of this boot, None when there is none."""
-    if note is None or note.get("boot_id") != boot:
+    if found is None or found.get("boot_id") != boot:
         return None
-    return int(note["available_mb"])
+    return int(found["available_mb"])
+
+
+def level(params: dict[str, t.Any], available: int) -> note.Level:
+    """Return the level that the start stays above. That none is known keeps nobody from starting: the guard does less then."""
+    asked = params["expected"]
+    if not asked:
+        return note.Level(None, "nobody said what is started")
+    try:
+        known = starts.FILE.read(starts.FILE.path_of(params["state_dir"], params["cluster_name"]))
+        image = EngineApi(params["docker_socket"], params["docker_timeout"]).image(params["image"]) if known and params["image"] else None
+        found = ending.of_starts(known, image["Id"] if image else "", asked["start_digest"], available)
+        if found:
+            return found
+        total = node_memory.read_meminfo(params["roots"]["proc_root"], params["roots"]["meminfo"])["MemTotal"] // node_memory.KIB_PER_MIB
+        return ending.of_plan(asked, total, available)
+    except ClusterError as error:
+        return note.Level(None, str(error))
 
 
 def is_back(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
@@ -184,10 +226,11 @@ def watched(params: dict[str, t.Any], noted: int | None, once: bool) -> tuple[li
     return samples, round(seconds, 1)
 
 
-def write_note(path: str, available: int, boot: str) -> None:
+def write_note(path: str, available: int, boot: str, uptime: int, expected: note.Level) -> None:
+    content = {"available_mb": available, "boot_id": boot, "noted_at": time.time(), note.UPTIME: uptime, note.LEVEL: expected.mb, note.WHY: expected.why}
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        write_json(path, {"available_mb": available, "boot_id": boot, "noted_at": time.time()})
+        private.make(os.path.dirname(path))
+        write_json(path, content)
     except OSError as error:
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or free space there.") from error
 
@@ -195,13 +238,16 @@ def write_note(path: str, available: int, boot: str) -> None:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, MINIMUM)
-    path = os.path.join(params["state_dir"], params["cluster_name"], "memory.json")
+    path = note.path_of(params["state_dir"], params["cluster_name"])
     boot = boot_id(params["roots"]["proc_root"])
     if params["state"] == "noted":
         now = available_mb(params["roots"])
+        above = level(params, now)
         if not module.check_mode:
-            write_note(path, now, boot)
-        return {"msg": f"{now} MiB available", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0}
+            write_note(path, now, boot, accounting.uptime(params["roots"]["proc_root"]), above)
+        stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "up to where the start goes as expected is not known"
+        levels = {"level_mb": above.mb, "level_why": above.why}
+        return {"msg": f"{now} MiB available; {stays}: {above.why}", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0, **levels}
     noted = noted_mb(read_note(path), boot)
     samples, seconds = watched(params, noted, module.check_mode)
     found = judged(socket.gethostname(), samples, noted, params["tolerance_mb"])
@@ -223,11 +269,15 @@ def main() -> None:
             "state": {"type": "str", "choices": ["noted", "back"], "required": True},
             "cluster_name": {"type": "str", "default": "gb10"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
+            "expected": {"type": "dict", "default": {}},
+            "image": {"type": "str", "default": ""},
             "tolerance_mb": {"type": "int", "default": 4096},
             "settle_mb": {"type": "int", "default": 256},
             "wait_timeout": {"type": "int", "default": 180},
             "wait_sleep": {"type": "int", "default": 5},
             "roots": ROOTS,
+            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
+            "docker_timeout": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
     )

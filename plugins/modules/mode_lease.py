@@ -36,10 +36,12 @@ options:
     description:
       - With V(present), the lease begins. The lease of an earlier run is replaced.
       - With V(renewed), the caller says that it lives. It fails when the lease is over, or another's.
+      - With V(returning), nothing is there for the lease any more, and the caller brings back what was there before. Where it is not heard of for O(lost_seconds),
+        and no run works on a cluster of O(restore), the node starts its unit. A lease that is over, or another's, is left alone.
       - With V(given_up), the caller says that it needs the lease no more, so that the node ends it now. A lease that is over, or another's, is left alone.
       - With V(absent), nothing of a lease is left. What serves goes on.
     type: str
-    choices: [present, renewed, given_up, absent]
+    choices: [present, renewed, returning, given_up, absent]
     default: present
   lease_id:
     description:
@@ -185,7 +187,6 @@ kept:
 """
 
 import os
-import sys
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -196,7 +197,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.files import bo
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
 
 Params = dict[str, t.Any]
@@ -239,10 +240,11 @@ def present(params: Params, check_mode: bool) -> list[str]:
     state_dir, unit, seconds = params["state_dir"], look.unit_of(params["roots"]["etc_root"]), params["tool_timeout"]
     unit.require_ours()
     lease = begun(params)
+    text = look.unit_text(state_dir, python.of_units()).encode()
     if not check_mode:
         record.write(state_dir, lease)
         write_whole(os.path.join(record.folder_of(state_dir), record.PROGRAM), look.archive())
-        write_whole(unit.path, look.unit_text(state_dir, sys.executable).encode(), 0o644)
+        write_whole(unit.path, text, 0o644)
         unit.systemctl(seconds, "daemon-reload")
         unit.systemctl(seconds, "enable", "--quiet", unit.name)
         unit.systemctl(seconds, "restart", unit.name)
@@ -250,7 +252,7 @@ def present(params: Params, check_mode: bool) -> list[str]:
 
 
 def spoken(params: Params, check_mode: bool) -> list[str]:
-    """Renew a lease, or give it up; return nothing, since who uses a node is no change of it."""
+    """Renew a lease, leave its end to the way back, or give it up; return nothing, since who uses a node is no change of it."""
     state_dir = params["state_dir"]
     if not os.path.isdir(record.folder_of(state_dir)):
         if params["state"] == "renewed":
@@ -265,6 +267,8 @@ def spoken(params: Params, check_mode: bool) -> list[str]:
             if params["state"] == "renewed":
                 raise
             return []
+        if params["state"] == "returning":
+            after = {**after, "lost_seconds": params["lost_seconds"], "clusters": [], "awaits": {}}
         if params["state"] == "given_up":
             after = {**after, "state": record.ENDING, "reason": "its caller gave it up before the command had ended"}
         if not check_mode:
@@ -311,7 +315,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["present", "renewed", "given_up", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "renewed", "returning", "given_up", "absent"], "default": "present"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "lease_id": {"type": "str"},
             "holder": {"type": "dict"},
@@ -331,6 +335,7 @@ def main() -> None:
         required_if=[
             ("state", "present", ["lease_id", "holder", "mode", "clusters"]),
             ("state", "renewed", ["lease_id"]),
+            ("state", "returning", ["lease_id"]),
             ("state", "given_up", ["lease_id"]),
         ],
         supports_check_mode=True,

@@ -240,6 +240,8 @@ guard:
     failed: false
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+    older: false
+    said: null
 sweep:
   description:
     - What of the health sweep is on this node, as RV(gb10.cluster.health_sweep#module:sweep). Empty unless O(state_dir) was given.
@@ -273,6 +275,26 @@ companions_unit:
   type: dict
   version_added: 0.2.0
   sample: {"name": gb10-companions.service, "installed": true, "enabled": true, "starting": false, "active": true, "state": running, "reason": ""}
+open_directories:
+  description:
+    - Directories below O(state_dir) that hold what containers of a cluster write, and that other accounts of the node may enter. What root in a container
+      leaves there runs as the node's root for whoever reaches it. A bring-up or a teardown of that cluster closes its own. Empty unless O(state_dir) was
+      given.
+  returned: success
+  type: list
+  elements: dict
+  version_added: 0.2.0
+  contains:
+    path:
+      description: The directory.
+      type: str
+    mode:
+      description: Its mode.
+      type: str
+    remedy:
+      description: What to type.
+      type: str
+  sample: []
 last_proof:
   description:
     - The newest proof of the cluster that is on record on this node, the head's, by what M(gb10.cluster.proof_record) keeps. Empty without one, and unless
@@ -366,6 +388,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import proofs
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
+from ansible_collections.gb10.cluster.plugins.module_utils._host import private
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
@@ -416,7 +439,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     state_dir, cluster = params["state_dir"], params["cluster_name"]
     kept = {name: read(state_dir, cluster) if state_dir else {} for name, read in KEPT.items()}
-    return {**look(api, params), "caches": caches_of(api, state_dir, cluster), **kept}
+    opened = private.opened(state_dir) if state_dir else []
+    return {**look(api, params), "caches": caches_of(api, state_dir, cluster), "open_directories": opened, **kept}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -12,9 +12,10 @@ version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - The guard is one program of this collection, run by the unit C(gb10-guard.service). Every second it samples memory, pressure, swap, the GPU's clock, power
-    and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring of 24 hours on the disk.
-  - While ranks of this collection's containers load, and memory falls so that less than 2 GiB would be available within 10 seconds, it asks them to end, and
-    ends them 5 seconds later if memory still falls. It signals no other process. A low level alone makes it do nothing.
+    and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring on the disk that holds more than a day.
+  - While ranks of this collection's containers load, less is available than their start was expected to leave (M(gb10.cluster.memory_watch)), and memory
+    falls so that less than 2 GiB would be available within 10 seconds, it asks them to end, and ends them 5 seconds later if memory still falls. It signals
+    no other process. Where nothing says what the start leaves, it only says what it would do: in the ring, in the journal, and as RV(guard.said).
   - Program, settings and ring are in C(guard) below O(state_dir).
   - With O(state=present) it is installed and runs. With O(state=absent) it is removed, and its ring stays unless O(forget_ring=true).
   - With O(state=serving) the guard is told that the ranks which are on the node now serve. That is a record and not state of the node, so
@@ -107,8 +108,14 @@ guard:
       description: Where the ring lies.
       type: str
     ring_bytes:
-      description: How many bytes it has.
+      description: How many bytes it has. Null for whoever may not read it.
       type: int
+    older:
+      description: Whether an older version of this collection set it up, which ends ranks by the trend alone. The playbook guard renews it.
+      type: bool
+    said:
+      description: What it did, or would have done, last within a day (C(text)), and when in seconds since 1970 (C(at)). Null where there is nothing.
+      type: dict
   sample:
     installed: true
     enabled: true
@@ -117,6 +124,8 @@ guard:
     failed: false
     ring: /var/lib/gb10/guard/ring
     ring_bytes: 8734021
+    older: false
+    said: null
 serving:
   description: The ranks that were said to serve, each as pid and start in clock ticks since boot.
   returned: with O(state=serving)
@@ -128,20 +137,20 @@ serving:
 import contextlib
 import os
 import shutil
-import sys
+import stat
 import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, program, ring, trend
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at whether the first sample is there.
@@ -156,7 +165,7 @@ def wanted(params: Params, folder: str) -> dict[str, bytes]:
     return {
         os.path.join(folder, look.PROGRAM): program.archive(),
         os.path.join(folder, look.CONFIG): settings.encode(),
-        look.unit_of(params["roots"]["etc_root"]).path: program.unit(folder, sys.executable).encode(),
+        look.unit_of(params["roots"]["etc_root"]).path: program.unit(folder, python.of_units()).encode(),
     }
 
 
@@ -171,16 +180,29 @@ def await_sample(params: Params, folder: str, since: float) -> None:
     )
 
 
+def owned(path: str) -> bool:
+    """Return whether a ring is for root and its group alone, and hands that group on to what is written there."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, look.ring_group())
+
+
 def present(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     """Install the guard and see it work."""
     params = module.params
     unit = look.unit_of(params["roots"]["etc_root"])
     files = setup.Files(unit, wanted(params, folder), 0o644)
     start = setup.Start(unit, params["tool_timeout"], bool(files.differing))
-    actions = [*files.actions, *start.actions]
+    rings = os.path.join(folder, look.RING)
+    actions = [*([] if owned(rings) else [f"keep {rings} for root and its group"]), *files.actions, *start.actions]
     if actions and not module.check_mode:
         began = time.time()
-        os.makedirs(os.path.join(folder, look.RING), mode=0o755, exist_ok=True)
+        os.makedirs(rings, mode=ring.DIRECTORY_MODE, exist_ok=True)
+        if not owned(rings):
+            os.chown(rings, -1, look.ring_group())
+            os.chmod(rings, stat.S_ISGID | ring.DIRECTORY_MODE)
         files.write(params["tool_timeout"])
         start.apply()
         if start.needed:
@@ -193,7 +215,7 @@ def absent(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     params = module.params
     unit = look.unit_of(params["roots"]["etc_root"])
     there = unit.require_ours()
-    paths = [os.path.join(folder, name) for name in (look.PROGRAM, look.CONFIG, look.SERVED)]
+    paths = [os.path.join(folder, name) for name in (look.PROGRAM, look.CONFIG, look.SERVED, look.SAID)]
     paths = [path for path in paths if os.path.lexists(path)]
     rings = os.path.join(folder, look.RING)
     forget = params["forget_ring"] and os.path.isdir(rings)
@@ -217,12 +239,13 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
         return {"msg": "there is no guard on this node", "serving": []}
     try:
         found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
+        ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
+        if not module.check_mode:
+            write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})
     except (OSError, ClusterError) as error:
         # An engine that serves is not taken down for that: the guard only waits longer until it takes the ranks as serving.
-        return {"msg": f"the guard was not told: {error}", "verdict": "warn", "remedy": BECOME, "serving": []}
-    ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
-    if not module.check_mode:
-        write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})
+        why = file_error(error, folder, BECOME) if isinstance(error, OSError) else error
+        return {"msg": f"the guard was not told: {why}", "verdict": "warn", "remedy": why.remedy or BECOME, "serving": []}
     return {"msg": f"the guard knows of {len(ranks)} process(es) that serve", "serving": ranks}
 
 

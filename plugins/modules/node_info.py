@@ -842,6 +842,10 @@ limits:
           description: Whether it runs on the node, outside of containers.
           type: bool
           sample: true
+        version:
+          description: What it says of its version, empty where it does not; null when it does not run.
+          type: str
+          sample: "1.7"
         args:
           description: What it was started with, null when it does not run.
           type: str
@@ -864,8 +868,8 @@ limits:
         effective:
           description:
             - Whether it can take effect with the swap there is.
-            - False also when it does not run.
-            - Null when that depends on how much will be swapped.
+            - False also when it does not run, and for versions from 1.8 on, which leave out what a driver holds.
+            - Null when that depends on how much will be swapped, or on a version that cannot be seen.
           type: bool
           sample: true
         why:

@@ -292,7 +292,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"tool_timeout": 1, "apt_timeout": 1})
     node = Node(params["roots"]["etc_root"], params["roots"]["proc_root"], params["tool_timeout"])
-    with journals.alone(params["state_dir"]):
+    with journals.alone():
         journal = journals.load(params["state_dir"])
         known = len(journal.entries)
         done = protect(params, node, journal, module.check_mode)

@@ -364,7 +364,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, name_of
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, api_probe, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
@@ -734,12 +734,14 @@ class Look:
     def probe_token(self, api: dict[str, t.Any]) -> None:
         """Ask an API of vLLM for a token, and note what came of it."""
         if api["engine"] == "vllm" and api["state"] != "unknown":
-            asked = self.sections.read("token", lambda: self._ask_token(base_url(*api["_place"])))
+            asked = self.sections.read("token", lambda: self._ask_token(api))
             api["token"] = asked and asked.as_result()
 
-    def _ask_token(self, url: str) -> token_probe.Asked:
-        key = engine_state.read_key(self.params["api_key_file"])
-        return token_probe.ask(url, None, key, self.params["probe_timeout"], self.params["token_timeout"])
+    def _ask_token(self, api: dict[str, t.Any]) -> token_probe.Asked:
+        # Docker says which process a container is. What looks like a server may be anybody's.
+        state = self._details.get(self.stacks.parts[api["pid"]].process.container, {}).get("State") or {}
+        key = api_key.of({"pid": state.get("Pid")}, self.params["api_key_file"], self.proc)
+        return token_probe.ask(base_url(*api["_place"]), None, key, self.params["probe_timeout"], self.params["token_timeout"])
 
     def _get(self, api: dict[str, t.Any], path: str) -> Answer:
         return ask(f"{base_url(*api['_place'])}{path}", self.params["probe_timeout"])

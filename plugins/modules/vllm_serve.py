@@ -471,7 +471,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, serve_arguments, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, planted, serve_arguments, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -781,6 +781,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
     if todo.start:
         check_code(params)
         check_start(params, paths, engine, before, after)
+        planted.check(paths)
         if not check_mode:
             launch.check_room(paths, params["log_max_bytes"])
     if todo.stop:

@@ -223,13 +223,20 @@ engine:
       type: float
       sample: 1795226031.5
     stopped_at:
-      description: When somebody asked it to stop, in seconds since the epoch. Null when nobody did.
+      description: When a module of this collection asked it to stop, in seconds since the epoch. Null when none did.
       returned: always
       type: float
       version_added: 0.2.0
       sample: 1795226031.5
+    ordered:
+      description: The run that was ordered last, by the node's own note, which the container cannot write. Empty when there was none.
+      returned: always
+      type: str
+      version_added: 0.2.0
+      sample: 20261121T015300Z-3f9a
     stopped_by:
-      description: Who asked it to stop. Empty when nobody did.
+      description:
+        - Who had it stopped, by the node's own note, which the container cannot write. Empty when no module of this collection did.
       returned: always
       type: str
       version_added: 0.2.0
@@ -454,6 +461,14 @@ now:
   type: float
   version_added: 0.2.0
   sample: 1795226031.5
+key_withheld:
+  description:
+    - Why whoever answers at the API's port is not given the key. Only a process of the engine's container is. Empty when it would get it.
+    - Null without O(api_key_file), and when nobody answers.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: ""
 routes:
   description: Which routes of the API answer without its key. Null when that was not asked.
   returned: success
@@ -509,6 +524,11 @@ progress:
       returned: always
       type: float
       sample: 600.0
+    withheld:
+      description: Why it was not asked for a token, which is that whoever answers is not known to be the engine, and so does not get the key. Else empty.
+      returned: always
+      type: str
+      sample: ""
 completion:
   description: The proof. Null when none was asked for or none came.
   returned: success
@@ -542,6 +562,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
+    api_key,
     engine_state,
     health,
     interruption,
@@ -606,6 +627,7 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> 
         "completion": None,
         "progress": None,
         "routes": None,
+        "key_withheld": None,
     }
     if not engine["live"] or not engine["api_address"]:
         return view
@@ -613,9 +635,10 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> 
     api = token_probe.api_of(url, timeout, stage)
     if api != health.ANSWERS:
         return {**view, "api": api}
-    key = engine_state.read_key(params["api_key_file"])
+    key = api_key.of(engine, params["api_key_file"])
     requests = interruption.requests_of(engine, timeout, params["api_key_file"])
     view.update(api=api, healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)
+    view["key_withheld"] = key.why_withheld(url, timeout) if key else None
     if params["probe"]:
         # Not where the container can write.
         note = os.path.join(params["state_dir"], params["cluster_name"], "no-progress.json")

@@ -139,8 +139,10 @@ class Interrupted:
 class Lab:
     """The two simulated Sparks, seen from the controller."""
 
-    def __init__(self, private: Path, inventories: t.Sequence[Path] = (INVENTORY,)) -> None:
+    def __init__(self, private: Path, inventories: t.Sequence[Path] = (INVENTORY,), tree: Path = ROOT) -> None:
         self._private = private
+        # The collection that plays are of.
+        self._tree = tree
         self._inventories = inventories
         self.scratch = private
         self._runs = 0
@@ -165,8 +167,8 @@ class Lab:
         began = time.time()
         runner = ansible_runner.run(
             private_data_dir=str(directory),
-            project_dir=str(ROOT),
-            playbook=str(ROOT / "playbooks" / f"{playbook}.yml"),
+            project_dir=str(self._tree),
+            playbook=str(self._tree / "playbooks" / f"{playbook}.yml"),
             inventory=[str(path) for path in self._inventories],
             extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
             tags=tags or None,
@@ -175,8 +177,8 @@ class Lab:
             cmdline="--check --diff" if check else None,
             envvars={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+                "ANSIBLE_CONFIG": str(self._tree / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(self._tree / "collections"),
             },
             event_handler=(lambda event: on_output(event.get("stdout", ""), event["pid"]) or True) if on_output else None,
             quiet=True,

@@ -52,6 +52,28 @@ def play_memory(lab: Lab, host: str, levels: t.Sequence[float]) -> None:
     lab.run(host, "python3", "-c", PLAYER, MEMINFO, *map(str, levels))
 
 
+#: Notes on a node what is available before a start, as memory_watch does: the level in GiB, none where that is not known.
+NOTE = """
+import json, os, sys
+path, level = sys.argv[1:]
+os.makedirs(os.path.dirname(path), exist_ok=True)
+content = {
+    "available_mb": 61440, "boot_id": open("/proc/sys/kernel/random/boot_id").read().strip(), "noted_at": 0.0,
+    "uptime_s": int(os.environ.get("UPTIME") or float(open("/proc/uptime").read().split()[0])),
+    "level_mb": int(float(level) * 1024) if level else None, "level_why": "the plan" if level else "no facts of this model",
+}
+with open(path + ".new", "w") as stream:
+    json.dump(content, stream)
+os.replace(path + ".new", path)
+print(content["uptime_s"])
+"""
+
+
+def note_level(lab: Lab, host: str, level: float | None, uptime: str = "") -> str:
+    """Note the level of a start that is to come, or of the one that was noted at ``uptime``; returns when that was."""
+    return lab.run(host, "env", f"UPTIME={uptime}", "python3", "-c", NOTE, "/var/lib/gb10/gb10/memory.json", "" if level is None else str(level)).strip()
+
+
 def records(lab: Lab, host: str) -> list[dict[str, t.Any]]:
     """Everything in the ring of a node."""
     return [json.loads(line) for line in lab.run(host, "sh", "-c", f"cat {RING}/*.jsonl").splitlines() if line.startswith("{") and line.endswith("}")]
@@ -149,6 +171,7 @@ def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster:
     assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
     write = "timeout 60 dd if=/dev/zero of=/var/tmp/gb10-guard-test bs=1M count=200 conv=fsync 2>/dev/null"
     burden = f"for i in 1 2 3 4; do {write}; done; rm -f /var/tmp/gb10-guard-test"
+    note_level(lab, HEAD, 15)
     try:
         with ranks(lab, HEAD) as names:
             await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
@@ -162,7 +185,33 @@ def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster:
             assert len(term["pids"]) == 2 and len(kill["pids"]) == 1 and 5 <= kill["t"] - term["t"] <= 8
             assert running(lab, HEAD, names) == {"foreign"}
             journal = lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
-            assert "SIGTERM to pids" in journal and "SIGKILL to pids" in journal
+            assert "below the expected 15.0 GiB; SIGTERM to pids" in journal and "SIGKILL to pids" in journal
+    finally:
+        for host in (HEAD, WORKER):
+            lab.run(host, "rm", "-f", MEMINFO)
+
+
+def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster: None, unguarded: None) -> None:
+    """In the ring, in the journal, and in status, also for whoever may not read the ring."""
+    for host in (HEAD, WORKER):
+        play_memory(lab, host, [60])
+    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    note_level(lab, HEAD, None)
+    try:
+        with ranks(lab, HEAD) as names:
+            began = time.time()
+            await_record(lab, HEAD, lambda one: one.get("e") == "level" and "no level is known" in one["text"], began - 30)
+            play_memory(lab, HEAD, COLLAPSE)
+            would = await_record(lab, HEAD, lambda one: one.get("e") == "would", began)
+            assert "nothing is done: no level is known, no facts of this model" in would["text"]
+            assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
+            assert would["text"] in lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
+            assert would["text"] in lab.play("status").said
+            assert lab.run(HEAD, "stat", "--format=%a %U %G", RING).split() == ["2750", "root", "adm"]
+            refused = lab.run(HEAD, "su", "--shell=/bin/sh", "nobody", "-c", f"ls {RING}; cat {RING}/*", check=False)
+            assert "jsonl" not in refused and set(lab.run(HEAD, "sh", "-c", f"stat --format='%a %G' {RING}/*").splitlines()) == {"640 adm"}
+            unprivileged = ("su", "--shell=/bin/sh", "nobody", "-c", "cat /var/lib/gb10/guard/said.json")
+            assert json.loads(lab.run(HEAD, *unprivileged))["text"] == would["text"]
     finally:
         for host in (HEAD, WORKER):
             lab.run(host, "rm", "-f", MEMINFO)
@@ -183,6 +232,7 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("guard", gb10_guard_act="always", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    noted = note_level(lab, HEAD, 60)
     try:
         with ranks(lab, HEAD) as names:
             await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
@@ -190,6 +240,8 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
             # From the lowest to the highest, so that memory never falls from one curve to the next: that would be a collapse that nobody recorded.
             curves = sorted(((steepest(one["points"]), one["name"]) for one in CURVES["healthy"]), key=lambda curve: curve[0][0])
             for levels, name in curves:
+                # A gib less than where it ends, as that is noted.
+                note_level(lab, HEAD, min(levels) - 1, noted)
                 play_memory(lab, HEAD, [levels[0]] * LEVEL + levels)
                 assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}, f"{name}: {[one for one in records(lab, HEAD) if one['t'] >= began][-40:]}"
             seen = [record for record in records(lab, HEAD) if record["t"] >= began]
@@ -204,6 +256,7 @@ def test_while_they_serve_it_is_only_told(lab: Lab, no_cluster: None, unguarded:
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    note_level(lab, HEAD, 15)
     try:
         with ranks(lab, HEAD) as names:
             await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)

@@ -62,7 +62,7 @@ def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> No
         assert (one["cluster"], one["state"]) == (host, "running") and one["model"].endswith(model) and one["token"]["seconds"] > 0
         # Everybody may read it, and nothing in it is a secret.
         key = modes.lab.run(host, "cat", f"/etc/gb10/secrets/{host}/api_key").strip()
-        shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/{host}/glance.json")
+        shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/glance-{host}.json")
         assert key and key not in shown
 
 

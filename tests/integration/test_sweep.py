@@ -55,7 +55,7 @@ class Swept:
         # A node has a bridge of Docker's own beside, which is another one on each.
         address = json.loads(lab.run(WORKER, "ip", "-json", "-4", "address", "show", "eth0"))[0]["addr_info"][0]["local"]
         self.variables: dict[str, t.Any] = {
-            "gb10_sweep_alerts": [{"type": "webhook", "url": f"http://{address}:9477/hook/{SECRET}"}],
+            "gb10_sweep_alerts": [{"type": "webhook", "url": f"http://{address}:9477/hook/{SECRET}", "allow_http": True}],
             "gb10_companions": f"{{{{ {json.dumps({HEAD: [DECLARED], WORKER: []})}[inventory_hostname] }}}}",
         }
 

@@ -26,13 +26,22 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import arc
 #: The columns of the table.
 COLUMNS = ("Archive", "Taken", "Collection", "Nodes", "GPU", "Driver", "Kernel", "Docker", "vLLM", "Starts", "Verdicts")
 
+#: How a reader fails on what somebody else made of an archive's JSON.
+FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def understood(path: str, read: t.Callable[[archive.Content], t.Any]) -> t.Any:
+    """Return what ``read`` makes of an archive. Raises :class:`ClusterError`."""
+    content = archive.read(path)
+    try:
+        return read(content)
+    except FAULTS as error:
+        raise ClusterError(f"{path} is not an archive of calibrate: {error!r}", remedy="Take one: ansible-playbook gb10.cluster.calibrate …") from error
+
 
 def changes(path: str) -> list[str]:
     """Return one line for each thing that is judged otherwise now. Raises :class:`ClusterError`."""
-    try:
-        return replay.changes(archive.read(path))
-    except (KeyError, ValueError) as error:
-        raise ClusterError(f"{path} is not an archive of calibrate: {error!r}", remedy="Take one: ansible-playbook gb10.cluster.calibrate …") from error
+    return understood(path, replay.changes)
 
 
 def first(values: t.Iterable[t.Any]) -> str:
@@ -42,7 +51,10 @@ def first(values: t.Iterable[t.Any]) -> str:
 
 def row(path: str) -> str:
     """Return the row of an archive. Raises :class:`ClusterError`."""
-    texts = archive.read(path).texts
+    return understood(path, lambda content: _row(path, content.texts))
+
+
+def _row(path: str, texts: dict[str, str]) -> str:
     facts = json.loads(texts["calibration.json"])
 
     def of(name: str) -> list[dict[str, t.Any]]:

@@ -55,6 +55,7 @@ class ProtectedNode:
         self.score = self.proc / "1204/oom_score_adj"
         self.score.write_text("0\n")
         self.called: list[str] = []
+        monkeypatch.setattr(node_protection.journals.files, "RUN_DIR", str(place / "run"))
         for module in (node_protection.look, node_protection.act):
             monkeypatch.setattr(module, "run_tool", self.tool)
         self.change(**STATE)
@@ -115,7 +116,7 @@ class ProtectedNode:
             return
         drop = self.etc / "systemd/system/earlyoom.service.d/90-gb10-protect.conf"
         text = drop.read_text() if drop.exists() else "EARLYOOM_ARGS=-r 3600"
-        process_files.add(self.proc, 4000, "earlyoom", *text.rpartition("EARLYOOM_ARGS=")[2].strip().rstrip('"').split(), start=900)
+        process_files.add(self.proc, 4000, "earlyoom", *text.rpartition("EARLYOOM_ARGS=")[2].splitlines()[0].rstrip('"').split(), start=900)
 
     def _dpkg_query(self, state: dict[str, t.Any], *words: str) -> str:
         if "Conffiles" in words[1]:

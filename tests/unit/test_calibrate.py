@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import through_ansible
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive, replay
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,14 +161,26 @@ def test_what_is_not_an_archive_is_refused(tmp_path, capsys, content):
     assert field_check.main([str(path)]) == 2 and str(path) in capsys.readouterr().err
 
 
-def test_an_archive_reaches_nothing_outside_of_it(tmp_path):
-    content = archive.Content({"n/sys/a": "x"}, {"n/sys/out": "../../../../etc", "n/sys/root": "/etc", "n/sys/in": "b/c"})
-    archive.spread(content, "n/sys", str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in"]
-    raw = archive.packed(archive.Content({"../../etc/x": "x"}, {}))
-    (tmp_path / "evil.tar.gz").write_bytes(raw)
-    with pytest.raises(UnknownState):
-        archive.read(str(tmp_path / "evil.tar.gz"))
+@pytest.mark.parametrize("texts", [{}, {replay.ASKED: "[]"}, {replay.ASKED: "{}", replay.VERDICTS: "[1]", replay.RECORDS: "7"}])
+@pytest.mark.parametrize("way", [[], ["--row"]])
+def test_what_holds_other_json_than_ours_is_refused_in_one_line(tmp_path, capsys, texts, way):
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(archive.packed(archive.Content(texts, {})))
+    assert field_check.main([*way, str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "is not an archive of calibrate" in said and len(said.splitlines()) == 1
+
+
+def test_an_interface_of_an_archive_is_no_path_on_the_controller(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "address").write_text("read from outside")
+    node = {"info": {"interfaces": [{"name": name, "driver": "mlx5_core", "networks": []} for name in (str(outside), f"../../../{outside}", "..", "eth0")]}}
+    asked = {"nodes": ["n"], "doctor": {"n": node}}
+    texts = {replay.ASKED: json.dumps(asked), "n/sys/class/net/eth0/address": "4c:bb:47:2c:00:01"}
+    found = replay.of_texts(archive.Content(texts, {}))
+    assert "read from outside" not in json.dumps(found)
+    assert [link["netdev"] for link in found["parsers"]["n/sys"]["fabric"]] == ["eth0"]
 
 
 def test_two_archives_of_one_content_are_the_same_bytes():

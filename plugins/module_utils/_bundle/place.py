@@ -22,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content impor
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import GIB, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 
 #: Bytes that are read at once.
@@ -223,11 +224,7 @@ class Place:
             return untrusted.create(top, content.PART, 0o644)
 
     def _replace(self, name: str, text: str) -> None:
-        with open(self._part(), "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.rename(os.path.join(self.path, content.PART), os.path.join(self.path, name))
+        write_whole(os.path.join(self.path, name), text.encode(), 0o644)
 
     def _append(self, text: str) -> None:
         path = os.path.join(self.path, content.JOURNAL)

@@ -19,6 +19,7 @@ import time
 import typing as t
 import urllib.parse
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import confinement
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._http import AnswerTooLarge, Connection, read_body
 
@@ -350,7 +351,7 @@ class EngineApi:
     ) -> ExecResult:
         """Run ``argv`` in a new container of ``image``, remove the container, return what it left behind.
 
-        ``labels`` mark it as ours, should anything keep it from being removed. ``host`` is what else its HostConfig has.
+        It is confined as all helpers are. ``labels`` mark it as ours, should anything keep it from being removed. ``host`` is what else its HostConfig has.
         Raises :class:`NotFound` when the image is absent and :class:`UnknownState` when ``timeout`` (seconds) is over.
         """
         request = {
@@ -358,8 +359,9 @@ class EngineApi:
             "Entrypoint": argv[:1],
             "Cmd": argv[1:],
             "Labels": labels,
-            "Env": [f"{name}={value}" for name, value in (env or {}).items()],
-            "HostConfig": {"NetworkMode": network, "Init": True, "Mounts": list(mounts), **(host or {})},
+            "Env": [f"{name}={value}" for name, value in {**confinement.ENVIRONMENT, **(env or {})}.items()],
+            "Volumes": {confinement.SCRATCH: {}},
+            "HostConfig": {"NetworkMode": network, "Init": True, "Mounts": list(mounts), **confinement.CONFINED, **(host or {})},
         }
         container_id = _parsed(self._call("POST", "/containers/create", body=request))["Id"]
         try:

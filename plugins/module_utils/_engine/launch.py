@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import gb10_api_guard, launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state, read_side, start_error
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import CONSENT
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import user_name
@@ -171,6 +171,14 @@ def answer_of(result: ExecResult, forms: dict[str, t.Callable[[t.Any], bool]], a
     )
 
 
+def note_stop(paths: EnginePaths, by: str) -> None:
+    """Note on the host, out of the container's reach, that the engine's end is wanted. Stopping matters more than a disk that takes no note."""
+    notes = (read_side(path) for path in (os.path.join(paths.launch, ORDER), os.path.join(paths.run, "run.json")))
+    with contextlib.suppress(OSError):
+        run_ids = sorted({note["run_id"] for note in notes if note.get("run_id")})
+        files.write_json(os.path.join(paths.launch, STOP_NOTE), {"run_ids": run_ids, "by": by, "at": time.time()})
+
+
 def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str, forced: bool = False) -> dict[str, t.Any]:
     """Stop the engine gently, so that its memory comes back, and return what that needed.
 
@@ -178,6 +186,7 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
     Docker stops the whole container when that is allowed (``forced``): ``instead`` is then why. Raises :class:`ClusterError` when a process
     cannot be ended.
     """
+    note_stop(paths, who(module))
     try:
         return {**_stopped_by_launcher(docker, container_id, paths, grace, module), "instead": ""}
     except UnknownState as error:

@@ -149,10 +149,15 @@ def write_text(path: str, text: str) -> None:
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(new, path)
-    except OSError:
+        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
         with contextlib.suppress(OSError):
             os.remove(new)
-        raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def run_file(spec: Spec) -> str:

@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import key_header
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
@@ -42,13 +42,13 @@ def messages(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def counter(url: str, key: str, model: str) -> Count:
+def counter(url: str, key: ApiKey, model: str) -> Count:
     """Return what counts a text's tokens, the chat's own included. It raises :class:`UnknownState` when the engine does not say it."""
-    headers = {"Content-Type": "application/json", **key_header(key)}
+    headers = {"Content-Type": "application/json"}
 
     def count(text: str) -> int:
         body = json.dumps({"model": model, "messages": messages(text)}).encode()
-        came = _http.ask(f"{url}{TOKENIZE_PATH}", COUNT_SECONDS, method="POST", body=body, headers=headers, limit=COUNT_LIMIT)
+        came = _http.ask(f"{url}{TOKENIZE_PATH}", COUNT_SECONDS, method="POST", body=body, headers=headers, limit=COUNT_LIMIT, key=key)
         said = came.error or (f"HTTP {came.status}" if came.status != 200 else "")
         try:
             found = None if said else json.loads(came.body)["count"]
@@ -89,7 +89,7 @@ class Asked(t.NamedTuple):
 
     url: str
     model: str
-    key: str
+    key: ApiKey
     context: int
     percent: int
     max_tokens: int
@@ -112,7 +112,8 @@ def ask(asked: Asked, seed: str) -> dict[str, t.Any]:
         asked.timeout,
         method="POST",
         body=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json", **key_header(asked.key)},
+        headers={"Content-Type": "application/json"},
+        key=asked.key,
     )
     result = {"wanted_tokens": wanted, "counted_tokens": counted, "prompt_tokens": 0, "tokens": 0, "seconds": round(time.monotonic() - began, 1), "answer": ""}
     message = known_answers.parse_message(came.body) if came.status == 200 and not came.error else None

@@ -15,7 +15,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import key_header
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.gb10_api_guard import OPEN_PATH
 
 #: Where the engine lists its routes.
@@ -71,13 +71,13 @@ def question(route: Route) -> dict[str, t.Any]:
     return {"method": method} if method == "GET" else {"method": method, "body": REJECTED_BODY, "headers": {"Content-Type": "application/json"}}
 
 
-def ask(url: str, key: str, timeout: float) -> dict[str, t.Any]:
+def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
     """Ask every route of the API at ``url`` without the key, and return ``{listed, asked, left_out, open, unknown}``.
 
     ``listed``: the engine said which routes it has. ``open`` names those that did not ask for the key, ``unknown`` those that did not answer, ``left_out``
     those that would act.
     """
-    answer = _http.ask(f"{url}{LIST_PATH}", timeout, headers=key_header(key))
+    answer = _http.ask(f"{url}{LIST_PATH}", timeout, key=key)
     listed = parse_routes(answer.body) if answer.status == 200 and not answer.error else None
     routes = listed or Routes([], [])
     wanted = list(dict.fromkeys([*ALWAYS, *routes.askable]))[:ROUTE_LIMIT]

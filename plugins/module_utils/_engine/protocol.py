@@ -29,5 +29,9 @@ HOLDS = "the launcher holds this container open"
 RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"})
 #: The host's order to the launcher, below the directory of :data:`LAUNCH_TARGET`.
 ORDER = "engine.json"
+#: Beside it: of which image the container was made.
+MADE_OF = "container.json"
+#: And the host's own note of the runs that a module of the collection stopped. The launcher takes no notice of it.
+STOP_NOTE = "stop.json"
 #: A run's id: the time of its order, and a few random digits.
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, health
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import KEY_WANTED
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, Withheld
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 
@@ -28,11 +28,9 @@ class Asked(t.NamedTuple):
         return {**self._asdict(), "completion": self.completion and self.completion._asdict()}
 
 
-def progress_of(url: str, key: str, timeout: float) -> api_probe.Progress | None:
+def progress_of(url: str, key: ApiKey | None, timeout: float) -> api_probe.Progress | None:
     """Return what an engine's metrics say of its work, None when they are not given or cannot be read. The key is sent when it is wanted alone."""
-    answer = _http.ask(f"{url}/metrics", timeout)
-    if answer.status in KEY_WANTED and key:
-        answer = _http.ask(f"{url}/metrics", timeout, headers=engine_state.key_header(key))
+    answer = engine_state.asked(f"{url}/metrics", timeout, key)
     try:
         return api_probe.parse_progress(answer.body.decode("utf-8", "replace")) if answer.status == 200 and not answer.error else None
     except UnknownState:
@@ -47,14 +45,18 @@ def api_of(url: str, timeout: float, stage: str) -> str:
 
 
 def ask(
-    url: str, model: str | None, key: str, timeout: float, token_timeout: float, run_id: str = "", note: str = "", prompt: str = engine_state.PROMPT
+    url: str, model: str | None, key: ApiKey | None, timeout: float, token_timeout: float, run_id: str = "", note: str = "", prompt: str = engine_state.PROMPT
 ) -> Asked:
     """Ask an API that answers for a token, which gets ``token_timeout`` seconds. Raises :class:`ClusterError` when it refuses the question.
 
+    One that may not have the key is not asked.
     ``note`` is a file that remembers between looks since when run ``run_id`` makes no progress; without one this look alone counts.
     """
     began, before = engine_state.boot_seconds(), progress_of(url, key, timeout)
-    completion = engine_state.first_token(url, model, key, token_timeout, prompt)
+    try:
+        completion = engine_state.first_token(url, model, key, token_timeout, prompt)
+    except Withheld as error:
+        return Asked(health.ANSWERS, None, {"grew": None, "still_s": 0.0, "limit_s": health.STALL_SECONDS, "withheld": error.with_remedy()})
     earlier = health.Still.of_note(engine_state.read_side(note)) if note else None
     if completion:
         if earlier:
@@ -63,9 +65,11 @@ def ask(
     after = progress_of(url, key, timeout)
     still = health.still(earlier, run_id, began, before, after)
     if note and still:
-        files.write_json(note, still._asdict())
+        # With a full disk this look alone counts.
+        with contextlib.suppress(OSError):
+            files.write_json(note, still._asdict())
     elif earlier and after:
         os.unlink(note)
     seconds = round(engine_state.boot_seconds() - still.since, 1) if still else 0.0
-    progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": health.stall_limit(after)}
+    progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": health.stall_limit(after), "withheld": ""}
     return Asked(engine_state.asked_health(url, timeout), None, progress)

@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import contextlib
+import grp
+import json
 import os
+import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
@@ -15,7 +18,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import 
 
 #: Name of the unit, and the files below the state directory.
 UNIT = "gb10-guard.service"
-FOLDER, PROGRAM, CONFIG, RING, SERVED = "guard", "guard.pyz", "guard.json", "ring", "served.json"
+FOLDER, PROGRAM, CONFIG, RING, SERVED, SAID = "guard", "guard.pyz", "guard.json", "ring", "served.json", "said.json"
+#: Bytes that are read of its settings and of what it said, and seconds for which the latter is told.
+LIMIT, TOLD_SECONDS = 64 * 1024, 86400.0
 #: The line by which a unit file is known to be ours; the digest of all lines after it follows.
 MARK = "# Written by gb10.cluster (playbook guard), "
 
@@ -25,19 +30,48 @@ def unit_of(etc_root: str) -> Unit:
     return Unit(UNIT, (path_of(UNIT, etc_root),), MARK)
 
 
-def ring_bytes(folder: str) -> int:
-    """Return how many bytes a ring has."""
+def ring_group() -> int:
+    """Return the group that may read the ring: that of the journal, root's where there is none."""
+    try:
+        return grp.getgrnam("adm").gr_gid
+    except KeyError:
+        return 0
+
+
+def ring_bytes(folder: str) -> int | None:
+    """Return how many bytes a ring has, None where this process may not know."""
     found = 0
-    for path in ring.segments(folder):
+    try:
+        paths = ring.segments(folder)
+    except OSError:
+        return None
+    for path in paths:
         with contextlib.suppress(FileNotFoundError):
             found += os.stat(path).st_size
     return found
 
 
+def _record(path: str) -> dict[str, t.Any] | None:
+    """Return the mapping in a file of the guard's, None where there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with open(path, encoding="utf-8") as stream:
+            found = json.loads(stream.read(LIMIT))
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _said(path: str) -> dict[str, t.Any] | None:
+    found = _record(path) or {}
+    at, text = found.get("t"), found.get("text")
+    fresh = isinstance(at, (int, float)) and isinstance(text, str) and abs(time.time() - at) <= TOLD_SECONDS
+    return {"at": at, "text": text} if fresh else None
+
+
 def guard(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is: ``installed``, what systemd says of it (None where it does not), ``ring`` and ``ring_bytes``."""
-    rings, unit = os.path.join(state_dir, FOLDER, RING), unit_of(etc_root)
-    about = {"installed": os.path.lexists(unit.path), **unit.state(timeout)._asdict(), "ring": rings, "ring_bytes": 0}
-    with contextlib.suppress(OSError):
-        about["ring_bytes"] = ring_bytes(rings)
-    return about
+    """Return what there is: ``installed``, what systemd says of it (None where it does not), ``ring`` and ``ring_bytes`` (None where it may not be read),
+    ``older`` (an older version set it up, which knows no expected level), and what it did, or would have done, within a day (``said``)."""
+    folder, unit = os.path.join(state_dir, FOLDER), unit_of(etc_root)
+    settings = _record(os.path.join(folder, CONFIG))
+    rings = os.path.join(folder, RING)
+    about = {"installed": os.path.lexists(unit.path), **unit.state(timeout)._asdict(), "ring": rings, "ring_bytes": ring_bytes(rings)}
+    return {**about, "older": settings is not None and "state_dir" not in settings, "said": _said(os.path.join(folder, SAID))}

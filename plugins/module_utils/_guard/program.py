@@ -12,7 +12,7 @@ import typing as t
 
 # What is packed has to be what a module carries to the node.
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder
-from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import CONFIG, MARK, PROGRAM, RING, SERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import CONFIG, MARK, PROGRAM, RING, SAID, SERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 
@@ -33,6 +33,8 @@ def config(folder: str, act: str, load_seconds: int, addresses: t.Sequence[str],
     content = {
         "ring": os.path.join(folder, RING),
         "served": os.path.join(folder, SERVED),
+        "said": os.path.join(folder, SAID),
+        "state_dir": os.path.dirname(folder),
         "act": act,
         "load_seconds": load_seconds,
         "addresses": sorted(addresses),

@@ -8,7 +8,8 @@ The collection packs this file with what it imports into one archive, a program 
 
     python3 -I guard.pyz --config guard.json
 
-``guard.json`` holds ``ring`` (directory), ``served`` (path of the note of who serves), ``act``, ``load_seconds``, ``addresses`` (of the fabric) and ``roots``.
+``guard.json`` holds ``ring`` (directory), ``served`` and ``said`` (paths of the note of who serves, and of what was done or would have been last),
+``state_dir`` (where clusters note up to where a start goes as expected), ``act``, ``load_seconds``, ``addresses`` (of the fabric) and ``roots``.
 
 What decides and acts reads one file of the kernel's and waits for nobody. Whatever may hang, the disk, the driver, Docker, the process table, has a thread
 of its own, and what it said last is unknown after a few seconds.
@@ -31,7 +32,9 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring, sources, trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, redacted, secrets_of
 
 #: Seconds between two samples, between two writes to the disk, between two looks at all processes, and after which what a thread found is unknown.
 INTERVAL, FLUSH, LOOK, STALE = 1.0, 2.0, 10.0, 5.0
@@ -45,12 +48,20 @@ MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 Config = dict[str, t.Any]
 
 
+def clean(records: list[ring.Record]) -> list[ring.Record]:
+    """Return records as everybody may read them. Only what has words, its own and the kernel's, can hold a secret."""
+    if not any("text" in record or "k" in record for record in records):
+        return records
+    secrets = secrets_of({})
+    return [t.cast(ring.Record, cleaned(record, secrets)) if "text" in record or "k" in record else record for record in records]
+
+
 class Disk(threading.Thread):
     """Writes what it is given every two seconds. A disk that refuses is told once, and what comes meanwhile is kept in memory, the newest hour of it."""
 
-    def __init__(self, writer: ring.Writer, say: t.Callable[[str], None]) -> None:
+    def __init__(self, writer: ring.Writer, said: str, say: t.Callable[[str], None]) -> None:
         super().__init__(name="disk", daemon=True)
-        self._writer, self._say = writer, say
+        self._writer, self._said, self._say = writer, said, say
         self._kept: collections.deque[ring.Record] = collections.deque()
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -87,6 +98,7 @@ class Disk(threading.Thread):
         """Write what there is."""
         with self._lock:
             records = list(self._kept)
+        records = clean(records)
         kept = len(records)
         if not records:
             return
@@ -94,6 +106,8 @@ class Disk(threading.Thread):
         if self._refused:
             records.append({"e": "disk", "t": round(now, 3), "text": f"the disk takes records again; it refused them: {self._refused}", "lost": self._lost})
         try:
+            if told := [one for one in records if one.get("e") in ring.ACTS]:
+                write_json(self._said, {"t": told[-1]["t"], "text": told[-1]["text"]}, 0o644)
             self._writer.write(records, now)
         except OSError as error:
             if not self._refused:
@@ -124,6 +138,7 @@ class Slow(threading.Thread):
         self._seen: dict[int, str] = {}
         self._unread = False
         self.phase = trend.NONE
+        self.level = note.Level(None, "no rank of this collection was seen yet")
         self.stopping = threading.Event()
 
     def run(self) -> None:
@@ -137,7 +152,7 @@ class Slow(threading.Thread):
             self._ranks.refresh()
             self._looked = time.monotonic()
             self._compare()
-        self.phase = self._ranks.phase()
+        self._expect(self._ranks.phase(), self._ranks.level())
         lines = self._kernel.now()
         # A log that cannot be read is not one without lines. That is told once.
         told, self._unread = self._unread, lines is None
@@ -156,6 +171,13 @@ class Slow(threading.Thread):
         fresh = time.monotonic() - at <= STALE
         return {**(found if fresh else {"l": None, "r": None}), "p": self.phase if fresh else None, **({"k": lines} if lines else {})}
 
+    def _expect(self, phase: str, level: note.Level) -> None:
+        """Note what our ranks do and up to where that goes as expected, where it is another than before."""
+        if phase != trend.NONE and (phase, level) != (self.phase, self.level):
+            below = "nothing is done while no level is known" if level.mb is None else f"a collapse counts below {level.mb / node_memory.KIB_PER_MIB:.1f} GiB"
+            self._put({"e": "level", "t": round(time.time(), 3), "text": f"our ranks are {phase}: {below} ({level.why})", "mb": level.mb})
+        self.phase, self.level = phase, level
+
     def _compare(self) -> None:
         """Note which parts of engines came and went."""
         now = {rank.pid: f"{rank.kind} (pid {rank.pid}{'' if rank.ours else ', not ours'})" for rank in self._ranks.found}
@@ -173,9 +195,10 @@ class Guard:
         self.config, self.say = config, say
         roots = config["roots"]
         self.proc, self.meminfo = roots["proc_root"], roots.get("meminfo")
-        head = {"boot": boot_id(self.proc), "node": platform.node(), "interval": INTERVAL, "total": sources.total(self.proc, self.meminfo)}
-        self.disk = Disk(ring.Writer(config["ring"], head), say)
-        self.ranks = sources.Ranks(self.proc, config["served"], config["load_seconds"])
+        boot = boot_id(self.proc)
+        head = {"boot": boot, "node": platform.node(), "interval": INTERVAL, "total": sources.total(self.proc, self.meminfo)}
+        self.disk = Disk(ring.Writer(config["ring"], head), config["said"], say)
+        self.ranks = sources.Ranks(self.proc, boot, config)
         self.gpu = sources.Gpu(roots["nvidia_smi"])
         links = sources.Links(config["addresses"], roots["sysfs_root"], self.proc)
         self.slow = Slow(links, sources.Kernel(roots["kernel_log"], self.proc), self.ranks, self.gpu, lambda record: self.disk.put(record, now=True))
@@ -186,15 +209,17 @@ class Guard:
         self.disk.put({"e": event, "t": round(time.time(), 3), "text": text, **more}, now=True)
         self.say(text)
 
-    def act(self, order: trend.Order, phase: str) -> None:
+    def act(self, order: trend.Order, phase: str, level: note.Level) -> None:
         """Do what the trend asks for. Processes of ours that hold a model are all that is ever signalled."""
         gib = trend.KIB_PER_GIB
         why = f"{order.available / gib:.1f} GiB available, changing by {order.rate / gib:+.2f} GiB/s, reaches {self.watch.policy.floor / gib:g} GiB within"
         why = f"{why} {self.watch.policy.horizon:g} s ({phase})"
         if order.what == trend.WOULD:
             whose = "no rank of this collection is there" if phase == trend.NONE else f"gb10_guard_act is {self.config['act']}"
-            self.note("would", f"{why}; nothing is done: {whose}")
+            unknown = phase != trend.NONE and level.mb is None
+            self.note("would", f"{why}; nothing is done: {f'no level is known, {level.why}' if unknown else whose}")
             return
+        why = f"{why}, below the expected {self.watch.under / gib:.1f} GiB"
         number = signal.SIGTERM if order.what == trend.TERM else signal.SIGKILL
         sent = self.ranks.signal(number)
         more = "" if order.what == trend.TERM else f", {self.watch.policy.grace:g} s after SIGTERM"
@@ -207,10 +232,10 @@ class Guard:
             found: dict[str, int] = sources.memory(self.proc, self.meminfo)
         except UnknownState:
             return {"t": round(now, 3), "a": None, **self.slow.take()}
-        phase = self.slow.phase
-        order = self.watch.feed(at, found["a"], phase)
+        phase, level = self.slow.phase, self.slow.level
+        order = self.watch.feed(at, found["a"], phase, None if level.mb is None else level.mb * node_memory.KIB_PER_MIB)
         if order is not None:
-            self.act(order, phase)
+            self.act(order, phase, level)
         pressed = {"pm": sources.pressure(self.proc, "memory"), "pi": sources.pressure(self.proc, "io")}
         return {"t": round(now, 3), **found, **pressed, "g": self.gpu.now(), **self.slow.take()}
 
@@ -247,9 +272,12 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
 
+    # What decides says something, too, and reads no file for it.
+    secrets = secrets_of({})
+
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{redacted(text, secrets)}\n")
             sys.stderr.flush()
 
     failed = keep_in_memory()

@@ -17,9 +17,14 @@ import typing as t
 
 #: Version of the lines.
 SCHEMA = 1
-#: A segment ends after this many bytes or seconds; the ring has as many segments as fit into its bytes, and none that ended a day ago.
+#: A segment ends after this many bytes or seconds. The ring has the newest that fit into its bytes, and no more than so many, whatever they are dated:
+#: clocks jump. A day of samples is 96 segments; a guard that starts again and again writes small ones.
 SEGMENT_BYTES, SEGMENT_SECONDS = 1024 * 1024, 900.0
-RING_BYTES, RING_SECONDS = 64 * 1024 * 1024, 86400.0
+RING_BYTES, RING_SEGMENTS = 64 * 1024 * 1024, 1024
+#: The kernel's log is in it, so it is for root and its group alone, which the directory hands on: adm where there is one, as for the journal.
+DIRECTORY_MODE, MODE = 0o750, 0o640
+#: Events that say what was done, or would have been.
+ACTS = ("act", "would")
 #: Bytes of a segment that are read at most, and of its end for its last line.
 READ_LIMIT, TAIL_BYTES = 4 * SEGMENT_BYTES, 64 * 1024
 #: Boots that a reader tells of, the newest.
@@ -47,9 +52,9 @@ def dumps(record: Record) -> bytes:
 class Writer:
     """Appends to the ring. Every method raises OSError; what was written before is not harmed by that."""
 
-    def __init__(self, folder: str, head: Record, size: int = RING_BYTES, seconds: float = RING_SECONDS, segment: int = SEGMENT_BYTES) -> None:
+    def __init__(self, folder: str, head: Record, size: int = RING_BYTES, count: int = RING_SEGMENTS, segment: int = SEGMENT_BYTES) -> None:
         """``head`` is what every segment begins with."""
-        self.folder, self.head, self.size, self.seconds, self.segment = folder, head, size, seconds, segment
+        self.folder, self.head, self.size, self.count, self.segment = folder, head, size, count, segment
         self._handle = -1
         self._bytes, self._began = 0, 0.0
 
@@ -78,12 +83,12 @@ class Writer:
 
     def _next(self, now: float) -> None:
         self.close()
-        os.makedirs(self.folder, mode=0o755, exist_ok=True)
+        os.makedirs(self.folder, mode=DIRECTORY_MODE, exist_ok=True)
         there = segments(self.folder)
-        self._trim(there, now)
+        self._trim(there)
         last = _NAME.fullmatch(os.path.basename(there[-1])) if there else None
         path = os.path.join(self.folder, f"ring-{int(last['number']) + 1 if last else 1:010}.jsonl")
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
         try:
             content = dumps({"e": "segment", "v": SCHEMA, "t": round(now, 3), **self.head})
             if os.write(handle, content) != len(content):
@@ -100,14 +105,15 @@ class Writer:
             raise
         self._handle, self._bytes, self._began = handle, len(content), now
 
-    def _trim(self, there: list[str], now: float) -> None:
-        """Remove the oldest segments, so that another whole one fits, and those that ended a day ago. The newest stays."""
-        sizes = {path: os.stat(path) for path in there}
-        total = sum(status.st_size for status in sizes.values())
-        for path in there[:-1]:
-            if total + self.segment > self.size or now - sizes[path].st_mtime > self.seconds:
-                os.unlink(path)
-                total -= sizes[path].st_size
+    def _trim(self, there: list[str]) -> None:
+        """Remove the oldest segments, so that another whole one fits. The newest stays."""
+        sizes = [os.stat(path).st_size for path in there]
+        total, left = sum(sizes), len(there)
+        for path, size in zip(there[:-1], sizes):
+            if total + self.segment <= self.size and left < self.count:
+                return
+            os.unlink(path)
+            total, left = total - size, left - 1
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------------

@@ -19,12 +19,12 @@ import threading
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import Collector, parse_boot_time, parse_line
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 
@@ -67,6 +67,15 @@ def text(path: str) -> str:
     """Return a file of ours. Raises OSError."""
     with open(path, encoding="utf-8") as stream:
         return stream.read(1024 * 1024)
+
+
+def record(path: str) -> dict[str, t.Any]:
+    """Return the mapping in a file of ours, empty where there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        found = json.loads(text(path))
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def pressure(proc_root: str, resource: str) -> list[float] | None:
@@ -251,32 +260,36 @@ class Kernel:
 
 
 class Rank(t.NamedTuple):
-    """A process that is part of an engine. ``ours`` says whether it is in a container that this collection started."""
+    """A process that is part of an engine. ``ours`` says whether it is in a container that this collection started, and ``cluster`` for which one."""
 
     pid: int
     start_ticks: int
     kind: str
     container: str
     ours: bool
+    cluster: str = ""
 
 
 class Ranks:
     """The parts of engines on the node, by the one judge of processes, and which of them are ours, by their container's labels."""
 
-    def __init__(self, proc_root: str, served_path: str, load_seconds: float, docker_socket: str = "/var/run/docker.sock") -> None:
-        self._proc, self._served, self._load_seconds = proc_root, served_path, load_seconds
+    def __init__(self, proc_root: str, boot: str, config: t.Mapping[str, t.Any], docker_socket: str = "/var/run/docker.sock") -> None:
+        self._proc, self._boot = proc_root, boot
+        self._served, self._state_dir, self._load_seconds = config["served"], config["state_dir"], config["load_seconds"]
         self._docker = EngineApi(docker_socket, 10)
-        self._ours: frozenset[str] = frozenset()
+        self._ours: dict[str, str] = {}
         self._asked: frozenset[str] = frozenset()
+        #: By cluster, when the note was written that counts for its ranks, and which these are.
+        self._noted: dict[str, tuple[t.Any, set[tuple[int, int]]]] = {}
         self.found: list[Rank] = []
         self.errors = ""
 
     def look(self) -> list[Rank]:
         """Look at all processes, without asking Docker. Raises OSError or :class:`UnknownState`."""
         parts = classify.parts(process_table.scan(self._proc).processes)
+        places = [(pid, part, part.process.container) for pid, part in sorted(parts.items()) if part.kind in classify.ENGINE_PARTS]
         self.found = [
-            Rank(pid, part.process.start_ticks, part.kind, part.process.container, part.process.container in self._ours)
-            for pid, part in sorted(parts.items()) if part.kind in classify.ENGINE_PARTS
+            Rank(pid, part.process.start_ticks, part.kind, container, container in self._ours, self._ours.get(container, "")) for pid, part, container in places
         ]
         return self.found
 
@@ -287,7 +300,7 @@ class Ranks:
             containers = {rank.container for rank in self.look() if rank.container}
             if containers - self._asked:
                 listed = self._docker.containers({LABEL_OWNER: OWNER})
-                self._ours = frozenset(one["Id"] for one in listed if isinstance(one.get("Id"), str))
+                self._ours = {one["Id"]: str((one.get("Labels") or {}).get(LABEL_CLUSTER) or "") for one in listed if isinstance(one.get("Id"), str)}
                 self._asked = frozenset(containers)
                 self.look()
         except (OSError, ClusterError) as error:
@@ -306,10 +319,11 @@ class Ranks:
 
     def phase(self) -> str:
         """Return what our ranks do. One loads until the bring-up said that it serves, or it is older than any load takes."""
-        holders = [rank for rank in self.found if rank.ours and rank.kind in HOLDERS]
+        holders = self._holders()
         if not holders:
             return trend.NONE
-        told = self._told()
+        ranks = record(self._served).get("ranks")
+        told = ranks if isinstance(ranks, list) else []
         try:
             with open(os.path.join(self._proc, "uptime"), encoding="ascii") as stream:
                 up = float(stream.read().split()[0])
@@ -319,22 +333,34 @@ class Ranks:
         young = [rank for rank in holders if up - rank.start_ticks / hertz < self._load_seconds and [rank.pid, rank.start_ticks] not in told]
         return trend.LOADING if young else trend.SERVING
 
-    def _told(self) -> list[list[int]]:
-        try:
-            with open(self._served, encoding="utf-8") as stream:
-                content = json.loads(stream.read(256 * 1024))
-            return content["ranks"] if isinstance(content["ranks"], list) else []
-        except (OSError, ValueError, KeyError, TypeError):
-            return []
+    def level(self) -> note.Level:
+        """Return the level that our ranks' start stays above when it goes as expected. Of several clusters the lowest counts, and an unknown one for all."""
+        holders = self._holders()
+        found = [self._level_of(cluster, [rank for rank in holders if rank.cluster == cluster]) for cluster in sorted({rank.cluster for rank in holders})]
+        return min(found, key=lambda one: (one.mb is not None, one.mb or 0), default=note.Level(None, "no rank of this collection is there"))
+
+    def _level_of(self, cluster: str, ranks: t.Sequence[Rank]) -> note.Level:
+        """Return the level by the note of a cluster. It counts for the ranks that come first after it, until the last of them is gone."""
+        if not cluster or os.path.basename(cluster) != cluster or cluster.startswith("."):
+            return note.Level(None, "their container does not say of which cluster it is")
+        found = record(note.path_of(self._state_dir, cluster))
+        level = note.level_of(found, self._boot, min(rank.start_ticks for rank in ranks) / os.sysconf("SC_CLK_TCK"))
+        mine = {(rank.pid, rank.start_ticks) for rank in ranks}
+        written, seen = self._noted.get(cluster, (None, mine))
+        if written == found.get(note.UPTIME) and not seen & mine:
+            return note.Level(None, "nothing was noted before this start")
+        self._noted[cluster] = found.get(note.UPTIME), mine | (seen if written == found.get(note.UPTIME) else set())
+        return level
+
+    def _holders(self) -> list[Rank]:
+        return [rank for rank in self.found if rank.ours and rank.kind in HOLDERS]
 
     def signal(self, number: int) -> list[int]:
         """Send a signal to every process of ours that holds a model, as they are now, and return their pids."""
         with contextlib.suppress(OSError, ClusterError):
             self.look()
         sent = []
-        for rank in self.found:
-            if not rank.ours or rank.kind not in HOLDERS:
-                continue
+        for rank in self._holders():
             with contextlib.suppress(OSError, UnknownState):
                 handle = os.pidfd_open(rank.pid)
                 try:

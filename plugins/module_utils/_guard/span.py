@@ -46,5 +46,5 @@ def summary(records: t.Sequence[ring.Record], began: float, until: float, points
         "lowest_after_s": round(lowest[0] - began, 1) if lowest else None,
         "longest_silence_s": round(max(later - earlier for earlier, later in zip(times, times[1:])), 1),
         "kernel": [list(line) for line in lines[:TOLD]],
-        "acts": [one["text"] for one in records if one.get("e") in ("act", "would")][:TOLD],
+        "acts": [one["text"] for one in records if one.get("e") in ring.ACTS][:TOLD],
     }

@@ -4,8 +4,9 @@
 
 """Whether available memory falls so that the host would wedge, and what the guard does about it. This module util is PRIVATE to the collection.
 
-Pure: everything is decided on samples, so that recorded curves can be replayed. A level alone decides nothing: healthy pairs were reported to serve for
-hours with 3.5 to 4.4 GiB available, and a collapse to go from 29 to 6.3 GiB in 9 s.
+Pure: everything is decided on samples, so that recorded curves can be replayed. Neither level nor trend decides alone: healthy pairs were reported to serve
+for hours with 3.5 to 4.4 GiB available, a collapse to go from 29 to 6.3 GiB in 9 s, and a healthy start takes tens of GiB as fast. What tells them apart is
+where the start was expected to end: below that, and falling on, it is no healthy one.
 """
 
 from __future__ import annotations
@@ -113,11 +114,16 @@ class Watch:
     def __init__(self, policy: Policy = Policy(), act: str = ACT_LOADING) -> None:
         self.policy, self.act = policy, act
         self._samples: list[Sample] = []
+        #: The level below which the ranks were asked to end last.
+        self.under = 0
         self._asked: float | None = None
         self._said = False
 
-    def feed(self, at: float, available: int, phase: str) -> Order | None:
-        """Take a sample and return what is to be done, None for nothing. Each of them is ordered once for a collapse."""
+    def feed(self, at: float, available: int, phase: str, level: int | None = None) -> Order | None:
+        """Take a sample and return what is to be done, None for nothing. Each of them is ordered once for a collapse.
+
+        ``level`` (KiB) is what our ranks' start stays above when it goes as expected, None where that is not known: then it is only said what would be done.
+        """
         self._samples = [one for one in self._samples if one.at > at - 4 * self.policy.window] + [Sample(at, available)]
         slope = rate(recent(self._samples, self.policy.window))
         if phase == NONE:
@@ -127,12 +133,13 @@ class Watch:
             if at - self._asked < self.policy.grace:
                 return None
             self._asked = None
-            return Order(KILL, available, slope) if still_falls(self._samples, self.policy) else None
-        if not reaches(self._samples, self.policy):
+            return Order(KILL, available, slope) if available < self.under and still_falls(self._samples, self.policy) else None
+        expected = phase != NONE and level is not None and available >= level
+        if expected or not reaches(self._samples, self.policy):
             self._said = False
             return None
-        if phase == LOADING and self.act != ACT_NEVER or phase == SERVING and self.act == ACT_ALWAYS:
-            self._asked = at
+        if level is not None and (phase == LOADING and self.act != ACT_NEVER or phase == SERVING and self.act == ACT_ALWAYS):
+            self._asked, self.under = at, level
             return Order(TERM, available, slope)
         if self._said:
             return None

@@ -21,6 +21,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 SCHEMA = 1
 
@@ -31,6 +33,11 @@ LOST = "lock lost"
 
 #: The fields of a holder that distinguish one run from another. The others are for people.
 IDENTITY = ("user", "hostname", "machine", "boot_id", "pid_namespace", "pid", "pid_start", "run", "service")
+
+#: The file that is locked while a lock is taken or released, in the directory of that lock.
+ALONE = ".lock"
+#: Seconds that a program of an earlier version gets to take or release a lock, and between two looks at it.
+FORMER_SECONDS, LOOK_SECONDS = 3.0, 0.1
 
 #: The option that names a lock that a person wants to break.
 BREAK = "-e gb10_break_lock="
@@ -162,16 +169,30 @@ def exclusive(directory: str) -> t.Iterator[None]:
 
     Raises :class:`ClusterError` when another run does so right now.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(files.alone(os.path.join(directory, ALONE)))
         except BlockingIOError as error:
             raise ClusterError(
-                f"another run takes or releases the lock in {directory} at this moment",
-                remedy="Run again when it is done.",
-                reason=HELD,
+                f"another run takes or releases the lock in {directory} at this moment", remedy="Run again when it is done.", reason=HELD
             ) from error
+        stack.enter_context(_former(directory))
+        yield
+
+
+@contextlib.contextmanager
+def _former(directory: str) -> t.Iterator[None]:
+    """Keep programs out that a node got from a version which locked the directory itself.
+
+    They hold it for a moment, and try once. Everybody may lock a directory, so who holds it for longer is none of them, keeps them out as well, and is not
+    waited for.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _elapsed in clock(FORMER_SECONDS, LOOK_SECONDS):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
         yield
     finally:
         os.close(descriptor)
@@ -179,16 +200,4 @@ def exclusive(directory: str) -> t.Iterator[None]:
 
 def write(path: str, text: str, *, replace: bool) -> None:
     """Write a lock whole or not at all. Without ``replace`` it must not exist yet; with it a reader sees the old one or the new one."""
-    fresh = f"{path}.new"
-    try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if replace:
-            os.replace(fresh, path)
-        else:
-            os.link(fresh, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(fresh)
+    files.write_whole(path, text.encode(), 0o644, replace=replace)

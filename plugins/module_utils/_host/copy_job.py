@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import open_lock, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the lock, and between two notes of how far a copy is.
@@ -73,7 +73,7 @@ def alone(path: str, timeout: float, note: t.Callable[[str], None], into: str, a
     Raises :class:`WaitTimeout` after ``timeout`` seconds; ``after`` says what comes once the other one has ended.
     """
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock(path)
     try:
         for elapsed in clock(timeout, LOOK_SECONDS):
             try:

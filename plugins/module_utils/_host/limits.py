@@ -11,6 +11,9 @@ node whose sshd is not protected answers pings but no logins (reported by the sa
 earlyoom, by its manual and source: it acts once available memory is at most its memory threshold AND free swap at most its swap threshold.
 Free swap counts as 0 % where there is no swap. On a GB10 the memory that CUDA holds is never swapped, so with swap and a low swap threshold it can
 wait forever: the stock settings are reported inert (TechPreacher's repository, which sets ``-s 100,100``); others run ``-s 80``.
+
+From 1.8 on its memory threshold is a share of MemAvailable plus AnonPages, also one that was given in KiB (``-M``: the share of MemTotal that it was at the
+start; earlyoom(1), rfjakob/earlyoom 459d7629). What a driver holds is in neither, so on a node that is full of it such a version acts near nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_bytes
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: The value for "no limit".
 UNLIMITED = -1
@@ -36,6 +40,10 @@ EARLYOOM_PERCENT = 10.0
 #: Its options (earlyoom(1), 1.8): those of one letter, a colon after those with a value, and the long ones.
 _EARLYOOM_SHORT = "m:s:M:S:kinN:P:gdvr:pw:h"
 _EARLYOOM_LONG = ["prefer=", "avoid=", "ignore=", "dryrun", "sort-by-rss", "syslog", "debug", "ignore-root-user", "help"]
+
+#: The first version that counts in percent of what processes hold and what is available (earlyoom(1), ``user mem total``), and seconds to say which it is.
+OF_USER_FROM, VERSION_SECONDS = (1, 8), 5
+_VERSION = re.compile(r"(?:^|[ v:])(\d+)\.(\d+)")
 
 #: From this swap threshold on (percent of swap that is still free) earlyoom acts while less than half of the swap is in use. Whether that much
 #: will be swapped by the time memory runs out is unknown; below it, more would have to be swapped than is in ordinary memory now.
@@ -194,23 +202,49 @@ def acts_below_mb(thresholds: Thresholds, meminfo: t.Mapping[str, int]) -> dict[
     }
 
 
-def earlyoom(processes: t.Iterable[Process], meminfo: t.Mapping[str, int], swappiness: int | None) -> dict[str, t.Any]:
-    """Return what is known of earlyoom on this node: ``{running, args, mem_percent, swap_percent, acts_below_mb, effective, why}``.
+def earlyoom_version() -> str:
+    """Return what the installed earlyoom says of its version, empty where it does not. It is found by the name alone: anybody may call a process so."""
+    try:
+        said = run_tool(["earlyoom", "-v"], VERSION_SECONDS)
+    except UnknownState:
+        return ""
+    return next((line.removeprefix("earlyoom ") for line in (said.stderr + said.stdout).splitlines() if line.startswith("earlyoom ")), "")
+
+
+def counts_of_user(version: str) -> bool:
+    """Return whether this version of earlyoom leaves out what a driver holds. One that cannot be read may."""
+    match = _VERSION.search(version)
+    return not match or (int(match[1]), int(match[2])) >= OF_USER_FROM
+
+
+def earlyoom(
+    processes: t.Iterable[Process], meminfo: t.Mapping[str, int], swappiness: int | None, version: t.Callable[[], str] = earlyoom_version
+) -> dict[str, t.Any]:
+    """Return what is known of earlyoom on this node: ``{running, version, args, mem_percent, swap_percent, acts_below_mb, effective, why}``.
 
     One in a container sees only that container's processes and does not count. Raises :class:`UnknownState` for arguments that cannot be read.
     """
     process = daemon(processes, "earlyoom")
     if process is None:
-        absent: dict[str, t.Any] = dict.fromkeys(("args", "mem_percent", "swap_percent", "acts_below_mb"))
+        absent: dict[str, t.Any] = dict.fromkeys(("version", "args", "mem_percent", "swap_percent", "acts_below_mb"))
         return {"running": False, **absent, "effective": False, "why": "it does not run on this node"}
     thresholds = parse_earlyoom(process.argv, meminfo["MemTotal"], meminfo.get("SwapTotal", 0))
     effective, why = judge_earlyoom(thresholds, meminfo, swappiness)
+    running, below = version(), acts_below_mb(thresholds, meminfo)
+    if effective is not False and counts_of_user(running):
+        effective = False if running else None
+        told = f"{running} has no effect here" if running else "which version it is cannot be seen"
+        why = (
+            f"{told}: from 1.8 on earlyoom counts in a share of what is available and what processes hold, and what a driver holds is neither; such a version"
+            f" acts at {below['of_user']} MiB of available memory now, not at {below['of_total']}"
+        )
     return {
         "running": True,
+        "version": running,
         "args": " ".join(process.argv[1:]),
         "mem_percent": round(thresholds.mem_percent, 2),
         "swap_percent": round(thresholds.swap_percent, 2),
-        "acts_below_mb": acts_below_mb(thresholds, meminfo),
+        "acts_below_mb": below,
         "effective": effective,
         "why": why,
     }

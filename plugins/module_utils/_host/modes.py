@@ -9,11 +9,13 @@ Everybody may read the record, since a look at it should need no rights: it hold
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: What a cluster can be declared to be: one engine over all nodes, one on each, or nothing.
 CLUSTER, SINGLES, OFF = "cluster", "singles", "off"
@@ -92,14 +94,14 @@ def write(state_dir: str, record: Record) -> None:
         os.makedirs(state_dir, mode=0o755, exist_ok=True)
         DOCUMENT.write(path, record)
     except OSError as error:
-        remedy = "Run the task with become: true, or free space there."
-        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error
+        raise file_error(error, path, BECOME, "write") from error
 
 
 def remove(state_dir: str) -> None:
-    """Remove the record that is there. Raises :class:`ClusterError` when that is not possible."""
+    """Remove the record, if there is one. Raises :class:`ClusterError` when that is not possible."""
     path = path_of(state_dir)
     try:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
     except OSError as error:
-        raise ClusterError(f"{path} cannot be removed: {error.strerror}", remedy="Run the task with become: true.", reason="write") from error
+        raise ClusterError(f"{path} cannot be removed: {error.strerror}", remedy=BECOME, reason="write") from error

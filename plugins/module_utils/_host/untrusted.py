@@ -29,14 +29,15 @@ _KINDS = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIF
 class Tampered(UnknownState):
     """Something lies below a container's directory that no program of ours puts there."""
 
-    def __init__(self, path: str, what: str) -> None:
+    def __init__(self, path: str, found: str) -> None:
         super().__init__(
-            f"{path} was tampered with: {what}",
-            remedy="Nothing outside was touched. What ran in the container did this: take the cluster down with the playbook teardown, remove that path, "
-            "and find out which code did it before you serve again.",
+            f"{path} was tampered with: {found}",
+            remedy="Nothing outside was touched. What ran in the container did this: take the cluster down with the playbook teardown, which removes what "
+            "was put there, and find out which code did it before you serve again.",
             reason="tampered",
             raw=path,
         )
+        self.path, self.found = path, found
 
 
 def _names(relative: str) -> list[str]:

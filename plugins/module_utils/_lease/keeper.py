@@ -18,7 +18,7 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
@@ -26,6 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 UNIT = "gb10-lease.service"
@@ -33,12 +34,6 @@ UNIT = "gb10-lease.service"
 LOOK_SECONDS, SYSTEMD_SECONDS, PORT_SECONDS = 2.0, 60.0, 5.0
 #: Seconds beyond what a unit's own step may take.
 MARGIN = 60.0
-
-
-def say(message: str) -> None:
-    """Write a line to the journal."""
-    sys.stdout.write(f"{message}\n")
-    sys.stdout.flush()
 
 
 def lock_path(state_dir: str) -> str:
@@ -114,7 +109,7 @@ class Keeper:
         lease = record.read(self.state_dir)
         if lease is None or lease["state"] == record.ENDED:
             return True
-        if not self.why_due(lease) or not self.claim():
+        if not self.why_due(lease) or self.comes_back(lease) or not self.claim():
             return False
         self.end(lease)
         return True
@@ -124,6 +119,20 @@ class Keeper:
         if lease["state"] == record.ENDING:
             return lease["reason"]
         return record.why_lost(lease, boot_id(lease["roots"]["proc_root"]), record.boot_seconds())
+
+    def comes_back(self, lease: record.Lease) -> bool:
+        """Return whether a run works on what the node would start, once nothing of the lease is left to stop: its caller, for all that is known here."""
+        for name in () if lease["clusters"] else lease["restore"]:
+            path = cluster_locks.path_of(self.state_dir, name)
+            try:
+                current = cluster_locks.read(path)
+            except UnknownState as error:
+                self.tell(f"{name} is left alone: {error}")
+                return True
+            if current:
+                self.tell(f"a run works on {name}: {current.describe()}")
+                return True
+        return False
 
     def claim(self) -> bool:
         """Take the mode's lock over from the silent caller, and say that the lease ends; False where another run works here, or the caller came back."""
@@ -142,8 +151,8 @@ class Keeper:
                 record.write(self.state_dir, {**lease, "state": record.ENDING, "reason": reason})
                 say(f"the lease of {record.of(lease)} ends: {reason}")
                 return True
-        except ClusterError as error:
-            # Somebody takes or releases the lock at this moment.
+        except (ClusterError, OSError) as error:
+            # Somebody takes or releases the lock at this moment, or the disk is full: the next look tries it again.
             self.tell(str(error))
             return False
 
@@ -161,16 +170,13 @@ class Keeper:
         """End a lease that was claimed, and leave the record and the lock as they should be. Raises :class:`ClusterError` and OSError."""
         reason = (record.read(self.state_dir) or lease)["reason"]
         target = modes.former(self.mode())
-        self.declare({"mode": target["mode"], "clusters": target["clusters"], "phase": modes.SWITCHING, "reason": ""}, f"the lease ends: {reason}")
-        result = self.undo(lease)
-        before = self.mode()
-        after, event = closing(lease, before, result)
-        if after is None:
-            modes.remove(self.state_dir)
-        else:
-            self.declare(after, event)
+        switching = {"mode": target["mode"], "clusters": target["clusters"], "phase": modes.SWITCHING, "reason": ""}
+        self.attempt("record of the mode", lambda: self.declare(switching, f"the lease ends: {reason}"))
+        after, event = closing(lease, self.mode(), self.undo(lease))
         say(event)
-        record.write(self.state_dir, {**lease, "state": record.ENDED, "reason": f"{reason}; {event}"})
+        # A second end would stop what is there again now: what a full disk does not take is tried until it does.
+        self.insist("record of the mode", lambda: modes.remove(self.state_dir) if after is None else self.declare(after, event))
+        self.insist("record of the lease", lambda: record.write(self.state_dir, {**lease, "state": record.ENDED, "reason": clean(f"{reason}; {event}")}))
         with contextlib.suppress(FileNotFoundError), cluster_locks.exclusive(self.state_dir):
             current = cluster_locks.read(lock_path(self.state_dir))
             if current and current.id == cluster_locks.holder_id(self.holder):
@@ -184,7 +190,17 @@ class Keeper:
 
     def declare(self, wanted: dict[str, t.Any], event: str) -> None:
         """Write into the record of the mode what is so now."""
-        modes.write(self.state_dir, modes.following(self.mode(), wanted, utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), event))
+        said = {**wanted, "reason": clean(wanted["reason"])}
+        modes.write(self.state_dir, modes.following(self.mode(), said, utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), clean(event)))
+
+    def insist(self, what: str, write: t.Callable[[], None]) -> None:
+        """Write something, again and again until it is written, and say once why it is not."""
+        while True:
+            try:
+                return write()
+            except (ClusterError, OSError) as error:
+                self.tell(f"{what}: {error}; tried again until it is written")
+            time.sleep(LOOK_SECONDS)
 
     def undo(self, lease: record.Lease) -> Result:
         """Stop what the lease had, prove the memory, and start what there was before. After an unclean shutdown, that waits for a person."""

@@ -19,9 +19,10 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_side
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 MIB = node_memory.KIB_PER_MIB
 
@@ -202,7 +203,7 @@ def read_baseline(path: str) -> dict[str, t.Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="baseline unread") from error
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", remedy=BECOME, reason="baseline unread") from error
 
 
 def baseline_of(path: str, boot: str) -> tuple[dict[str, t.Any] | None, str]:
@@ -235,7 +236,7 @@ def last_stop(state_dir: str) -> tuple[float | None, int | None]:
         ended = read_side(os.path.join(state_dir, cluster, "run", "exit.json")).get("ended_at")
         if isinstance(ended, (int, float)) and not isinstance(ended, bool) and (latest is None or ended > latest):
             latest = ended
-            before = read_side(os.path.join(state_dir, cluster, "memory.json")).get("available_mb")
+            before = read_side(note.path_of(state_dir, cluster)).get("available_mb")
             noted = before if isinstance(before, int) and not isinstance(before, bool) else None
     return (None, None) if latest is None else (max(0.0, time.time() - latest), noted)
 
@@ -246,5 +247,4 @@ def write_baseline(path: str, content: t.Mapping[str, t.Any]) -> None:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         files.write_json(path, content)
     except OSError as error:
-        remedy = "Run the task with become: true, or free space there."
-        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error
+        raise file_error(error, path, BECOME, "write") from error

@@ -10,8 +10,9 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState, file_error
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files, private
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 SCHEMA = 1
 
@@ -67,11 +68,10 @@ class RecordFile:
     def write(self, path: str, records: t.Sequence[Record]) -> None:
         """Write the records. Raises :class:`ClusterError` when that is not possible."""
         try:
-            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            private.make(os.path.dirname(path))
             files.write_json(path, {"schema": SCHEMA, self._key: list(records)})
         except OSError as error:
-            remedy = "Run the task with become: true, or free space there."
-            raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy=remedy, reason="write") from error
+            raise file_error(error, path, BECOME, "write") from error
 
     def _unread(self, path: str, error: OSError) -> UnknownState:
-        return UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason=f"{self._name} unread")
+        return UnknownState(f"{path} cannot be read: {error.strerror}", remedy=BECOME, reason=f"{self._name} unread")

@@ -11,7 +11,6 @@ engine whose command line names none may use any of them.
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
 import typing as t
@@ -186,12 +185,8 @@ def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], li
 
 def noted_runs(state_dir: str, proc: str) -> list[Run]:
     """Return the last run of each cluster that has state on this node. Raises :class:`UnknownState` when a note cannot be read."""
-    found = []
-    for note in sorted(glob.glob(os.path.join(glob.escape(state_dir), "*", "run", "run.json"))):
-        cluster = os.path.relpath(note, state_dir).split(os.sep, maxsplit=1)[0]
-        engine = engine_state.engine_state(engine_state.EnginePaths.of(state_dir, state_dir, cluster), proc)
-        found.append(Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"]))
-    return found
+    found = engine_state.on_node(state_dir, proc).items()
+    return [Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"]) for cluster, engine in found]
 
 
 def read(state_dir: str, proc: str = "/proc") -> Uses:

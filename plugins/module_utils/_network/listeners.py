@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv
 
 TCP_ESTABLISHED = 0x01
+TCP_SYN_RECEIVED = 0x03
 TCP_LISTEN = 0x0A
 
 #: A container's full id in a control group's path: plain below ``docker/``, wrapped as ``docker-ID.scope`` by systemd.
@@ -142,6 +143,15 @@ def _inodes(root: str, pid: int) -> set[int]:
     return socket_inodes(links)
 
 
+def holders(inodes: t.Collection[int], root: str = "/proc") -> dict[int, set[int]]:
+    """Return the processes that have these sockets open, by the socket; one whose processes have gone, or may not be seen, is left out."""
+    found: dict[int, set[int]] = {}
+    for pid in _pids(root) if inodes else []:
+        for inode in _inodes(root, pid).intersection(inodes):
+            found.setdefault(inode, set()).add(pid)
+    return found
+
+
 def parse_cmdline(raw: bytes) -> tuple[str, ...]:
     """Return the arguments of a ``/proc/PID/cmdline`` content; a title that overwrote them is one argument."""
     return tuple(raw.decode("utf-8", "replace").rstrip("\0 ").split("\0")) if raw.strip(b"\0 ") else ()
@@ -170,12 +180,8 @@ def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t
     the other fields are empty when the process cannot be seen, which takes root for processes of other users.
     """
     sockets = [entry for name in ("tcp", "tcp6") for entry in parse_tcp(_text(os.path.join(root, "net", name))) if entry.port in ports]
-    wanted = {entry.inode for entry in sockets}
-    owners: dict[int, int] = {}
-    for pid in _pids(root) if sockets else []:
-        for inode in _inodes(root, pid) & wanted:
-            owners.setdefault(inode, pid)
-    return [_listener(entry, owners.get(entry.inode), root) for entry in sorted(sockets, key=lambda entry: (entry.port, entry.address))]
+    owners = holders({entry.inode for entry in sockets}, root)
+    return [_listener(entry, min(owners.get(entry.inode, ()), default=None), root) for entry in sorted(sockets, key=lambda entry: (entry.port, entry.address))]
 
 
 def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:

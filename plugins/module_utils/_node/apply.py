@@ -19,11 +19,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import find_node_container, lookalikes, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, planted
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, MADE_OF, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, private, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray, removal
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
@@ -157,14 +157,18 @@ class Actor(removal.Remover):
         # Docker itself refuses an image that is gone.
         cache = caches.directory_name(self.docker, image, noted["versions"].get("vllm") if noted else None) if image else caches.UNKNOWN
         with removal.local_files():
-            for folder, mode in ((wanted.paths.launch, 0o755), (wanted.paths.run, 0o755), (wanted.paths.cache, 0o755), (wanted.paths.log, 0o750)):
-                os.makedirs(folder, mode=mode, exist_ok=True)
+            for folder in wanted.paths.closed:
+                private.ensure(folder)
+            for folder in (wanted.paths.launch, wanted.paths.run, wanted.paths.cache):
+                os.makedirs(folder, mode=0o755, exist_ok=True)
             # A container of an older version could put a link there, and Docker would mount where that leads.
             for top, below in ((wanted.paths.log, ENGINE_LOGS), (wanted.paths.cache, cache)):
                 with untrusted.directory(top, below, create=True):
                     pass
             # A container whose first process is the launcher needs it from its start.
             launch.ship(wanted.paths)
+            made_of = {"image": wanted.fields["image"], "image_id": image["Id"] if image else ""}
+            files.write_json(os.path.join(wanted.paths.launch, MADE_OF), made_of)
         with refusals(f"creating container {wanted.name}", wanted):
             devices = gpu_access.cdi_devices(self.docker)
             return self.docker.create(container.creation_payload(wanted, os.path.join(wanted.paths.cache, cache), wrapper, devices))
@@ -239,15 +243,22 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
     try:
         if steps:
             guard(params, node, current, changed, work, kind.engine_is_gone(changed))
+        paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
+        left = planted.found(paths) if params["state"] == "absent" else []
         if wanted and steps:
+            planted.check(paths)
             obstacles.check_node(docker, params, node, module.check_mode)
             stale = kind.to_remove_first(docker, params, node, wanted, current, module.check_mode)
         actions = [f"{verb} {entry.name} (stale head)" for entry in stale for verb in ("stop", "remove")] + [str(step) for step in steps]
+        actions += [f"remove {plant.whole} ({plant.what})" for plant in left]
         common.update(actions=actions, changed=bool(actions))
         if actions and not module.check_mode:
             cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
             actor = Actor(docker, params, wanted, work)
             actor.carry_out(steps, current, stale)
+            if left:
+                with removal.local_files():
+                    planted.clear(paths)
             actions += actor.notes
         waited = kind.wait(docker, params, node, wanted) if wanted and params["wait"] and not (actions and module.check_mode) else {}
     except ClusterError as error:

@@ -18,7 +18,7 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import confinement, gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
     LABEL_CLUSTER,
     LABEL_ENTRYPOINT,
@@ -56,15 +56,7 @@ LOG_CONFIG = {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"
 
 #: Where programs keep what they compile and the model's own code: on the node, since the hub cache can only be read and a container is
 #: recreated. The user's own variables win.
-CACHES = {
-    "HF_MODULES_CACHE": f"{CACHE_TARGET}/huggingface_modules",
-    "VLLM_CACHE_ROOT": f"{CACHE_TARGET}/vllm",
-    "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/torchinductor",
-    "TRITON_CACHE_DIR": f"{CACHE_TARGET}/triton",
-    "FLASHINFER_WORKSPACE_BASE": f"{CACHE_TARGET}/flashinfer",
-    "CUTE_DSL_CACHE_DIR": f"{CACHE_TARGET}/cute_dsl",
-    "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
-}
+CACHES = confinement.cache_variables(CACHE_TARGET)
 
 #: How many characters of a field's value a message shows.
 LONGEST_VALUE = 60

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import stat
 import typing as t
 
@@ -66,6 +67,20 @@ def check_secret_file(name: str, path: str) -> None:
         raise ClusterError(f"secret {name}: {path} has mode {stat.S_IMODE(mode):04o}; expected 0600", remedy=f"chmod 0600 {path}", reason="secret file")
 
 
+def check_hub(hf_home: str | None) -> None:
+    """Raise :class:`ClusterError` where another user than root chooses by a link what a container gets as its hub cache: Docker follows each."""
+    hub = pathlib.PurePath(hf_home or "/", "hub")
+    for path in (hub, *hub.parents) if hf_home else ():
+        status = os.lstat(path) if os.path.lexists(path) else None
+        if status and stat.S_ISLNK(status.st_mode) and (path == hub or status.st_uid != 0):
+            raise ClusterError(
+                f"{path} is a link to {os.readlink(path)}: a container would be given whatever it leads to in place of the hub cache",
+                remedy=f"Have a directory there (rm {path}, then move the cache or mount it there: mount --bind), "
+                f"or name the directory without links in gb10_hf_home: {os.path.dirname(os.path.realpath(hub))}",
+                reason="hub cache",
+            )
+
+
 def check_devices(devices: list[str]) -> None:
     """Raise :class:`ClusterError` unless every device path exists on this node."""
     for device in devices:
@@ -122,6 +137,7 @@ def check_node(docker: Docker, params: Params, node: str, check_mode: bool) -> N
         check_image(docker, params["image"], node)
     check_node_address(params["node_address"], node)
     check_devices(params["devices"])
+    check_hub(params["hf_home"])
     check_name(docker, params["cluster_name"], params["node_role"])
 
 

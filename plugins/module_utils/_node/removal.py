@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._host import private, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -79,7 +79,7 @@ class Remover:
         name = f"{current.name}-{current.id[:12]}.log"
         folder, new = os.path.join(self.top, KEPT), f".{name}.{os.getpid()}-{time.monotonic_ns()}.new"
         with local_files():
-            os.makedirs(self.top, mode=0o750, exist_ok=True)
+            private.make(self.top)
             try:
                 with untrusted.directory(self.top, KEPT, create=True) as kept:
                     self.write_log(current, kept, new, name)

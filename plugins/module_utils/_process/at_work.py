@@ -9,7 +9,6 @@ Idle is never concluded from what is missing: processes that may not be seen are
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import typing as t
@@ -29,9 +28,7 @@ def serving(state_dir: str, proc: str) -> list[str]:
     A worker has no engine of its own under Ray, and an engine that is not ours has no state directory: both show as processes.
     """
     found, known = [], set()
-    for note in sorted(glob.glob(os.path.join(glob.escape(state_dir), "*", "run", "run.json"))):
-        cluster = os.path.relpath(note, state_dir).split(os.sep, maxsplit=1)[0]
-        engine = engine_state.engine_state(engine_state.EnginePaths.of(state_dir, state_dir, cluster), proc)
+    for cluster, engine in engine_state.on_node(state_dir, proc).items():
         if engine["live"]:
             known.add(engine["pid"])
             found.append(f"the engine of cluster {cluster} (run {engine['run_id']}, pid {engine['pid']})")

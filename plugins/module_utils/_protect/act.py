@@ -107,8 +107,16 @@ class Actor:
                 raise Left(f"process {process['pid']} has ended", reason="gone")
 
     def _hold(self, action: Action) -> None:
-        self._journal.put({"kind": "hold", "measure": action.measure, "target": name} for name in action.value)
-        _must(self._apt("apt-mark", "hold", *action.value), "apt-mark hold", "Run it there by hand.")
+        entries = [{"kind": "hold", "measure": action.measure, "target": name, "made": False} for name in action.value]
+        self._journal.put(entries)
+        answer = self._apt("apt-mark", "hold", *action.value)
+        held = self._held()
+        self._journal.put({**entry, "made": True} for entry in entries if entry["target"] in held)
+        self._journal.drop([entry for entry in entries if entry["target"] not in held])
+        _must(answer, "apt-mark hold", "Run it there by hand.")
+
+    def _held(self) -> set[str]:
+        return {one.name for one in look.packages(self._node) if one.want == "hold"}
 
     def _apt(self, *argv: str) -> ToolResult:
         return run_tool([*QUIET, *argv], self._apt_timeout)
@@ -202,11 +210,16 @@ class Actor:
         self._journal.drop([entry])
 
     def _undo_hold(self, action: Action) -> None:
-        held = {one.name for one in look.packages(self._node) if one.want == "hold"}
-        names = [entry["target"] for entry in action.value if entry["target"] in held]
+        held = self._held()
+        there = [entry for entry in action.value if entry["target"] in held]
+        # An entry of an earlier version does not say whether its change was made, which it was as a rule.
+        names, whose = ([entry["target"] for entry in there if entry.get("made", True) is made] for made in (True, False))
         if names:
             _must(self._apt("apt-mark", "unhold", *names), "apt-mark unhold", "Run it there by hand.")
         self._journal.drop(action.value)
+        if whose:
+            what = f"{', '.join(whose)} stays held: a run was ended before it knew whether it held that, and the owner may have"
+            raise Left(what, remedy=f"apt-mark unhold {' '.join(whose)} ends that.", reason="left")
 
     def _undo_package(self, action: Action) -> None:
         entry = action.value

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -20,17 +19,18 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 SCHEMA = 1
 #: The journal's name below the state directory.
 NAME = "protection.json"
-#: Ends the name of a file that is written beside its place first. No program reads drop-ins of this name.
-BESIDE = ".gb10-new"
+#: The file that a run locks which protects a node, or takes that back.
+ALONE = "protect.lock"
 #: Bytes of a drop-in or journal that are read.
 LIMIT = 1024 * 1024
 
-#: What changes are made of, and what else each kind of entry says.
+#: What changes are made of, and what else each kind of entry says. That of a hold can say whether it was ``made``.
 FIELDS = {
     "directory": set(),
     "file": {"sha256", "mode", "uid", "gid"},
@@ -82,41 +82,17 @@ def untouched(entry: Entry, found: Found) -> bool:
     return found.kind == "file" and digest(found.content or "") in entry["sha256"] and same
 
 
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write(path: str, content: str, mode: int, *, replace: bool) -> None:
     """Write a file whole or not at all, on the disk when this returns. Without ``replace`` one that came meanwhile stays. Raises OSError."""
-    beside = f"{path}{BESIDE}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(beside)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        if replace:
-            os.replace(beside, path)
-        else:
-            os.link(beside, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-    _sync(os.path.dirname(path))
+    files.write_whole(path, content.encode("utf-8", "surrogateescape"), mode, replace=replace)
 
 
 def remove(path: str) -> None:
     """Remove a file, and what an interrupted :func:`write` left beside it. Raises OSError."""
-    for name in (f"{path}{BESIDE}", path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+    with contextlib.suppress(FileNotFoundError):
+        files.remove_leftovers(path)
+        os.unlink(path)
+        files.sync_directory(os.path.dirname(path))
 
 
 @dataclasses.dataclass
@@ -209,24 +185,18 @@ def load(state_dir: str) -> Journal:
 
 
 @contextlib.contextmanager
-def alone(state_dir: str) -> t.Iterator[None]:
-    """Keep every other run from protecting this node meanwhile. Raises :class:`ClusterError` when one is at it.
-
-    The nearest directory that is there is locked, so that nothing has to be made for it.
-    """
-    folder = state_dir
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise ClusterError("another run protects this node right now", remedy="Wait for its end, and repeat.", reason="busy") from error
-    try:
+def alone() -> t.Iterator[None]:
+    """Keep every other run from protecting this node meanwhile. Raises :class:`ClusterError` when one is at it."""
+    path = os.path.join(files.RUN_DIR, ALONE)
+    with contextlib.ExitStack() as stack:
+        try:
+            os.makedirs(files.RUN_DIR, mode=0o755, exist_ok=True)
+            stack.enter_context(files.alone(path))
+        except BlockingIOError as error:
+            raise ClusterError("another run protects this node right now", remedy="Wait for its end, and repeat.", reason="busy") from error
+        except OSError as error:
+            raise ClusterError(f"{error.filename or path}: {error.strerror}", remedy=BECOME, reason="permission") from error
         yield
-    finally:
-        os.close(handle)
 
 
 def summary(state_dir: str) -> dict[str, t.Any]:

@@ -203,7 +203,7 @@ def earlyoom(node: Node) -> dict[str, t.Any]:
         "altered": changed,
         "enabled": enabled(node, "earlyoom.service") if installed else "not-found",
         "active": active(node, "earlyoom.service") if installed else "inactive",
-        "live": limits.earlyoom(node.processes(), meminfo, swappiness),
+        "live": limits.earlyoom(node.processes(), meminfo, swappiness, lambda: package.version if package else ""),
         "mem_total_kib": meminfo["MemTotal"],
     }
 

@@ -28,6 +28,9 @@ SHARE = 60
 #: KiB of MemAvailable on a healthy node that serves, the least that was reported (one of three Sparks, 2026-09-12); two had 3.9 and 4.1 GiB after 8 h.
 HEALTHY_KIB = 3659708
 
+#: What its option -p does, as its manual says for its unit: that lacks the capabilities for it, and from 1.8 on is ended for the attempt.
+EARLYOOM_FIRST = "Nice=-20\nOOMScoreAdjust=-100\n"
+
 #: comm of processes (15 bytes at most) whose end helps nobody; earlyoom takes 300 from their score.
 AVOIDED = (
     "sshd", "sshd-session", "systemd", "systemd-journal", "systemd-logind", "systemd-udevd", "systemd-network", "systemd-resolve", "dockerd", "containerd",
@@ -120,6 +123,16 @@ MEASURES = (
                 f"-M, {ACTS_BELOW_KIB} KiB (2 GiB), at most 1/{SHARE} of MemTotal; SIGKILL at half of it",
                 "healthy nodes serve for hours with 3.5 to 4.4 GiB available, so it lies below that; 2 GiB is a choice of this collection",
                 f"{_PULSAR}; others use {_TP} -m 4,2, {_SPARKRUN} -m 3",
+            ),
+            Figure(
+                "before 1.8 alone",
+                "from 1.8 on -M becomes a share of what is available and what processes hold; what a driver holds is neither, so it has no effect here",
+                f"{_EARLYOOM}, and its commit 459d7629",
+            ),
+            Figure(
+                "Nice=-20, OOMScoreAdjust=-100",
+                "what its option -p does: last to be ended, first to run. Its unit denies it -p, and newer ones end it for that",
+                f"{_EARLYOOM}; rfjakob/earlyoom#215, #277, #313",
             ),
             Figure("--avoid", "the end of sshd, systemd, Docker and containerd costs the node and frees nothing", _SPARKRUN),
             Figure("--prefer", "memory that CUDA holds is not in the score that decides who ends, so the engines' ranks are named", _SPARKRUN),

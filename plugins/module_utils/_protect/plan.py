@@ -15,6 +15,7 @@ import functools
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.journal import Entry, Found, Journal, digest, untouched
@@ -32,9 +33,6 @@ FILES = {
     "swap": "sysctl.d/90-gb10-protect.conf",
 }
 HEADER = "# Written by the playbook protect of gb10.cluster, which also takes it back: -e gb10_protect=revert\n# {}\n"
-
-#: The first version of earlyoom that counts in percent of what processes hold and what is available (earlyoom(1), ``user mem total``).
-OF_USER_FROM = (1, 8)
 
 REVERT = "ansible-playbook … gb10.cluster.protect -e gb10_protect=revert"
 
@@ -143,12 +141,6 @@ def _acts_in_time(live: dict[str, t.Any]) -> bool:
     return bool(live["running"] and live["effective"] and live["acts_below_mb"]["of_total"] * 1024 < measures.HEALTHY_KIB)
 
 
-def _counts_of_user(version: str) -> bool:
-    """Return whether this version of earlyoom leaves out what a driver holds. One that cannot be read counts as such: that only warns."""
-    match = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
-    return not match or (int(match[1]), int(match[2])) >= OF_USER_FROM
-
-
 def earlyoom(node: str, facts: dict[str, t.Any], journal: Journal, place: Places) -> Plan:
     """Have an earlyoom that acts in time, unless something else already does, or somebody set it up."""
     say = functools.partial(finding, "protect.earlyoom", node, source=measures.BY_ID["earlyoom"].figures[0].source)
@@ -166,7 +158,7 @@ def earlyoom(node: str, facts: dict[str, t.Any], journal: Journal, place: Places
         remedy = f"See that it acts in time: {measures.earlyoom_arguments(facts['mem_total_kib'])}"
         return Plan([], [say("warn", f"earlyoom {state}, which stay; {live['why']}", measured=live["args"], remedy=remedy)])
     arguments = measures.earlyoom_arguments(facts["mem_total_kib"])
-    content = f'{HEADER.format(measures.BY_ID["earlyoom"].reason)}[Service]\nEnvironmentFile=\nEnvironment="EARLYOOM_ARGS={arguments}"\n'
+    content = f'{HEADER.format(measures.BY_ID["earlyoom"].reason)}[Service]\nEnvironmentFile=\nEnvironment="EARLYOOM_ARGS={arguments}"\n{measures.EARLYOOM_FIRST}'
     actions, left = _file("earlyoom", content, place, journal, (RELOAD, EARLYOOM) if installed else (RELOAD,))
     if left:
         return Plan([], [say("warn", left, remedy="Move it away, and repeat.")])
@@ -181,13 +173,9 @@ def earlyoom(node: str, facts: dict[str, t.Any], journal: Journal, place: Places
     if actions:
         return Plan(actions, [])
     if not live["running"] or not live["effective"]:
-        return Plan([], [say("warn", f"earlyoom cannot act: {live['why']}", measured=live["args"], remedy="See journalctl -u earlyoom there.")])
-    if _counts_of_user(package.version):
-        message = (
-            f"earlyoom {package.version} leaves out what a driver holds: with what processes hold now it acts at {live['acts_below_mb']['of_user']} MiB"
-            f" of available memory, not at {live['acts_below_mb']['of_total']}"
-        )
-        return Plan([], [say("warn", message, measured=live["args"], remedy="Use a version before 1.8, such as that of Ubuntu 24.04.")])
+        older = limits.counts_of_user(package.version)
+        remedy = "Use a version before 1.8, such as that of Ubuntu 24.04." if older else "See journalctl -u earlyoom there."
+        return Plan([], [say("warn", f"earlyoom cannot act: {live['why']}", measured=live["args"], remedy=remedy)])
     message = f"earlyoom acts below {live['acts_below_mb']['of_total']} MiB of available memory, whatever is in swap"
     return Plan([], [say("pass", message, measured=live["args"])])
 

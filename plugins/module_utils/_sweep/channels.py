@@ -69,7 +69,9 @@ def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, ca_file: 
     return redacted(said, {channel["name"]: secret} if secret else {})
 
 
-def _post(url: str, content: dict[str, t.Any], ca_file: str) -> _http.Answer:
+def _post(channel: t.Mapping[str, t.Any], url: str, content: dict[str, t.Any], ca_file: str) -> _http.Answer:
+    if why := declared.why_in_clear(url, bool(channel.get("allow_http"))):
+        return _http.Answer(None, b"", f"its address {why}; expected https", silent=True)
     body, tls = json.dumps(content).encode(), _http.trusting(ca_file)
     return _http.ask(url, SEND_SECONDS, method="POST", body=body, headers={"Content-Type": "application/json"}, limit=ANSWER_LIMIT, tls=tls)
 
@@ -83,15 +85,15 @@ def _refusal(answer: _http.Answer) -> str:
     return f"status {answer.status}{redirect}{': ' if body else ''}{body[:SHOWN]}"
 
 
-def _webhook(_channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
+def _webhook(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
     content = {**note._asdict(), "schema": SCHEMA, "lines": list(note.lines), "problems": dict(note.problems), "text": note.text}
-    answer = _post(secret, content, ca_file)
+    answer = _post(channel, secret, content, ca_file)
     return "" if answer.status is not None and 200 <= answer.status < 300 else _refusal(answer)
 
 
 def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
     base = str(channel.get("api_url") or TELEGRAM_API).rstrip("/")
-    answer = _post(f"{base}/bot{secret}/sendMessage", {"chat_id": channel["chat_id"], "text": note.text[:TELEGRAM_MOST]}, ca_file)
+    answer = _post(channel, f"{base}/bot{secret}/sendMessage", {"chat_id": channel["chat_id"], "text": note.text[:TELEGRAM_MOST]}, ca_file)
     try:
         taken = answer.status == 200 and json.loads(answer.body)["ok"] is True
     except (ValueError, KeyError, TypeError, RecursionError):

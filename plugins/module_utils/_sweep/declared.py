@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import typing as t
@@ -21,9 +22,14 @@ WEBHOOK, TELEGRAM, MAIL = "webhook", "telegram", "mail"
 TYPES = (WEBHOOK, TELEGRAM, MAIL)
 #: What each type of channel needs beside ``type`` and ``name``, and what it may have.
 NEEDS = {WEBHOOK: ("url",), TELEGRAM: ("token", "chat_id"), MAIL: ("command",)}
-MAY_HAVE = {WEBHOOK: (), TELEGRAM: ("api_url",), MAIL: ("to", "from")}
+MAY_HAVE = {WEBHOOK: ("allow_http",), TELEGRAM: ("api_url", "allow_http"), MAIL: ("to", "from")}
+#: What of a channel is the address that its secret is sent to.
+SENT_TO = {WEBHOOK: "url", TELEGRAM: "api_url"}
 #: What of a channel is a secret. It travels as a file and is never shown; the address of a webhook often holds a token.
 SECRETS = {WEBHOOK: "url", TELEGRAM: "token"}
+
+#: Networks that no router of the internet passes on (RFC 1918, 3927, 4193 and 4291).
+PRIVATE = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")))
 
 #: A name becomes that of the file with the channel's secret.
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?\Z")
@@ -52,6 +58,30 @@ def is_url(value: t.Any) -> bool:
         return False
 
 
+def why_in_clear(url: str, allow_http: bool) -> str:
+    """Return why a secret must not be sent to ``url``, empty where it may: over https, to this node itself, and where a person allows it to a private address.
+
+    A name is not an address: who answers to it is decided elsewhere, and may change.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "" if parts.scheme == "https" or host == "localhost" else "is http, which shows the secret to everybody on the way"
+    if parts.scheme == "https" or address.is_loopback:
+        return ""
+    if not any(address in network for network in PRIVATE if network.version == address.version):
+        return "is http to an address that is not private, which shows the secret to everybody on the way"
+    return "" if allow_http else "is http to a private address, and nobody said that the secret may go there in clear"
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it may be shown: what stands behind its question mark may be a token."""
+    path, question, _query = url.partition("?")
+    return f"{path}{question and '?...'}"
+
+
 def _is_words(value: t.Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, str) and one != "" and "\0" not in one for one in value)
 
@@ -74,6 +104,7 @@ _FORMS: dict[str, tuple[t.Callable[[t.Any], t.Any], str]] = {
     "name": (lambda value: isinstance(value, str) and NAME.match(value), "1 to 32 of a-z, 0-9 and '-', a letter or digit first and last"),
     "url": (is_url, "an address that begins with https:// or http://, without a user and without spaces"),
     "api_url": (is_url, "an address that begins with https:// or http://, such as that of a Bot API server of your own"),
+    "allow_http": (lambda value: isinstance(value, bool), "true or false"),
     "token": (lambda value: isinstance(value, str) and TOKEN.match(value), "the bot's token as BotFather gave it, a number, a colon and its secret"),
     "chat_id": (lambda value: (_is_number(value) or isinstance(value, str)) and CHAT.match(str(value)), "the number of a chat, or @ and the name of a channel"),
     "command": (_is_words, 'a list of words, such as ["/usr/sbin/sendmail", "-t"]'),
@@ -117,6 +148,9 @@ def _channel(where: str, one: t.Any) -> t.Iterator[Fault]:
         yield Fault(f"{where}.type", what, "webhook, telegram or mail", remedy)
         return
     yield from _of_fields(where, one, NEEDS[kind], ("type", "name", *NEEDS[kind], *MAY_HAVE[kind]), remedy)
+    word = SENT_TO.get(kind, "")
+    if is_url(one.get(word)) and (what := why_in_clear(one[word], one.get("allow_http") is True)):
+        yield Fault(f"{where}.{word}", what, "https", f"give an address with https; in a network of your own a private one with allow_http: true in {ALERTS}")
     if kind == MAIL:
         yield from _of_mail(where, one, remedy)
 

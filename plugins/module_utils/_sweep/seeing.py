@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._companion import dec
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import look as companion_look
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, health, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, health, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, modes
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
@@ -124,7 +124,7 @@ def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
     if api != health.ANSWERS:
         return token_probe.Asked(api, None, None)
     key_file = os.path.join(config["secrets_dir"], cluster, "api_key")
-    key = engine_state.read_key(key_file if os.path.exists(key_file) else None)
+    key = api_key.of(found, key_file if os.path.exists(key_file) else None, config["roots"]["proc_root"])
     note = os.path.join(config["state_dir"], cluster, "no-progress.json")
     return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], found["run_id"], note)
 
@@ -158,7 +158,8 @@ def endpoint(one: Entry, tls: ssl.SSLContext) -> Entry:
     """Return whether an endpoint answers as declared."""
     answer = _http.ask(one["url"], ANSWER_SECONDS, limit=ENDPOINT_LIMIT, tls=tls)
     said = answer.error if answer.status is None else f"status {answer.status}, expected {declared.status_text(one.get('status'))}"
-    return _entry(f"endpoint {one['name']}", answer.status is not None and declared.is_wanted(answer.status, one.get("status")), f"{one['url']}: {said}")
+    well = answer.status is not None and declared.is_wanted(answer.status, one.get("status"))
+    return _entry(f"endpoint {one['name']}", well, f"{declared.shown_url(one['url'])}: {said}")
 
 
 def peer(one: Entry) -> Entry:

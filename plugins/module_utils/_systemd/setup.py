@@ -14,7 +14,7 @@ import hashlib
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import plain_content, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
@@ -113,8 +113,7 @@ def failures(place: str) -> t.Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there."
-        raise ClusterError(f"{error.filename or place}: {error.strerror or error}", remedy=remedy) from error
+        raise file_error(error, place, BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there.") from error
 
 
 def said(actions: t.Sequence[str], check_mode: bool, nothing: str) -> dict[str, t.Any]:

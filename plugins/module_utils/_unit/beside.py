@@ -87,6 +87,7 @@ class Companions(Service):
     def begin(self) -> None:
         """Start the companions, and tell systemd that they are there, those that came up."""
         super().begin()
+        self.require_noted()
         self.note(record.RUNNING, self.all_to("started", self.given["companions"]))
         notify("READY=1")
 
@@ -94,6 +95,7 @@ class Companions(Service):
         """Wait until systemd wants an end."""
         while True:
             self.check_asked()
+            self.catch_up()
             time.sleep(LOOK_SECONDS)
 
     def all_to(self, state: str, companions: t.Iterable[t.Mapping[str, t.Any]]) -> str:

@@ -4,7 +4,7 @@
 
 """What an engine's unit shows to everybody: which model, how it is, and when it last gave a token. This module util is PRIVATE to the collection.
 
-It lies beside the unit's own directory, which root alone may enter, and holds no secret, no argument and no environment.
+It lies in the state directory itself, since root alone may enter that of a cluster, and holds no secret, no argument and no environment.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
-FILE = "glance.json"
+#: What the name of a glance begins and ends with, around that of its cluster.
+BEGIN, END = "glance-", ".json"
+#: Where units of older versions wrote it, in the cluster's directory, and where sweeps of older versions look for it.
+FORMER = "glance.json"
 #: The form of a glance. ``state`` and ``reason`` are the unit's, ``token`` is empty before the first one and has ``seconds`` and ``at`` (UTC) after it.
 KEYS: dict[str, type] = {
     "cluster": str, "role": str, "state": str, "reason": str, "boot_id": str, "at": str, "model": str, "endpoint": str, "token": dict,
@@ -28,12 +33,18 @@ Glance = dict[str, t.Any]
 
 def path_of(state_dir: str, cluster: str) -> str:
     """Return where a cluster's glance lies on a node."""
-    return os.path.join(state_dir, cluster, FILE)
+    return os.path.join(state_dir, f"{BEGIN}{cluster}{END}")
+
+
+def paths_of(state_dir: str, cluster: str) -> tuple[str, str]:
+    """Return all the places where a cluster's glance lies on a node."""
+    return path_of(state_dir, cluster), os.path.join(state_dir, cluster, FORMER)
 
 
 def write(state_dir: str, glance: Glance) -> None:
     """Write a glance for everybody to read. Raises OSError."""
-    DOCUMENT.write(path_of(state_dir, glance["cluster"]), glance)
+    for path in paths_of(state_dir, glance["cluster"]):
+        DOCUMENT.write(path, {**glance, "reason": clean(glance["reason"])})
 
 
 def read(path: str) -> Glance | None:
@@ -43,6 +54,27 @@ def read(path: str) -> Glance | None:
 
 
 def on_node(state_dir: str) -> list[Glance]:
-    """Return the glances of all clusters of a node. Raises as :func:`read` does."""
-    found = [read(path_of(state_dir, cluster)) for cluster in files.names(state_dir)]
-    return [one for one in found if one]
+    """Return the glances of all clusters of a node. Raises as :func:`read` does.
+
+    One that a unit of an older version wrote counts where there is no other; where the cluster's directory is closed by now, root alone sees it.
+    """
+    found = {}
+    for name in files.names(state_dir):
+        if name.startswith(BEGIN) and name.endswith(END):
+            found[name.removeprefix(BEGIN).removesuffix(END)] = read(os.path.join(state_dir, name))
+    for cluster in files.names(state_dir):
+        former = paths_of(state_dir, cluster)[1]
+        if cluster not in found and os.access(os.path.dirname(former), os.X_OK):
+            found[cluster] = read(former)
+    return [one for _cluster, one in sorted(found.items()) if one]
+
+
+def hidden(state_dir: str, etc_root: str) -> list[str]:
+    """Return the clusters with a unit of an older version, which shows nothing to everybody since the cluster's directory was closed."""
+    return [
+        cluster
+        for cluster in files.names(state_dir)
+        if not os.path.lexists(path_of(state_dir, cluster))
+        and not os.access(os.path.join(state_dir, cluster), os.X_OK)
+        and os.path.lexists(look.of_engine(state_dir, cluster, etc_root).path)
+    ]

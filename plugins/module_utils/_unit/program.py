@@ -10,7 +10,6 @@ process of the unit of a node's companions.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
 import time
@@ -20,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
@@ -99,10 +98,9 @@ class Supervisor(Service):
 
     # -- what others see ---------------------------------------------------------------------------------------------
 
-    def note(self, state: str, reason: str = "") -> None:
+    def write(self, state: str, reason: str) -> None:
         record.write(self.folder, self.boot, state, reason, self.run_id, self.tries)
         self.show(state, reason)
-        notify(f"STATUS={state}{f': {reason}' if reason else ''}")
 
     def show(self, state: str, reason: str) -> None:
         """Let everybody see which model this is, how it is, and when it last gave a token. Raises OSError."""
@@ -128,13 +126,24 @@ class Supervisor(Service):
     def begin(self) -> None:
         """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
         super().begin()
+        self.close()
         if not self.serves():
+            self.require_noted()
             self.compare_place()
             with self.lock.held():
                 self.bring_up(specification.START)
         self.note(record.RUNNING)
         notify("READY=1")
         say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
+
+    def close(self) -> None:
+        """Have nobody else reach what the container writes. Where that fails, a container that is there runs on, and none is made."""
+        for folder in filter(private.is_open, self.paths.closed):
+            try:
+                private.close(folder)
+                say(f"closed {folder} to other accounts")
+            except ClusterError as error:
+                say(error.with_remedy())
 
     def serves(self) -> bool:
         """Return whether container and engine are as wanted already. Nothing is changed for that."""
@@ -244,23 +253,18 @@ class Supervisor(Service):
                 refused = self.lock.refused() if self.lock.within else None
                 if not refused:
                     if told:
-                        self.mention("")
+                        self.note(record.STARTING)
                     return apart
             whom = who or str(refused)
             if whom != told:
                 say(f"{step}: waits for {whom}")
-                self.mention(f"waits for {whom}")
+                self.note(record.STARTING, f"waits for {whom}")
             told = whom
         raise refused or WaitTimeout(
             f"{told} did not {wanted} within {self.given['start_seconds']} s",
             remedy=f"See there why: systemctl status {self.unit}",
             reason="nodes missing",
         )
-
-    def mention(self, reason: str) -> None:
-        """Let readers know what the start is at. A full disk ends no start for that: the journal has it."""
-        with contextlib.suppress(OSError):
-            self.note(record.STARTING, reason)
 
     def came_meanwhile(self) -> bool:
         """Return whether another run brought all of it up while the lock was given back. Raises :class:`ClusterError` when memory is short by now."""
@@ -427,6 +431,7 @@ class Supervisor(Service):
             self.check_asked()
             # Only where that failed when it was due.
             self.lock.give_back()
+            self.catch_up()
             seen = self.seen_engine() if self.has_engine else self.seen_container()
             if seen == Seen() and (left := self.ranks.left()):
                 seen = Seen(how=f"the rank of {', '.join(left)} is gone, and without it this one serves nobody", left=left)
@@ -445,8 +450,11 @@ class Supervisor(Service):
         engine = engine_state.engine_state(self.paths, lenient=True)
         if engine["unreadable"] or (engine["live"] and engine["run_id"] == self.run_id):
             return Seen()
+        if engine["ordered"] != self.run_id:
+            return Seen(f"run {self.run_id} gave way to run {engine['ordered'] or '(none)'}")
         if engine["run_id"] != self.run_id:
-            return Seen(f"run {self.run_id} gave way to run {engine['run_id'] or '(none)'}")
+            # A module of ours would have ordered it: what runs in the container wrote this.
+            return Seen("", f"the note of run {self.run_id} is {'that of run ' + engine['run_id'] if engine['run_id'] else 'gone'}, which nobody ordered")
         how = engine_state.last_end(engine) or f"run {self.run_id} is gone"
         return Seen(how) if engine["stopped_by"] else Seen("", how)
 

@@ -17,11 +17,12 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import RUN_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 FILE = "state.json"
 #: The file below the state directory by which a power cycle says that it was this collection's own, and where it counts for all units until the next boot.
 POWER_CYCLED = "power_cycled"
-RUN_DIR = "/run/gb10"
 
 STARTING, RUNNING, STOPPED, REFUSED, FAILED = "starting", "running", "stopped", "refused", "failed"
 STATES = (STARTING, RUNNING, STOPPED, REFUSED, FAILED)
@@ -53,8 +54,8 @@ def utc_now() -> str:
 
 
 def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
-    """Record a state. Raises OSError."""
-    noted = {"boot_id": boot_id, "state": state, "reason": reason, "run_id": run_id, "tries": tries, "at": utc_now()}
+    """Record a state, for everybody to read. Raises OSError."""
+    noted = {"boot_id": boot_id, "state": state, "reason": clean(reason), "run_id": run_id, "tries": tries, "at": utc_now()}
     DOCUMENT.write(path_of(folder), noted)
 
 

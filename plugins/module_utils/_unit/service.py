@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import traceback
 import types
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
@@ -36,6 +37,8 @@ class Service:
         self.run = run
         self.boot = boot_id(given["roots"]["proc_root"])
         self.asked = False
+        #: The note that could not be written, and why; None while all are.
+        self.unnoted: tuple[str, str, OSError] | None = None
 
     def serve(self) -> int:
         """Start what the specification says, and stay until it ends; return the exit code. Raises :class:`StopAsked`."""
@@ -45,10 +48,33 @@ class Service:
         """Stop what was started; return what failed, empty when nothing did. Raises :class:`ClusterError`."""
         raise NotImplementedError
 
-    def note(self, state: str, reason: str = "") -> None:
-        """Record a state, and tell systemd. Raises OSError."""
+    def write(self, state: str, reason: str) -> None:
+        """Record a state for a later boot and for readers. Raises OSError."""
         record.write(self.folder, self.boot, state, reason)
+
+    def note(self, state: str, reason: str = "") -> None:
+        """Record a state, and tell systemd. A full disk ends nothing that runs: the journal has what could not be written, which :meth:`catch_up` writes."""
         notify(f"STATUS={state}{f': {reason}' if reason else ''}")
+        try:
+            self.write(state, reason)
+        except OSError as error:
+            if not self.unnoted:
+                say(f"not noted, {error.filename or self.folder}: {error.strerror or error}: {state}{f': {reason}' if reason else ''}")
+            self.unnoted = (state, reason, error)
+        else:
+            if self.unnoted:
+                say("the state is noted again")
+            self.unnoted = None
+
+    def catch_up(self) -> None:
+        """Write the note that could not be written."""
+        if self.unnoted:
+            self.note(*self.unnoted[:2])
+
+    def require_noted(self) -> None:
+        """Raise :class:`ClusterError` when the start could not be noted: a power cut would go unseen that ends what is started now."""
+        if self.unnoted:
+            raise file_error(self.unnoted[2], self.folder, f"Run {self.writer} again.")
 
     def ask_to_stop(self, _number: int, _frame: types.FrameType | None) -> None:
         """Remember that systemd wants an end. A module at work is left to end by itself."""
@@ -71,6 +97,10 @@ class Service:
             return self.fail(str(error), error.remedy, record.REFUSED if error.reason == record.REFUSED else record.FAILED)
         except OSError as error:
             return self.fail(f"{error.filename or self.folder}: {error.strerror or error}", f"Run {self.writer} again.", record.FAILED)
+        except Exception as error:
+            # Python would print the traceback as it is.
+            say(traceback.format_exc())
+            return self.fail(f"a fault of its own: {type(error).__name__}: {error}", "Report it with what the journal has.", record.FAILED)
 
     def begin(self) -> None:
         """Record the start. Raises :class:`ClusterError` when this boot follows a shutdown that was not clean."""
@@ -82,12 +112,11 @@ class Service:
 
     def fail(self, reason: str, remedy: str, state: str) -> int:
         say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")
-        with contextlib.suppress(OSError):  # a full disk: the journal has it
-            self.note(state, reason)
+        self.note(state, reason)
         return 1
 
     def end(self) -> int:
-        """Stop what was started, and return the exit code. A unit that was released leaves it running. Raises :class:`ClusterError` and OSError."""
+        """Stop what was started, and return the exit code. A unit that was released leaves it running. Raises :class:`ClusterError`."""
         notify("STOPPING=1")
         release = os.path.join(self.folder, look.RELEASE)
         if os.path.lexists(release):

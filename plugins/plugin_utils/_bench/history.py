@@ -13,11 +13,11 @@ import io
 import json
 import os
 import re
-import tempfile
 import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import pictures, rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
 
@@ -80,27 +80,12 @@ def alone(directory: str) -> t.Iterator[None]:
         yield
 
 
-def replace(path: Path, text: str) -> None:
-    """Put a text into a file; readers see the old one or the new one. Raises OSError."""
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(number, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
 def write(directory: str, kept: list[Row], new: list[Row]) -> list[str]:
     """Append rows to those that are kept, draw them, and return the files. Raises OSError."""
     place, everything = Path(directory), [*kept, *new]
     # The CSV comes last: what stopped in between is found by the next run, which loses nothing.
-    replace(place / JSON, json.dumps({"schema": rows.SCHEMA, "rows": everything}, indent=1) + "\n")
-    replace(place / CSV, as_csv(everything))
+    files.write_text(str(place / JSON), json.dumps({"schema": rows.SCHEMA, "rows": everything}, indent=1) + "\n", MODE)
+    files.write_text(str(place / CSV), as_csv(everything), MODE)
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{new[0]['profile']}-{new[0]['run']}")
     drawn = {f"{stem}-concurrency.svg": pictures.concurrency(new), f"{stem}-history.svg": pictures.history(everything, new[0])}
     for name, text in drawn.items():

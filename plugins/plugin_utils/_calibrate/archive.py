@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import os
 import posixpath
 import tarfile
 import typing as t
+import zlib
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
 
 #: Everything lies below this directory.
@@ -73,42 +76,115 @@ def packed(content: Content) -> bytes:
     return raw.getvalue()
 
 
+class _Bounded(io.RawIOBase):
+    """What a compressed file holds, up to a limit: long names and headers of its own tar reads into memory, and they are no member with a size."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream = stream
+        self._left = MOST_BYTES + MOST_MEMBERS * tarfile.RECORDSIZE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: t.Any) -> int:
+        count = self._stream.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise tarfile.ReadError("it holds more than a calibration can")
+        return count
+
+
 def read(path: str) -> Content:
-    """Return what an archive holds. Raises :class:`UnknownState` for a file that is not such an archive."""
-    texts: dict[str, str] = {}
-    links: dict[str, str] = {}
+    """Return what an archive holds. Raises :class:`UnknownState` for a file that is not such an archive.
+
+    Nothing is unpacked: members are files and symbolic links, each name once, and every name is a plain one below :data:`ROOT`.
+    """
+    found = Content({}, {})
     size = 0
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
-            for member in archive:
-                name = posixpath.relpath(member.name, ROOT)
+        with gzip.open(path) as stream, tarfile.open(fileobj=io.BufferedReader(_Bounded(stream)), mode="r|") as archive:
+            for number, member in enumerate(archive, start=1):
                 size += member.size
-                if posixpath.isabs(member.name) or name.startswith("..") or size > MOST_BYTES or len(texts) + len(links) > MOST_MEMBERS:
-                    raise UnknownState(f"{path} is not an archive of calibrate: {member.name[:200]}", reason="not understood")
+                what = "there is more of it than a calibration has" if size > MOST_BYTES or number > MOST_MEMBERS else _wrong(member, found)
+                if what:
+                    raise _refused(path, f"{member.name[:200]!r}: {what}")
+                name = member.name.partition("/")[2]
                 if member.issym():
-                    links[name] = member.linkname
+                    found.links[name] = member.linkname
                 elif member.isfile():
-                    texts[name] = archive.extractfile(member).read().decode("utf-8", "replace")
-    except (OSError, EOFError, tarfile.TarError) as error:
+                    found.texts[name] = archive.extractfile(member).read().decode("utf-8", "replace")
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, tarfile.TarError) as error:
         raise UnknownState(f"{path} cannot be read as an archive: {error}", reason="not understood") from error
-    return Content(texts, links)
+    return found
+
+
+def _wrong(member: tarfile.TarInfo, before: Content) -> str:
+    """Return why a member is not one of a calibration after those ``before``, empty when it is."""
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE) or member.size < 0:
+        return "it is neither a file nor a symbolic link"
+    top, _slash, name = member.name.partition("/")
+    if top != ROOT or not (is_plain(name) or member.isdir()):
+        return f"it is not the name of something below {ROOT}"
+    return "its name is there twice" if name in before.texts or name in before.links else ""
+
+
+def _refused(where: str, what: str) -> UnknownState:
+    return UnknownState(
+        f"{where} is not a calibration: {what}", remedy="Take one with the playbook calibrate; nothing of this one was written.", reason="not understood"
+    )
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a relative path leads down alone, by the names that it has."""
+    return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def spread(content: Content, below: str, directory: str) -> None:
-    """Write the members of one directory of an archive to ``directory``, as the tree that they were. A link that leads out of it is left out."""
-    top = os.path.realpath(directory)
-    for name, target in content.links.items():
-        if name.startswith(f"{below}/"):
-            path = os.path.join(top, name[len(below) + 1:])
-            leads = os.path.normpath(os.path.join(os.path.dirname(path), target))
-            if leads.startswith(f"{top}/") and not posixpath.isabs(target):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                # What a link of sysfs leads to is a directory, also where nothing of it was recorded.
-                os.makedirs(leads, exist_ok=True)
-                os.symlink(target, path)
-    for name, text in content.texts.items():
-        if name.startswith(f"{below}/"):
-            path = os.path.join(top, name[len(below) + 1:])
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.write(text)
+    """Write the members of one directory of an archive to ``directory``, an empty one, as the tree that they were.
+
+    A link that leads out of it is left out. Raises :class:`UnknownState`, before anything is written, for members that do not make one tree.
+    """
+    texts, links = ({name[len(below) + 1:]: value for name, value in of.items() if name.startswith(f"{below}/")} for of in content)
+    inside = {name: (target, leads) for name, target in links.items() if (leads := _leads(name, target)) is not None}
+    # What a link of sysfs leads to is a directory, also where nothing of it was recorded.
+    folders = {leads for _target, leads in inside.values() if leads not in texts and leads not in links}
+    _check_tree(below, texts, links, folders)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        for folder in sorted({*folders, *map(posixpath.dirname, (*texts, *inside))}):
+            with untrusted.directory(directory, folder, create=True):
+                pass
+        for name, text in texts.items():
+            with untrusted.directory(directory, posixpath.dirname(name)) as above:
+                with open(untrusted.create(above, posixpath.basename(name)), "w", encoding="utf-8") as stream:
+                    stream.write(text)
+        # The last of all: until now nothing there is a link.
+        for name, (target, _place) in inside.items():
+            with untrusted.directory(directory, posixpath.dirname(name)) as above:
+                os.symlink(target, posixpath.basename(name), dir_fd=above)
+    except (OSError, untrusted.Tampered) as error:
+        raise _refused(f"{below} of the archive", f"it cannot be put up as a tree: {error}") from error
+
+
+def _leads(name: str, target: str) -> str | None:
+    """Return where a link leads, seen from the top of its tree, empty for the top itself; None when it leads out, or may do so over another link."""
+    parts = target.split("/")
+    down = list(itertools.dropwhile(lambda part: part == "..", parts))
+    above = posixpath.dirname(name).split("/") if "/" in name else []
+    climbs = len(parts) - len(down)
+    if climbs > len(above) or (down and not is_plain("/".join(down))):
+        return None
+    return "/".join([*above[:len(above) - climbs], *down])
+
+
+def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, str], folders: t.Iterable[str]) -> None:
+    """Raise :class:`UnknownState` unless each name has a place of its own: none of them twice, and none behind a link or a file."""
+    ends = {*texts, *links}
+    if len(ends) < len(texts) + len(links):
+        raise _refused(f"{below} of the archive", "a name is both a file and a link")
+    for name in (*ends, *filter(None, folders)):
+        parts = name.split("/")
+        above = {"/".join(parts[:count]) for count in range(1, len(parts))}
+        behind = sorted(above & ends)
+        if not is_plain(name) or behind:
+            raise _refused(f"{below} of the archive", f"{name!r} lies behind {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")

@@ -11,10 +11,11 @@ import json
 import posixpath
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, redacted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import replay
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names, anonymized
-from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, is_plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import stages
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.report import stage_seconds
@@ -146,7 +147,10 @@ def is_address(text: t.Any) -> bool:
 
 
 def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str]]:
-    """Return texts, or what becomes JSON, and links as the nodes gave them; ``logs`` are texts by name, the node's first."""
+    """Return texts, or what becomes JSON, and links as the nodes gave them; ``logs`` are texts by name, the node's first.
+
+    Raises :class:`UnknownState` for a node's file that would be none of that node's.
+    """
     texts: dict[str, t.Any] = {
         replay.ASKED: asked,
         replay.RECORDS: replay.records(asked),
@@ -158,14 +162,29 @@ def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any]
         texts.update({f"{node}/answers/{word}.json": plain(answer[word]) for word in KEPT if answered(answer[word])})
         for cycle in answer["cycles"] or []:
             texts[f"{node}/start-{cycle['cycle']}.json"] = start_of(cycle)
-            texts.update({f"{node}/start-{cycle['cycle']}-{file['name']}": file["text"] for file in cycle["samples"]})
+            texts.update({_member(node, f"start-{cycle['cycle']}-{file['name']}"): file["text"] for file in cycle["samples"]})
         for file in [file for word in ("recorded", "sampled") for file in plain(answer[word]).get("files", [])]:
-            name = posixpath.normpath(posixpath.join(node, file["name"]))
+            name = _member(node, file["name"])
             if "link" in file:
                 links[name] = file["link"]
             else:
-                texts[name] = json.loads(file["text"]) if name.endswith(".json") else file["text"]
+                texts[name] = _parsed(name, file["text"]) if name.endswith(".json") else file["text"]
     return texts, links
+
+
+def _member(node: str, name: str) -> str:
+    """Return the name that a node's file has in an archive. Raises :class:`UnknownState` for one that is not among the node's own."""
+    found = posixpath.normpath(posixpath.join(node, name))
+    if not found.startswith(f"{node}/") or not is_plain(found):
+        raise UnknownState(f"{node} sent a file of the name {name[:200]!r}, which is not one of its own", remedy="Nothing was written. Look at that node.")
+    return found
+
+
+def _parsed(name: str, text: str) -> t.Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnknownState(f"{name} is not JSON: {error}", remedy="Nothing was written. Look at that node.", raw=text[:2000]) from error
 
 
 def without_secrets(value: t.Any, secrets: t.Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_l
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import names
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, rdma
-from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, spread
+from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, is_plain, spread
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 
@@ -119,7 +119,8 @@ def of_texts(content: Content) -> dict[str, t.Any]:
     for node in asked["nodes"]:
         if any(name.startswith(f"{node}/sys/") for name in texts):
             interfaces = (asked.get("doctor") or asked.get("preflight") or {}).get(node, {}).get("info", {}).get("interfaces") or []
-            found["parsers"][f"{node}/sys"] = of_network(content, node, interfaces)
+            # Each becomes the name of a directory that is read.
+            found["parsers"][f"{node}/sys"] = of_network(content, node, [one for one in interfaces if "/" not in one["name"] and is_plain(one["name"])])
     return found
 
 

@@ -349,14 +349,45 @@ def pinned(asked: Claim, size: int | None) -> Claim:
     return asked if size is None else asked._replace(use=asked.use._replace(kv_bytes=size))
 
 
+def _digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None, without: t.Collection[str] = ()) -> str:
+    arguments = {name.replace("-", "_"): value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
+    model = {name: profile["model"].get(name) for name in ("repo", "revision")}
+    kept = {name: value for name, value in arguments.items() if name not in without}
+    content = [model, dict(profile["parallel"]), profile["executor"], profile["env"]["shared"], kept]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None = None) -> str:
     """Return the digest of what a profile's memory follows from. Neither the context is in it, which records name beside it, nor the size of the cache in
     bytes: whether that was given is what a record decides about."""
-    arguments = {name.replace("-", "_"): value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
-    model = {name: profile["model"].get(name) for name in ("repo", "revision")}
-    kept = {name: value for name, value in arguments.items() if name not in ("max_model_len", "kv_cache_memory_bytes")}
-    content = [model, dict(profile["parallel"]), profile["executor"], profile["env"]["shared"], kept]
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    return _digest(profile, serve, ("max_model_len", "kv_cache_memory_bytes"))
+
+
+def expected(
+    profile: t.Mapping[str, t.Any],
+    serve: t.Mapping[str, t.Any] | None = None,
+    tenants: t.Iterable[t.Mapping[str, t.Any]] = (),
+    companions: t.Iterable[t.Mapping[str, t.Any]] = (),
+    node: str = "",
+) -> dict[str, t.Any]:
+    """Return what a node needs to say up to where a start goes as expected: the digest of this very start, the plan's figures, and what others claim there.
+
+    ``lacks`` names what keeps the plan from saying it. All that others claim counts, in whatever mode and whatever they hold by now: that errs towards a
+    lower level, and is the same in each run.
+    """
+    asked = claim(profile, serve)
+    lacks = [*asked.missing, *(["the size of the drafter"] if asked.use.unsized_draft else [])]
+    grown = [one["to"] for one in growth_of(profile["model"]["repo"]) if one["to"] <= asked.use.context]
+    lacks += [f"an explanation of what {tokens} tokens were reported to take" for tokens in grown]
+    claims = sum([*claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
+    return {
+        "start_digest": _digest(profile, serve),
+        "facts": asked.facts,
+        "use": asked.use._asdict(),
+        "declared_gib": asked.declared_gib,
+        "claims_gib": claims,
+        "lacks": lacks,
+    }
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------

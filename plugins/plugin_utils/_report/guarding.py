@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
@@ -20,13 +21,24 @@ def size(count: int) -> str:
     return f"{count / (1 << 20):.1f} MiB"
 
 
+def _ring(found: dict[str, t.Any]) -> str:
+    """Return how large the ring is and where; it holds lines of the kernel's log, which not everybody may read."""
+    known = found.get("ring_bytes")
+    return f"in {found['ring']}, of an unknown size: only root and its group may read it" if known is None else f"{size(known)} in {found['ring']}"
+
+
 def text(found: dict[str, t.Any]) -> str:
     """Return what of the guard is on a node in a line, empty where there is nothing."""
     if found.get("installed"):
         state = {True: "active", False: "not active", None: "state not known"}[found.get("active")]
-        return f"guard: {state}, ring {size(found['ring_bytes'])} in {found['ring']}, {ABSENT} takes it away"
-    if found.get("ring_bytes"):
-        return f"guard: none, its ring is left ({size(found['ring_bytes'])} in {found['ring']}), {ABSENT} -e gb10_guard_forget=true removes it"
+        parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} takes it away"]
+        if found.get("older"):
+            parts.append("an older version set it up, which ends ranks by the trend alone; ansible-playbook -i inventories/NAME gb10.cluster.guard renews it")
+        if said := found.get("said"):
+            parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
+        return "; ".join(parts)
+    if found.get("ring_bytes", 0) != 0:
+        return f"guard: none, its ring is left ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it"
     return ""
 
 

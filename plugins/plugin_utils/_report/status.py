@@ -169,6 +169,8 @@ def node_lines(node: str, answers: Answers) -> list[str]:
     nodes = {other["address"]: name for name, other in answers.items()}
     if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
         lines.append(f"{trouble}. Remedy: {trouble.remedy}")
+    for one in info.get("open_directories") or []:
+        lines.append(f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}")
     if info.get("caches"):
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if kept := protection.text(info.get("protection") or {}):

@@ -69,6 +69,58 @@ SHAPES = [
     ('{"url": "amqp://u:12/ab@host:5672/", "n": 1}', '{"url": "amqp://u:12/ab@host:5672/", "n": 1}'),
     ("http://u:p/w@one/x,http://u:p/w@two:80/y", "http://<secret>@one/x,http://<secret>@two:80/y"),
     ("ssh://u:/@host/~x", "ssh://<secret>@host/~x"),
+    # Names that say it in other words, or of several.
+    ("GITHUB_PAT=abc AZURE_PAT: x", "GITHUB_PAT=<secret> AZURE_PAT: x"),
+    ("env:\n  GITHUB_PAT: abc", "env:\n  GITHUB_PAT: <secret>"),
+    ("VLLM_API_KEYS=a,b", "VLLM_API_KEYS=<secret>,b"),
+    ('{"VLLM_API_KEYS": ["a", "b"], "n": 1}', '{"VLLM_API_KEYS": <secret>], "n": 1}'),
+    ("api_keys={'a': 'b', 'c': 'd'} n=1", "api_keys=<secret>} n=1"),
+    ("HF_TOKEN_VALUE=x HF_TOKEN_2=y API_KEY1=z", "HF_TOKEN_VALUE=<secret> HF_TOKEN_2=<secret> API_KEY1=<secret>"),
+    ("DB_PASSWORD_OLD='a b' ACCESS_TOKENS=x CLIENT_SECRETS=y", "DB_PASSWORD_OLD='<secret>' ACCESS_TOKENS=<secret> CLIENT_SECRETS=<secret>"),
+    ("az login --pat abc", "az login --pat <secret>"),
+    ("?github_pat=abc&page=1", "?github_pat=<secret>&page=1"),
+    # Cookies.
+    ("session_cookie=abc; x", "session_cookie=<secret>; x"),
+    ("Cookie: a=b; c=d", "Cookie: <secret>"),
+    ("set-cookie: sid=abc; Path=/; HttpOnly", "set-cookie: <secret>"),
+    ("curl -H 'Cookie: a=b; c=d' x", "curl -H 'Cookie: <secret>' x"),
+    ('{"Set-Cookie": "a=b; c=d", "n": 1}', '{"Set-Cookie": "<secret>", "n": 1}'),
+    ("cookies={'a': 'b', 'c': 'd'}, n=1", "cookies=<secret>}, n=1"),
+    ("curl --cookie a=b x", "curl --cookie <secret> x"),
+    ("  session_cookie: abc", "  session_cookie: <secret>"),
+    # Addresses of webhooks and bots, plain, in JSON and within another address; signed ones.
+    ("https://hooks.slack.com/services/T0/B0/abc, later", "https://hooks.slack.com/services/<secret>, later"),
+    (r'{"u": "https:\/\/hooks.slack.com\/services\/T0\/B0\/abc"}', r'{"u": "https:\/\/hooks.slack.com\/services\/<secret>"}'),
+    ("?to=https%3A%2F%2Fhooks.slack.com%2Fservices%2FT0%2FB0%2Fabc&n=1", "?to=https%3A%2F%2Fhooks.slack.com%2Fservices%2F<secret>&n=1"),
+    (r'{"u": "https://hooks.slack.com/services/T0/B0/abc\n"}', r'{"u": "https://hooks.slack.com/services/<secret>\n"}'),
+    ("POST /api/webhooks/1/a on https://discord.com/api/v10/webhooks/1/a-b_c", "POST /api/webhooks/1/a on https://discord.com/api/v10/webhooks/<secret>"),
+    ("https://canary.discordapp.com/api/webhooks/1/abc", "https://canary.discordapp.com/api/webhooks/<secret>"),
+    ("https://x.webhook.office.com/webhookb2/a@b/IncomingWebhook/c", "https://x.webhook.office.com/webhookb2/<secret>"),
+    ("https://x.webhook.office.com/webhookb2/a-b/IncomingWebhook/c", "https://x.webhook.office.com/webhookb2/<secret>"),
+    ("https://outlook.office.com/webhook/abc", "https://outlook.office.com/webhook/<secret>"),
+    ("https://x.logic.azure.com:443/workflows/1?sp=r&sig=a-b_c&n=1", "https://x.logic.azure.com:443/workflows/1?sp=r&sig=<secret>&n=1"),
+    ("https://chat.lan/hooks/abcdefghijklmnopqrstuvwxyz", "https://chat.lan/hooks/<secret>"),
+    ("https://b.s3.lan/x?X-Amz-Signature=ab12&n=1", "https://b.s3.lan/x?X-Amz-Signature=<secret>&n=1"),
+    (r"https://cdn.lan/x?a=1\u0026Signature=ab~12\u0026n=1", r"https://cdn.lan/x?a=1\u0026Signature=<secret>\u0026n=1"),
+    ("https://api.telegram.org/bot123456:ABC-def_ghij/sendMessage", "https://api.telegram.org/bot<secret>/sendMessage"),
+    ("https://bots.lan/file/bot123456%3AABC-def_ghij/x", "https://bots.lan/file/bot<secret>/x"),
+    ("the bot 123456789:AAabcdefghijklmnopqrstuvwxyz0123456 was refused", "the bot <secret> was refused"),
+    # What programs are given.
+    ("curl -u user:pw http://h/x", "curl -u user:<secret> http://h/x"),
+    ("curl -fsSLu user:pw http://h/x", "curl -fsSLu user:<secret> http://h/x"),
+    ("/usr/bin/curl -uuser:pw -o x:y http://h:80/x", "/usr/bin/curl -uuser:<secret> -o x:y http://h:80/x"),
+    ("curl --user=user:pw --proxy-user 'u:p w' http://h/x", "curl --user=user:<secret> --proxy-user 'u:<secret>' http://h/x"),
+    ("curl \\\n  -s \\\n  -u user:-p;w x", "curl \\\n  -s \\\n  -u user:<secret>;w x"),
+    ("['curl', '-u', 'user:p w', 'x']", "['curl', '-u', 'user:<secret>', 'x']"),
+    (r'{"cmd": "curl -u \"user:pw\" x"}', r'{"cmd": "curl -u \"user:<secret>\" x"}'),
+    ('[\n  "curl",\n  "-u",\n  "user:pw"\n]', '[\n  "curl",\n  "-u",\n  "user:<secret>"\n]'),
+    ("sshpass -p pw ssh -p 22 host", "sshpass -p <secret> ssh -p 22 host"),
+    ("sshpass -ppw scp -P 22 a host:", "sshpass -p<secret> scp -P 22 a host:"),
+    ("sshpass -p 'p w' ssh host", "sshpass -p '<secret>' ssh host"),
+    ("mysqldump -u root -ppw db", "mysqldump -u root -p<secret> db"),
+    ("docker login -u me -p pw nvcr.io", "docker login -u me -p <secret> nvcr.io"),
+    ("redis-cli -a pw; ipmitool -H h -U admin -P pw power status", "redis-cli -a <secret>; ipmitool -H h -U admin -P <secret> power status"),
+    ('{"auths": {"nvcr.io": {"auth": "dXNlcjpwdw=="}}}', '{"auths": {"nvcr.io": {"auth": "<secret>"}}}'),
 ]
 
 
@@ -102,6 +154,19 @@ def test_what_looks_like_a_secret_goes(text, expected):
         "PWD=/root OLDPWD=/home",
         "gb10_api_key == 'generate'",
         "to the first token: 12 s",
+        "num_tokens=5, stop_tokens=['</s>'], batched_tokens: 8192",
+        "pad_token_2=1 first_token_text=a",
+        '"token": {"api": "answers", "seconds": 0.4}, "hub_tokens": [], "api_keys": []',
+        "compat=1 PATH=/bin path: /x spat=1",
+        "MIT-MAGIC-COOKIE-1 and a cookie jar",
+        "docker run -u 1000:1000 --user app:app -p 8000:8000 image",
+        "ssh -p 22 host; rsync -p a:b c; mysql -p db -P 3306",
+        "curl -sS http://h:8000/v1/models | grep -u a:b",
+        "curl -u user http://h/x and then\n-u a:b",
+        "last login of root, -v",
+        "GET /webhook/abc HTTP/1.1, https://hooks.slack.com is not reached, /hooks/short",
+        "nccl: /bot12 12:34:56 20261124:AA",
+        "https://h/x?keys=1&keyword=a&design=b&assign=c",
     ],
 )
 def test_what_is_none_stays(text):
@@ -180,6 +245,8 @@ def test_a_directory_that_cannot_be_read_stops_the_logs(tmp_path):
         ("RAY_AUTH_TOKEN_PATH", "/run/x", "/run/x"),
         ("TOKENIZERS_PARALLELISM", "false", "false"),
         ("VLLM_LOG", "hf_abcdefghijklmnopqrstuv", "hf_<secret>"),
+        *((name, "x", "<secret>") for name in ("GITHUB_PAT", "VLLM_API_KEYS", "HF_TOKEN_VALUE", "SESSION_COOKIE", "API_KEY_2", "DB_PASSWORDS", "BOT_TOKENS")),
+        *((name, "x", "x") for name in ("PATH", "VLLM_MAX_TOKENS", "COMPAT", "NCCL_IB_KEYS", "EOS_TOKEN_TEXT", "MASTER_PORT_2")),
     ],
 )
 def test_variables_are_shown_without_secrets(name, value, shown):
@@ -190,6 +257,25 @@ def test_words_of_a_command_line_go_up_to_the_next_option():
     assert shown_argv(["vllm", "--api-key", "A", "B c", "--port", "1", "--password=-x", f"--x={KEY}"], {"api_key": KEY}) == [
         "vllm", "--api-key", "<secret>", "<secret>", "--port", "1", "--password=<secret>", "--x=<secret api_key>",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["curl", "-u", "user:p w", "http://h:80"], ["curl", "-u", "user:<secret>", "http://h:80"]),
+        (["/usr/bin/curl", "-sSuuser:pw", "-u", "user", "--user=a:b"], ["/usr/bin/curl", "-sSuuser:<secret>", "-u", "user", "--user=a:<secret>"]),
+        (["sshpass", "-p", "-x", "ssh", "-p", "22"], ["sshpass", "-p", "<secret>", "ssh", "-p", "22"]),
+        (["sshpass", "-p", "ssh", "ssh", "-p", "22"], ["sshpass", "-p", "<secret>", "ssh", "-p", "22"]),
+        (["mysql", "-p", "db", "-ppw"], ["mysql", "-p", "db", "-p<secret>"]),
+        (["docker", "run", "-u", "a:b", "-p", "1:2"], ["docker", "run", "-u", "a:b", "-p", "1:2"]),
+        (["sh", "-c", "curl -u a:b x"], ["sh", "-c", "curl -u a:<secret> x"]),
+        (["curl", "-u", f"{KEY}:x"], ["curl", "-u", "<secret api_key>:<secret>"]),
+        (["curl", "-u", "a:<secret api_key>", "--api-key", "x"], ["curl", "-u", "a:<secret api_key>", "--api-key", "<secret>"]),
+    ],
+)
+def test_words_that_a_program_is_given_go(words, shown):
+    assert shown_argv(words, {"api_key": KEY}) == shown
+    assert shown_argv(shown, {"api_key": KEY}) == shown
 
 
 def test_data_of_any_depth_is_cleaned():
@@ -231,8 +317,9 @@ def test_no_repetition_holds_another(pattern):
 
 
 @pytest.mark.parametrize(
-    "unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_"]
-)
+    "unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_",
+             "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "1:AA", "tokens={"]
+)  # fmt: skip
 def test_long_texts_of_every_kind_stay_what_they_are_or_get_shorter(unit):
     """Their time is measured by bench/redact.py."""
     text = (unit * 16384)[:16384]

@@ -554,6 +554,8 @@ def test_packages_come_by_their_hashes(pair: Pair, monkeypatch: pytest.MonkeyPat
     image_id = pair.one.add_image(NODE, pair.one.images[pair.image_id]["RootFS"]["Layers"], labels)
 
     def fetch(_api: t.Any, image: str, lock: list[str], directory: str, *_more: t.Any) -> None:
+        # A container writes there, and could open what is mounted into it to everybody.
+        assert stat.S_IMODE(os.stat(os.path.dirname(directory)).st_mode) == 0o700
         fetched.append((image, lock))
         if len(fetched) > 1:
             (Path(directory) / name).write_bytes(data)

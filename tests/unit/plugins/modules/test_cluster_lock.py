@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 import types
@@ -25,7 +26,7 @@ OTHER = {**ME, "user": "bob", "pid": 12}
 
 @pytest.fixture
 def call(tmp_path):
-    def call(holder=None, *, check_mode=False, **params):
+    def call(holder=None, *, check_mode=False, closes=(), **params):
         defaults = {
             "state": "acquired",
             "cluster_name": "gb10",
@@ -36,11 +37,49 @@ def call(tmp_path):
             "lock_id": "",
             "holder": ME if holder is None else holder,
         }
-        result = cluster_lock.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
-        assert result["changed"] is False
+        module = types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode, warn=warnings.append)
+        result = cluster_lock.work(module)
+        assert result["changed"] is bool(closes)
+        assert [action for action in result["actions"] if action.startswith("close")] == list(closes)
         return result
 
+    warnings = call.warnings = []
     return call
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_who_takes_the_lock_closes_what_an_older_version_left_open(call, tmp_path, check_mode):
+    state, log = tmp_path / "state" / "gb10", tmp_path / "log" / "gb10"
+    for folder, mode in ((state, 0o755), (log, 0o750)):
+        folder.mkdir(parents=True)
+        folder.chmod(mode)
+    result = call(check_mode=check_mode, closes=[f"close {state} to other accounts (mode 0755)"])
+    assert result["diff"] == {"before": {str(state): "0755"}, "after": {str(state): "0700"}}
+    assert stat.S_IMODE(state.stat().st_mode) == (0o755 if check_mode else 0o700)
+    if not check_mode:
+        assert call()["actions"] == [] and not call.warnings
+
+
+def test_the_lock_of_a_mode_closes_nothing(call, tmp_path):
+    (tmp_path / "state").mkdir(mode=0o755)
+    call(path=str(tmp_path / "state" / "mode.lock.json"))
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
+def test_a_directory_that_cannot_be_closed_is_a_warning_and_keeps_nobody_from_the_lock(call, tmp_path):
+    (tmp_path / "state" / "gb10").mkdir(parents=True)
+    os.chown(tmp_path / "state" / "gb10", 65534, -1)
+    assert call()["held"]
+    assert "belongs to user 65534" in call.warnings[0] and "chown root:root" in call.warnings[0]
+
+
+def test_a_run_that_is_refused_closes_nothing(call, tmp_path):
+    call(OTHER)
+    (tmp_path / "state" / "gb10").chmod(0o755)
+    with pytest.raises(ClusterError, match="bob@workbench"):
+        call()
+    assert stat.S_IMODE((tmp_path / "state" / "gb10").stat().st_mode) == 0o755
 
 
 def test_acquire_twice_and_release_twice(call, tmp_path):
@@ -145,7 +184,7 @@ def test_a_full_disk_is_named_and_leaves_no_lock(call, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(cluster_locks.os, "fsync", full)
-    with pytest.raises(ClusterError, match="No space left on device, so the lock could not be written") as caught:
+    with pytest.raises(ClusterError, match="lock.json: No space left on device") as caught:
         call()
     assert "df -h" in caught.value.remedy and "become" not in caught.value.remedy and caught.value.reason == "disk full"
     assert list((tmp_path / "state/gb10").iterdir()) == []
@@ -174,4 +213,5 @@ def test_an_engine_that_cannot_be_seen_keeps_nobody_from_the_lock(call, tmp_path
     note = tmp_path / "state" / "gb10" / "run" / "run.json"
     note.parent.mkdir(parents=True)
     note.write_text("{")
+    note.parent.parent.chmod(0o700)
     assert call()["held"] and call()["engine"] is None

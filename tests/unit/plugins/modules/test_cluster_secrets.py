@@ -102,3 +102,29 @@ def test_a_directory_that_may_not_be_made(call, tmp_path):
     (tmp_path / "s").write_text("a file")
     with pytest.raises(ClusterError, match="Not a directory"):
         call(make=BOTH)
+
+
+@pytest.mark.parametrize("left", [b"", b"\n", b"\0" * 43])
+def test_what_a_power_cut_left_of_a_secret_is_none(call, tmp_path, left):
+    call(make=BOTH)
+    key = tmp_path / "s/c/api_key"
+    key.write_bytes(left)
+    assert call(make=["api_key"], check=True)["actions"] == [f"make {key}"] and call()["ray_token_digest"] is not None
+    assert call(make=BOTH)["actions"] == [f"make {key}"] and len(key.read_text()) == 43 and not call(make=BOTH)["changed"]
+    # One that is given is written there, and no container can have the one that is gone.
+    key.write_bytes(left)
+    assert call(api_key="plantedKey", container="gb10-c-head")["changed"] and key.read_text() == "plantedKey"
+
+
+def test_a_full_disk_is_named_with_room_as_its_remedy(call, tmp_path, monkeypatch):
+    def full(*_given):
+        raise OSError(28, "No space left on device")
+
+    call(make=["ray_token"])
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(ClusterError, match="api_key: No space left on device") as caught:
+            call(make=BOTH)
+    assert caught.value.remedy == f"Free some space and run again: df -h {tmp_path}/s/c" and caught.value.reason == "disk full"
+    assert [path.name for path in (tmp_path / "s/c").iterdir()] == ["ray_token"]
+    assert call(make=BOTH)["actions"] == [f"make {tmp_path}/s/c/api_key"]

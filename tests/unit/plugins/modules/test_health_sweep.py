@@ -282,19 +282,26 @@ def test_it_is_set_up_once_changed_tested_and_taken_away(node: Node):
 
 
 def test_bad_options_are_refused_before_anything_is_written(node: Node):
+    node.secret("clear", "http://10.0.0.9/planted")
     bad: list[tuple[dict[str, t.Any], str]] = [
         ({"minutes": 0}, "minutes is 0, expected 1 or more"),
         ({"minutes": 1441}, "minutes is 1441, expected at most 1440"),
         ({"channels": [{"type": "slack"}]}, "value of type must be one of"),
         ({"channels": [{"type": "telegram"}]}, "channels[0] has no chat_id"),
         ({"channels": [{"type": "webhook"}]}, "webhook is not there, which holds the url of a channel"),
+        ({"channels": [{"type": "telegram", "chat_id": "1", "api_url": "http://10.0.0.9"}]}, "channels[0].api_url: is http to a private address"),
+        ({"channels": [{"type": "webhook", "name": "clear"}]}, "clear: is http to a private address"),
         ({"test": True}, "test is true, and there are no channels"),
         ({"endpoints": [{"name": "a", "url": "ftp://x"}]}, "gb10_sweep_endpoints[0].url"),
         ({"sshd_ports": {"spark-2": 70000}}, "sshd_ports.spark-2 is 70000"),
     ]
     for options, message in bad:
         well, said, out = node.module(**options)
-        assert not well and message in said["msg"], out
+        assert not well and message in said["msg"] and "planted" not in out, out
+    # A power cut can leave one.
+    node.secret("webhook", "")
+    well, said, out = node.module(channels=[{"type": "webhook"}])
+    assert not well and "webhook is empty, which holds the url of a channel" in said["msg"], out
     assert not node.folder.exists() and list(node.units.iterdir()) == []
 
 

@@ -35,7 +35,7 @@ def node(tmp_path, monkeypatch):
 
 def call(node, *, check_mode=False, **params):
     given = {
-        "cluster_name": "gb10", "state_dir": str(node.state.parent), "profile": "mine", "profile_digest": "9f", "context": 262144, "run_id": "r1",
+        "cluster_name": "gb10", "state_dir": str(node.state.parent), "profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1",
         "lowest_mb": 20100, "tool_timeout": 30, "docker_socket": "/none", "docker_timeout": 1, "proc_root": str(node.proc),
     }  # fmt: skip
     return memory_record.work(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=check_mode))
@@ -47,6 +47,7 @@ def test_a_start_is_recorded_once(node):
     figures = [record[name] for name in ("total_mb", "before_mb", "lowest_mb", "steady_mb", "context")]
     assert figures == [124610, 118800, 20100, 20800, 262144]
     assert (record["image_id"], record["driver"], record["profile"], record["boot_id"]) == ("sha256:1a", "580.159.03", "mine", BOOT)
+    assert record["start_digest"] == "5d"
     assert starts.FILE.on_node(str(node.state.parent)) == [{**record, "cluster": "gb10"}]
     assert result["msg"] == "the start took 98000 MiB, 98700 at its peak" and not result.get("changed")
     text = (node.state / "starts.json").read_text()

@@ -13,6 +13,7 @@ import pytest
 from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import note, starts
 from ansible_collections.gb10.cluster.plugins.modules import memory_watch
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
@@ -23,6 +24,8 @@ def node(tmp_path, monkeypatch):
     """A node whose available memory comes from a list, the last entry forever."""
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text(BOOT + "\n")
+    (tmp_path / "proc/uptime").write_text("5000.7 1.0\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 127600640 kB\nMemFree: 1 kB\nMemAvailable: 1 kB\nBuffers: 1 kB\nCached: 1 kB\n")
     samples = [100000]
 
     def available(roots):
@@ -36,7 +39,7 @@ def node(tmp_path, monkeypatch):
 def call(node, state, *, check_mode=False, **params):
     defaults = {
         "state": state, "cluster_name": "gb10", "state_dir": str(node.root / "state"), "tolerance_mb": 4096, "settle_mb": 256,
-        "wait_timeout": 180, "wait_sleep": 5, "proc_root": str(node.root / "proc"),
+        "wait_timeout": 180, "wait_sleep": 5, "proc_root": str(node.root / "proc"), "expected": {}, "image": "", "docker_socket": "/none", "docker_timeout": 1,
     }  # fmt: skip
     return memory_watch.work(types.SimpleNamespace(params=rooted({**defaults, **params}), check_mode=check_mode))
 
@@ -55,6 +58,57 @@ def test_noted_then_back(node):
     assert result["verdict"] == "pass" and result["samples_mb"] == [30000, 60000, 96500]
 
 
+EXPECTED = {"start_digest": "s", "facts": {}, "use": {}, "declared_gib": None, "claims_gib": 0.0, "lacks": ["config.json"]}
+START = {
+    "image_id": "sha256:1", "profile": "p", "profile_digest": "d", "start_digest": "s", "driver": "580", "kernel": "6.17", "boot_id": "b", "run_id": "r",
+    "recorded_at": "2026-11-20T10:00:00Z", "context": 8192, "total_mb": 124610, "before_mb": 100000, "lowest_mb": 20000, "steady_mb": 21000,
+}  # fmt: skip
+
+
+def recorded(node, monkeypatch, images=None, **changes):
+    """A node with one start on record, and a Docker engine that knows some images."""
+    starts.FILE.write(starts.FILE.path_of(str(node.root / "state"), "gb10"), [{**START, **changes}])
+    known = {"mine:1": {"Id": "sha256:1"}} if images is None else images
+    monkeypatch.setattr(memory_watch.EngineApi, "image", lambda _api, name: known.get(name))
+
+
+def test_the_level_of_the_start_is_noted_with_it(node, monkeypatch):
+    recorded(node, monkeypatch)
+    found = call(node, "noted", expected=EXPECTED, image="mine:1")
+    assert (found["level_mb"], found["level_why"]) == (20000 - 1024, "the start of 2026-11-20 on record took 78.1 GiB, less 1")
+    assert found["msg"] == f"100000 MiB available; the start stays above 18976 MiB: {found['level_why']}"
+    content = json.loads(node.note.read_text())
+    assert (content["level_mb"], content["level_why"], content["uptime_s"]) == (18976, found["level_why"], 5000)
+    assert note.level_of(content, BOOT, 5001.0) == (18976, found["level_why"])
+
+
+def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory_watch.ending, "of_plan", lambda *given: asked.append(given) or note.Level(9000, "the plan"))
+    assert call(node, "noted", expected=EXPECTED, image="mine:1")["level_mb"] == 9000 and asked == [(EXPECTED, 124610, 100000)]
+    recorded(node, monkeypatch, images={})
+    assert call(node, "noted", expected=EXPECTED, image="mine:1")["level_mb"] == 9000, "an image that is not there yet"
+    recorded(node, monkeypatch, start_digest="other")
+    assert call(node, "noted", expected=EXPECTED, image="mine:1")["level_mb"] == 9000
+
+
+def test_no_level_keeps_nobody_from_starting(node, monkeypatch):
+    told = call(node, "noted")
+    assert told["level_mb"] is None and "is not known: nobody said what is started" in told["msg"]
+    assert json.loads(node.note.read_text())["level_mb"] is None
+    assert "without config.json" in call(node, "noted", expected=EXPECTED)["level_why"]
+    recorded(node, monkeypatch)
+
+    def silent(_api, _name):
+        raise ClusterError("Docker does not answer")
+
+    monkeypatch.setattr(memory_watch.EngineApi, "image", silent)
+    assert call(node, "noted", expected=EXPECTED, image="mine:1")["level_why"] == "Docker does not answer"
+    (node.note.parent / "starts.json").write_text("{")
+    found = call(node, "noted", expected=EXPECTED, image="mine:1")
+    assert found["level_mb"] is None and "starts.json is not JSON" in found["level_why"] and found["available_mb"] == 100000
+
+
 def test_a_rise_that_ends_too_early_warns_and_does_not_fail(node):
     call(node, "noted")
     node.samples[:] = [30000, 60000, 66800, 66900]
@@ -71,11 +125,11 @@ def test_memory_that_only_lies_still_may_come_yet(node):
     assert result["verdict"] == "pass" and result["samples_mb"][-1] == 97000
 
 
-@pytest.mark.parametrize("note", [None, {"available_mb": 100000, "boot_id": "another"}])
-def test_without_a_note_of_this_boot_the_end_of_the_rise_counts(node, note):
-    if note:
+@pytest.mark.parametrize("noted", [None, {"available_mb": 100000, "boot_id": "another"}])
+def test_without_a_note_of_this_boot_the_end_of_the_rise_counts(node, noted):
+    if noted:
         node.note.parent.mkdir(parents=True)
-        node.note.write_text(json.dumps(note))
+        node.note.write_text(json.dumps(noted))
     node.samples[:] = [30000, 60000, 60100]
     result = call(node, "back")
     assert result["verdict"] == "unknown" and result["noted_mb"] is None and len(result["samples_mb"]) == 3

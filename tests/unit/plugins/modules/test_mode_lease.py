@@ -144,3 +144,29 @@ def test_where_there_is_no_unit_none_is_kept(node):
     assert not keep(node, cluster="none")["changed"] and not any("stop" in words for words in node.asked)
     keep(node, check_mode=True)
     assert not any("stop" in words or "disable" in words for words in node.asked)
+
+
+def test_on_the_way_back_the_node_has_nothing_to_stop_and_what_was_before_to_start(node):
+    say(node, awaits={"address": "10.0.0.1", "port": 1, "seconds": 5})
+    record.write(node.state, {**record.read(node.state), "renewed_s": 0.5})
+    assert say(node, "returning", check_mode=True, lost_seconds=3900)["lease"]["clusters"] == ["gb10"]
+    told = say(node, "returning", lost_seconds=3900)
+    assert not told["changed"] and (told["lease"]["state"], told["lease"]["clusters"], told["lease"]["restore"]) == ("live", [], ["spark-1"])
+    found = record.read(node.state)
+    assert (found["lost_seconds"], found["awaits"]) == (3900, {}) and found["renewed_s"] > 0.5
+    # The command's seconds count no more, and one that is over, or another's, is left alone.
+    assert say(node, "returning", lease_id="other", lost_seconds=20)["lease"]["left_seconds"] > 3800
+    say(node, "given_up")
+    assert say(node, "returning", lost_seconds=20)["lease"]["state"] == "ending"
+    say(node, "absent")
+    assert say(node, "returning", lost_seconds=20)["lease"] == {}
+
+
+def test_a_node_without_a_python_of_roots_is_not_leased(node, monkeypatch):
+    def none(*_modules):
+        raise ClusterError("no Python here can run a unit of root's")
+
+    monkeypatch.setattr(mode_lease.python, "of_units", none)
+    with pytest.raises(ClusterError, match="no Python"):
+        say(node)
+    assert record.read(node.state) is None and node.asked == []

@@ -83,7 +83,7 @@ def test_of_two_roles_the_running_one_is_reported(ask):
 
 
 def test_every_key_is_documented(ask):
-    kept = {"caches", "protection", "guard", "sweep", "unit", "companions_unit", "last_start", "last_proof", "ladder"}
+    kept = {"caches", "open_directories", "protection", "guard", "sweep", "unit", "companions_unit", "last_start", "last_proof", "ladder"}
     assert yaml.safe_load(node_container_info.RETURN).keys() == {*description.NOTHING, *kept}
 
 
@@ -98,6 +98,8 @@ def test_what_engines_compiled_is_listed_with_its_size(ask, tmp_path, monkeypatc
     found = ask({})["caches"]
     assert [(one["path"], one["files"], one["in_use"]) for one in found] == [(str(used), 1, True), (str(other), 1, False)]
     assert all(one["size_bytes"] >= 5000 for one in found)
+    (opened,) = ask({})["open_directories"]
+    assert opened["path"] == str(tmp_path / "gb10")
 
 
 def test_what_engines_compiled_is_looked_for_when_asked_alone(ask, monkeypatch):

@@ -20,6 +20,8 @@ from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.modules import node_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
@@ -293,7 +295,8 @@ def test_a_foreign_container_that_goes_meanwhile(call, node, gb10):
     assert result["foreign_containers"] == [] and result["errors"] == []
 
 
-def test_meminfo_from_a_file(call, tmp_path, node):
+def test_meminfo_from_a_file(call, tmp_path, node, monkeypatch):
+    monkeypatch.setattr(limits, "run_tool", lambda *_given: ToolResult(0, "", "earlyoom 1.7\n"))
     path = tmp_path / "meminfo"
     path.write_text("MemTotal: 4096 kB\nMemAvailable: 2048 kB\nBuffers: 0 kB\nCached: 0 kB\n")
     result = call(sections=["memory", "limits"], **{**node, "meminfo": str(path)})

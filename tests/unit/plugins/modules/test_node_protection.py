@@ -136,7 +136,7 @@ def test_there_are_no_more_moments_than_are_tried(node: ProtectedNode, monkeypat
 def test_a_file_that_was_cut_while_it_was_written_leaves_nothing(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     before = node.fingerprint()
     assert moments(node, monkeypatch, lambda: node.run("swap"), 1)
-    (node.etc / f"{SYSCTL}{journals.BESIDE}").write_text("half")
+    (node.etc / f"{SYSCTL}.4194305-7.new").write_text("half")
     node.revert()
     assert node.fingerprint() == before
 
@@ -257,6 +257,8 @@ def test_earlyoom_has_its_arguments_before_it_starts(node: ProtectedNode) -> Non
     assert arguments[:6] == ["earlyoom", "-r", "3600", "-M", "2097152,1048576", "-s"]
     assert "sshd" in arguments[arguments.index("--avoid") + 1] and "dockerd" in arguments[arguments.index("--avoid") + 1]
     assert arguments[arguments.index("--prefer") + 1].startswith("^(")
+    # As its option -p, which its unit denies it.
+    assert (node.etc / DROP_IN).read_text().splitlines()[-2:] == ["Nice=-20", "OOMScoreAdjust=-100"]
 
 
 def test_a_node_of_half_the_size_has_half_the_threshold(node: ProtectedNode) -> None:
@@ -307,7 +309,8 @@ def test_an_installation_that_would_remove_something_is_refused(node: ProtectedN
 
 def test_a_version_that_leaves_out_what_a_driver_holds_is_named(node: ProtectedNode) -> None:
     node.change(candidates={"earlyoom": "1.8.2-1"})
-    assert "leaves out what a driver holds" in node.run("earlyoom")["findings"][0]["message"]
+    (found,) = node.run("earlyoom")["findings"]
+    assert found["verdict"] == "warn" and "1.8.2-1 has no effect here" in found["message"] and "before 1.8" in found["remedy"]
 
 
 def test_settings_that_you_gave_our_earlyoom_outlive_it(node: ProtectedNode) -> None:
@@ -386,5 +389,45 @@ def test_a_journal_that_cannot_be_read_stops_everything(node: ProtectedNode, tex
 
 
 def test_two_runs_do_not_protect_one_node(node: ProtectedNode) -> None:
-    with journals.alone(str(node.journal.parent)), pytest.raises(ClusterError, match="another run"):
+    with journals.alone(), pytest.raises(ClusterError, match="another run"):
         node.run()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_hold_of_the_owners_is_not_taken_back(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The run was ended while it held packages, so the journal names them. The owner held one of them, or all that is known is that somebody did."""
+
+    def cut(argv: t.Sequence[str], timeout: float) -> t.Any:
+        if "apt-mark" not in argv:
+            return node.tool(argv, timeout)
+        if when == "after":
+            node.tool(argv, timeout)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(act, "run_tool", cut)
+        with pytest.raises(Cut):
+            node.run("holds")
+    node.tool(["apt-mark", "hold", KERNEL], 1)
+    back = node.revert("holds")
+    held = [KERNEL] if when == "before" else ["docker-ce", KERNEL]
+    assert verdicts(back) == {"holds": "warn"} and node.state["packages"][KERNEL]["want"] == "hold"
+    said = back["findings"][0]
+    assert all(one in said["message"] for one in held) and said["remedy"].startswith("apt-mark unhold") and KERNEL in said["remedy"]
+    assert not node.journal.exists() and node.state["packages"]["containerd.io"]["want"] == "hold"
+
+
+def test_holds_that_were_noted_before_it_was_known_whether_they_were_made_are_taken_back(node: ProtectedNode) -> None:
+    before = node.fingerprint()
+    node.run("holds")
+    noted = json.loads(node.journal.read_text())
+    assert {entry.pop("made") for entry in noted["entries"]} == {True}
+    node.journal.write_text(json.dumps(noted))
+    node.revert("holds")
+    assert node.fingerprint() == before
+
+
+def test_a_hold_that_apt_did_not_make_is_not_on_record(node: ProtectedNode) -> None:
+    node.answer("apt-mark", "E: locked", 100)
+    node.run("holds")
+    assert not node.journal.exists()

@@ -1009,8 +1009,53 @@ def test_a_container_of_version_1_waits_with_a_warning_for_each_protection(node)
     assert ray_cluster.work(allowed)["changed_fields"] == ["drop_capabilities", "no_new_privileges"] and allowed.warnings == []
 
 
+def hub_link(home):
+    (home / "huggingface").mkdir()
+    (home / "huggingface" / "hub").symlink_to(home / "secrets")
+    return home / "huggingface" / "hub"
+
+
+def hub_link_to_be_made(home):
+    (home / "huggingface").mkdir()
+    (home / "huggingface" / "hub").symlink_to(home / "to-be-made")
+    return home / "huggingface" / "hub"
+
+
+def link_above(home):
+    (home / "huggingface").symlink_to(home / "secrets")
+    os.lchown(home / "huggingface", 1000, 1000)
+    return home / "huggingface"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account's link takes root")
+@pytest.mark.parametrize("plant", [hub_link, hub_link_to_be_made, link_above])
+def test_whoever_owns_the_cache_does_not_choose_what_the_engine_reads(tmp_path, plant):
+    (tmp_path / "secrets" / "hub").mkdir(parents=True)
+    link = plant(tmp_path)
+    with pytest.raises(ClusterError, match=f"{link} is a link to") as caught:
+        obstacles.check_hub(str(tmp_path / "huggingface"))
+    assert f"rm {link}" in caught.value.remedy and caught.value.reason == "hub cache"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a link of root's takes root")
+def test_a_cache_that_root_put_elsewhere_is_used(tmp_path):
+    (tmp_path / "disk" / "hub").mkdir(parents=True)
+    (tmp_path / "huggingface").symlink_to(tmp_path / "disk")
+    obstacles.check_hub(str(tmp_path / "huggingface"))
+    obstacles.check_hub(str(tmp_path / "none"))
+    obstacles.check_hub(None)
+
+
+def test_nothing_is_created_for_a_hub_cache_that_is_a_link(sdk, tmp_path, monkeypatch):
+    (tmp_path / "hub").symlink_to("/etc")
+    monkeypatch.setattr(obstacles, "check_node_address", lambda *_given: None)
+    with pytest.raises(ClusterError, match="is a link to /etc"):
+        obstacles.check_node(Engine(), params(hf_home=str(tmp_path)), "spark-1", False)
+    assert sdk.calls == []
+
+
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
     actor = apply.Actor(Engine(), params(log_dir=str(tmp_path / "log")), None, apply.NO_WORK)
-    with pytest.raises(ClusterError, match="Not a directory"):
+    with pytest.raises(ClusterError, match="File exists"):
         actor.keep_log(node_container.existing(running()))

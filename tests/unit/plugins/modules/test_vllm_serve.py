@@ -379,7 +379,8 @@ def test_an_order_that_nobody_carried_out_keeps_no_start_away(node):
 @pytest.mark.parametrize("desired", [SAME, OTHER])
 def test_a_start_during_a_stop_joins_it_and_starts_again(node, desired):
     node.note(desired)
-    (node.run / "stop.json").write_text(json.dumps({"run_ids": ["20260101T000000Z-0001"], "by": "user bob with vllm_serve", "at": 1.0}))
+    noted = {"run_ids": ["20260101T000000Z-0001"], "by": "user bob with vllm_serve", "at": 1.0}
+    (node.run.with_name("launch") / "stop.json").write_text(json.dumps(noted))
     api = Api(status={**LIVE, "stopping": True}, stop=STOPPED)
     result = node.work(api)
     assert result["reason"] == "the live engine was asked to stop by user bob with vllm_serve"
@@ -589,6 +590,22 @@ def test_stop(node):
     result = node.work(Api(status=LIVE, stop=STOPPED), state="stopped")
     assert (result["changed"], result["engine_live"]) == (True, False)
     assert result["diff"]["after"]["state"] == "stopped"
+
+
+def test_a_stop_is_noted_where_the_container_cannot_write(node):
+    node.note(SAME)
+    node.work(Api(status=LIVE, stop=STOPPED), state="stopped")
+    noted = json.loads((node.run.with_name("launch") / "stop.json").read_text())
+    assert noted["run_ids"] == ["20260101T000000Z-0001"] and noted["by"].endswith(" with vllm_serve") and noted["at"] > 1
+
+
+def test_a_disk_that_takes_no_note_keeps_no_stop_away(node, monkeypatch):
+    def full(*_given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    node.note(SAME)
+    monkeypatch.setattr(launch_util.files, "write_json", full)
+    assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped")["changed"]
 
 
 @pytest.mark.parametrize("api", [None, Api(), Api(running=False)])

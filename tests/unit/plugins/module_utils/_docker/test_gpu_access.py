@@ -110,8 +110,7 @@ def test_the_proof_is_a_container_as_a_node_s_is():
     assert options["labels"] == {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "probe"} and options["timeout"] == 7
     assert options["host"] == {
         "DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}],
-        "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true"],
+        "ReadonlyRootfs": False,
     }
 
 

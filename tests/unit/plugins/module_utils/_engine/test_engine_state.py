@@ -151,8 +151,24 @@ def test_a_start_that_failed_is_the_last_end(node, before):
 def test_a_stop_counts_for_the_runs_that_it_names(node, run_ids, by):
     paths, proc, run = node
     note(run, "run", RUN)
-    note(run, "stop", {"run_ids": run_ids, "by": by and "user ada", "at": 1.0})
+    note(Path(paths.launch), "stop", {"run_ids": run_ids, "by": by and "user ada", "at": 1.0})
     assert engine_state.engine_state(paths, str(proc))["stopped_by"] == by
+
+
+def test_a_stop_that_the_container_notes_is_not_one_of_ours(node):
+    paths, proc, run = node
+    note(run, "run", RUN)
+    note(run, "stop", {"run_ids": [RUN["run_id"]], "by": "user ada with vllm_serve", "at": 1.0})
+    state = engine_state.engine_state(paths, str(proc))
+    assert (state["stopped_by"], state["stopped_at"]) == ("", None)
+
+
+def test_which_run_was_ordered_is_the_hosts_to_say(node):
+    paths, proc, run = node
+    assert engine_state.engine_state(paths, str(proc))["ordered"] == RUN["run_id"]
+    note(run, "run", {**RUN, "run_id": "20260101T000000Z-ffff"})
+    state = engine_state.engine_state(paths, str(proc))
+    assert (state["run_id"], state["ordered"], state["argv"]) == ("20260101T000000Z-ffff", RUN["run_id"], [])
 
 
 # -- what the container forges -----------------------------------------------------------------------------------------

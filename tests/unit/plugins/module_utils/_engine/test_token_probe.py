@@ -170,3 +170,13 @@ def test_an_engine_that_works_is_never_called_stalled(api, tmp_path, monkeypatch
 def test_what_stands_still_for_ten_minutes_is(api, tmp_path, monkeypatch):
     said, _last = looked_at(api, monkeypatch, tmp_path / "no-progress.json", still, 630)
     assert said == ["unknown"] * 39 + ["stalled"] * 3
+
+
+def test_a_note_that_a_full_disk_refuses_ends_no_look(api, tmp_path, monkeypatch):
+    """A unit would take that for the end of its engine's start."""
+
+    def full(*_given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(token_probe.files, "write_json", full)
+    assert token_probe.ask(api.url, "m", "", 5, 5, RUN, str(tmp_path / "no-progress.json")).progress["grew"] is False

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
+import json
 import os
+import stat
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files
 
 NOW = datetime.datetime(2026, 11, 21, 9, 14, 3, tzinfo=datetime.timezone.utc)
 MACHINE = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n"}
@@ -37,7 +40,8 @@ def test_a_lock_is_read_as_it_was_written(tmp_path):
     lock = cluster_locks.read(path)
     assert (lock.id, lock.holder, lock.acquired_at) == (cluster_locks.holder_id(ME), ME, "2026-11-21T09:14:03Z")
     assert 0 <= lock.age < 60
-    assert os.listdir(tmp_path) == ["lock.json"]
+    assert os.listdir(tmp_path) == ["lock.json"] and stat.S_IMODE(os.stat(path).st_mode) == 0o644
+    assert json.loads((tmp_path / "lock.json").read_text())["schema"] == cluster_locks.SCHEMA == 1
 
 
 @pytest.mark.parametrize("jump", [-86400 * 365, 86400 * 365])
@@ -153,12 +157,152 @@ def test_release_takes_only_what_is_its_own():
     assert action is None and "bob@workbench" in reason
 
 
-def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_who_can_only_open_the_directory_keeps_nobody_out(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(cluster_locks, "FORMER_SECONDS", 0.05)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX if kind == "exclusive" else fcntl.LOCK_SH)
+    done = []
+    with cluster_locks.exclusive(str(tmp_path)):
+        assert stat.S_IMODE(os.stat(tmp_path / cluster_locks.ALONE).st_mode) == 0o600
+        done.append(True)
+    os.close(descriptor)
+    assert done and os.listdir(tmp_path) == []
+
+
+def test_a_program_of_an_earlier_version_is_kept_out_and_waited_for(tmp_path, monkeypatch):
+    """It locks the directory itself, for a moment."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(ClusterError, match="at this moment"):
-        with cluster_locks.exclusive(str(tmp_path)):
-            pass
+    looks = []
+
+    def clock(timeout, sleep):
+        assert (timeout, sleep) == (cluster_locks.FORMER_SECONDS, cluster_locks.LOOK_SECONDS) == (3.0, 0.1)
+        for elapsed in (0.0, 0.1, 0.2):
+            looks.append(elapsed)
+            if elapsed == 0.1:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            yield elapsed
+
+    monkeypatch.setattr(cluster_locks, "clock", clock)
+    with cluster_locks.exclusive(str(tmp_path)):
+        assert looks == [0.0, 0.1]
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(descriptor)
+
+
+def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
+    with cluster_locks.exclusive(str(tmp_path)):
+        with pytest.raises(ClusterError, match=f"takes or releases the lock in {tmp_path} at this moment") as caught:
+            with cluster_locks.exclusive(str(tmp_path)):
+                pass
+        assert (caught.value.reason, caught.value.remedy) == (cluster_locks.HELD, "Run again when it is done.")
+        # A directory is locked apart from the one above it.
+        os.mkdir(tmp_path / "gb10")
+        with cluster_locks.exclusive(str(tmp_path / "gb10")):
+            pass
     with cluster_locks.exclusive(str(tmp_path)):
         pass
+
+
+def test_what_happens_within_is_told_as_it_is(tmp_path):
+    with pytest.raises(BlockingIOError), cluster_locks.exclusive(str(tmp_path)):
+        raise BlockingIOError
+    with cluster_locks.exclusive(str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("planted", ["link", "open to others", "another's", "pipe"])
+def test_a_file_that_somebody_else_can_open_is_no_lock(tmp_path, monkeypatch, planted):
+    path = tmp_path / cluster_locks.ALONE
+    if planted == "link":
+        (tmp_path / "target").touch(0o600)
+        path.symlink_to("target")
+    elif planted == "pipe":
+        os.mkfifo(path, 0o600)
+    else:
+        path.touch(0o600 if planted == "another's" else 0o644)
+    if planted == "another's":
+        monkeypatch.setattr(files.os, "geteuid", lambda: 4711)
+    with pytest.raises((ClusterError, OSError)) as caught, cluster_locks.exclusive(str(tmp_path)):
+        pass
+    if planted == "link":
+        assert caught.value.errno == errno.ELOOP
+    else:
+        assert str(caught.value) == f"{path} is not a file that only this account can open" and caught.value.remedy.endswith(f": rm {path}")
+    assert os.path.lexists(path)
+
+
+def test_a_lock_file_that_went_while_it_was_opened_is_opened_again(tmp_path, monkeypatch):
+    """Whoever was in removes it at the end."""
+    path, opened = str(tmp_path / "x"), []
+    real = files.open_lock
+
+    def open_lock(name):
+        handle = real(name)
+        opened.append(handle)
+        if len(opened) == 1:
+            os.unlink(name)
+        return handle
+
+    monkeypatch.setattr(files, "open_lock", open_lock)
+    with files.alone(path):
+        assert len(opened) == 2 and os.path.exists(path)
+        with pytest.raises(BlockingIOError), files.alone(path):
+            pass
+        assert os.path.exists(path)
+    assert not os.path.exists(path)
+    for handle in opened[:2]:
+        with pytest.raises(OSError):
+            os.fstat(handle)
+
+
+TEXT = """{
+  "acquired_at": "2026-11-21T09:14:03Z",
+  "holder": {
+    "boot_id": "b",
+    "hostname": "workbench",
+    "machine": "m",
+    "pid": 4711,
+    "pid_namespace": "n",
+    "pid_start": "99",
+    "play": "Up",
+    "run": "r",
+    "service": "",
+    "user": "ada"
+  },
+  "id": "3c1ab056361d3a94",
+  "schema": 1
+}
+"""
+
+
+def test_every_version_knows_a_run_and_a_broken_lock_by_the_same_id():
+    """A unit's program on a node, and the controllers, may be of different ones."""
+    assert cluster_locks.dump(ME, NOW) == TEXT
+    assert cluster_locks.holder_id(dict(reversed(ME.items()))) == "3c1ab056361d3a94"
+    assert cluster_locks.unreadable_id("garble") == "unreadable-8d76c1e4c0c614a1"
+
+
+def test_of_a_lock_that_makes_no_sense_the_beginning_is_shown(tmp_path):
+    (tmp_path / "lock.json").write_text("x" * 4000)
+    with pytest.raises(UnknownState) as caught:
+        cluster_locks.read(str(tmp_path / "lock.json"))
+    assert caught.value.details["raw"] == "x" * 2000
+
+
+@pytest.mark.parametrize(("dated", "age"), [(1795500000.5, 3), (1795500004.9, 0)])
+def test_a_lock_is_as_old_as_its_file_and_never_less_than_nothing(tmp_path, monkeypatch, dated, age):
+    path = tmp_path / "lock.json"
+    path.write_text(TEXT)
+    os.utime(path, (dated, dated))
+    monkeypatch.setattr(cluster_locks.time, "time", lambda: 1795500004.0)
+    assert cluster_locks.read(str(path)).age == age
+
+
+def test_who_lost_its_lock_did_nothing(tmp_path):
+    with pytest.raises(ClusterError) as caught:
+        cluster_locks.check_held(str(tmp_path / "lock.json"), "mine")
+    assert caught.value.details == {"lock": None, "changed": False, "actions": []}

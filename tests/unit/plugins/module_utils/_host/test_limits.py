@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 
 RECORDED = (pathlib.Path(__file__).parents[3] / "fixtures/proc/recorded_dockerd_limits.txt").read_text()
 
@@ -137,10 +138,47 @@ def test_where_its_memory_threshold_lies():
 
 def test_earlyoom_on_a_node():
     running = process(5, "earlyoom", "/usr/bin/earlyoom", "-m", "4,2", "-s", "100,100")
-    found = limits.earlyoom([running], SWAP, 60)
+    found = limits.earlyoom([running], SWAP, 60, lambda: "1.7")
     assert found["running"] and found["args"] == "-m 4,2 -s 100,100" and found["effective"] is True and found["mem_percent"] == 4
-    absent = limits.earlyoom([process(5, "earlyoom", container="ab" * 32)], SWAP, 60)
+    assert found["version"] == "1.7"
+    absent = limits.earlyoom([process(5, "earlyoom", container="ab" * 32)], SWAP, 60, lambda: "1.7")
     assert absent["running"] is False and absent["effective"] is False and set(absent) == set(found), "one in a container does not guard the node"
+
+
+@pytest.mark.parametrize("version", ["1.8", "1.8.2-1", "v1.8-11-g0a6f7cb", "1:1.9", "2.0", "10.1", "dirty"])
+def test_a_version_that_counts_what_processes_hold_has_no_effect(version):
+    """What a driver holds is in neither of its figures."""
+    running = process(5, "earlyoom", "/usr/bin/earlyoom", "-M", "2097152,1048576", "-s", "100,100")
+    found = limits.earlyoom([running], SWAP, 60, lambda: version)
+    assert found["effective"] is False and "has no effect here: from 1.8 on" in found["why"] and f"at {found['acts_below_mb']['of_user']} MiB" in found["why"]
+    unseen = limits.earlyoom([running], SWAP, 60, lambda: "")
+    assert unseen["effective"] is None and "which version it is cannot be seen: from 1.8 on" in unseen["why"]
+    dry = limits.earlyoom([process(5, "earlyoom", "/usr/bin/earlyoom", "--dryrun")], SWAP, 60, lambda: version)
+    assert dry["effective"] is False and "--dryrun" in dry["why"]
+
+
+@pytest.mark.parametrize("version", ["1.7", "1.7-1", "v1.6.2-34-g75a8852-dirty", "1:1.7.9", "0.12"])
+def test_older_versions_count_what_is_available(version):
+    running = process(5, "earlyoom", "/usr/bin/earlyoom", "-M", "2097152,1048576", "-s", "100,100")
+    assert limits.earlyoom([running], SWAP, 60, lambda: version)["effective"] is True
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [(ToolResult(0, "", "earlyoom 1.7\n"), "1.7"), (ToolResult(0, "", "earlyoom v1.6.2-34-g75a8852\nmem total\n"), "v1.6.2-34-g75a8852"), (ToolResult(1, "x", ""), "")],
+)
+def test_the_installed_one_is_asked_for_its_version(monkeypatch, said, version):
+    asked = []
+    monkeypatch.setattr(limits, "run_tool", lambda *given: asked.append(given) or said)
+    assert limits.earlyoom_version() == version and asked == [(["earlyoom", "-v"], 5)]
+
+
+def test_one_that_cannot_be_asked_says_nothing(monkeypatch):
+    def missing(*_given):
+        raise UnknownState("earlyoom cannot be run")
+
+    monkeypatch.setattr(limits, "run_tool", missing)
+    assert limits.earlyoom_version() == ""
 
 
 def test_each_part_fails_by_itself(tmp_path):

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
 
 import pytest
@@ -276,3 +277,106 @@ def test_the_program_runs_by_itself(node):
     (node / "state" / "lease" / "lease.json").write_text(json.dumps({"schema": 9}), encoding="utf-8")
     done = subprocess.run([sys.executable, "-I", program, node / "state"], timeout=60, check=False, capture_output=True, text=True)
     assert done.returncode == 1 and "its schema is not 1" in done.stdout
+
+
+# -- the way back ------------------------------------------------------------------------------------------------------------
+
+
+def returning(node, **more):
+    """What is left of a lease once all that was there for it is down."""
+    return lease(node, clusters=[], awaits={}, **more)
+
+
+def test_when_the_caller_is_gone_on_the_way_back_the_node_starts_what_was_there_before(node):
+    returning(node)
+    found = Node(node)
+    cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
+    assert found.keeper.look() and found.asked == BACK
+    assert (found.record()["mode"], found.record()["phase"], found.record()["clusters"]) == ("singles", "settled", ONE)
+    assert cluster_locks.read(keeper.lock_path(found.state)) is None and record.read(found.state)["state"] == "ended"
+
+
+def test_a_caller_on_its_way_back_has_its_time(node):
+    returning(node, lost_seconds=3600)
+    assert not Node(node).keeper.look()
+
+
+@pytest.mark.parametrize("text", [cluster_locks.dump(HOLDER, keeper.utc_now()), "{"])
+def test_what_a_run_brings_back_is_left_to_it(node, capsys, text):
+    """The caller lives, for all that is known here, or its lock waits for a person."""
+    returning(node)
+    found = Node(node)
+    path = cluster_locks.path_of(found.state, "spark-1")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    assert not found.keeper.look() and not found.keeper.look() and found.asked == [] and record.read(found.state)["state"] == "live"
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1 and said[0].startswith("spark-1 is left alone" if text == "{" else "a run works on spark-1: ada@workbench, process 4711")
+    os.unlink(path)
+    assert found.keeper.look() and found.asked == BACK
+
+
+def test_while_something_is_there_for_the_lease_the_lock_of_what_was_before_says_nothing(node):
+    lease(node)
+    found = Node(node)
+    cluster_locks.write(cluster_locks.path_of(found.state, "spark-1"), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
+    assert found.keeper.look()
+
+
+# -- a full disk, and secrets ------------------------------------------------------------------------------------------------
+
+
+def no_room(*_given, **_more):
+    raise OSError(28, "No space left on device", "/x")
+
+
+def test_a_claim_that_cannot_be_written_is_tried_again(node, monkeypatch, capsys):
+    lease(node)
+    found = Node(node)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_locks, "write", no_room)
+        assert not found.keeper.look() and not found.keeper.look() and found.asked == []
+    assert capsys.readouterr().out.count("No space left on device") == 1
+    assert found.keeper.look() and found.asked == ENDING + BACK
+
+
+def test_an_end_that_cannot_be_noted_stops_nothing_a_second_time(node, monkeypatch, capsys):
+    """What was there before runs again: another end would take its memory for a leak."""
+    lease(node)
+    found = Node(node)
+    written, wrote = modes.DOCUMENT.write, record.write
+    waited = []
+
+    def room(*given):
+        return written(*given) if given[1]["phase"] == "switching" and not waited else no_room() if len(waited) < 2 else written(*given)
+
+    monkeypatch.setattr(modes, "DOCUMENT", type("Full", (), {"write": staticmethod(lambda *given: room(*given)), "read": modes.DOCUMENT.read}))
+    monkeypatch.setattr(record, "write", lambda *given: wrote(*given) if len(waited) != 2 or given[1]["state"] != "ended" else no_room())
+    monkeypatch.setattr(keeper.time, "sleep", waited.append)
+    assert found.keeper.look() and found.asked == ENDING + BACK and waited == [keeper.LOOK_SECONDS] * 3
+    assert (found.record()["phase"], record.read(found.state)["state"]) == ("settled", "ended")
+    said = capsys.readouterr().out
+    assert said.count("tried again until it is written") == 2 and "record of the mode: " in said and "record of the lease: " in said
+
+
+def test_what_a_node_says_of_an_end_holds_no_secret(node, capsys):
+    lease(node, state="ending", reason="its caller said Bearer abcdefghijklmnop")
+    found = Node(node, fails={"stop gb10-engine-gb10.service"})
+    found.systemctl = lambda words, seconds: ToolResult(int("stop" in words), "", "curl -H 'Authorization: Bearer qrstuvwxyz012345'")
+    found.keeper.systemctl = found.systemctl
+    assert found.keeper.look()
+    texts = [json.dumps(found.record()), record.read(found.state)["reason"], capsys.readouterr().out]
+    for text in texts:
+        assert "Bearer <secret>" in text and "abcdefghijklmnop" not in text and "qrstuvwxyz012345" not in text, text
+
+
+@pytest.mark.parametrize("jump", [-86400.0 * 365, 86400.0 * 365])
+def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_lease(node, monkeypatch, jump):
+    """The seconds since the boot count, which no correction moves."""
+    lease(node, renewed_s=800.0)
+    found, now = Node(node), time.time
+    monkeypatch.setattr(time, "time", lambda: now() + jump)
+    for passed, over in ((1000.0, False), (1100.0, False), (1100.5, True)):
+        monkeypatch.setattr(record, "boot_seconds", lambda: passed)
+        assert found.keeper.look() is over
+    assert found.asked == ENDING + BACK

@@ -69,6 +69,23 @@ def test_nobody_there_and_nobody_who_answers_are_refusals(tmp_path: Path, monkey
     assert send(tmp_path, {"type": "webhook"}, f"http://127.0.0.1:{port}/") == "Connection refused"
 
 
+@pytest.mark.parametrize("channel", [{"type": "webhook"}, {"type": "telegram", "chat_id": "1", "api_url": "http://10.255.255.1"}])
+def test_a_secret_does_not_leave_the_node_in_clear_unless_somebody_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
+    asked: list[str] = []
+
+    def ask(url: str, *_words: t.Any, **_options: t.Any) -> channels._http.Answer:
+        asked.append(url)
+        return channels._http.Answer(200, b'{"ok": true}')
+
+    monkeypatch.setattr(channels._http, "ask", ask)
+    secret = "http://10.255.255.1/planted" if channel["type"] == "webhook" else TOKEN
+    assert send(tmp_path, channel, secret) == "its address is http to a private address, and nobody said that the secret may go there in clear; expected https"
+    assert asked == []
+    assert send(tmp_path, {**channel, "allow_http": True}, secret) == "" and len(asked) == 1
+    assert "to everybody on the way" in send(tmp_path, {"type": "webhook", "name": "b", "allow_http": True}, "http://hooks.example.com/planted")
+    assert len(asked) == 1
+
+
 def test_what_a_server_sends_back_is_shown_without_the_secret(tmp_path: Path):
     with listening() as server:
         secret = f"{server.url}/services/T000/planted-part-of-a-path"

@@ -19,8 +19,9 @@ MAIL = {"type": "mail", "command": ["/usr/sbin/sendmail", "-t"], "to": "ops@exam
 
 def test_sound_ones_have_no_faults():
     channels = [
-        HOOK, {**HOOK, "name": "second", "url": "http://10.0.0.9:8080/x?y=1"}, BOT,
-        {**BOT, "name": "channel", "chat_id": "@gb10_alerts", "api_url": "http://10.0.0.9"},
+        HOOK, {**HOOK, "name": "second", "url": "http://10.0.0.9:8080/x?y=1", "allow_http": True}, BOT,
+        {**BOT, "name": "channel", "chat_id": "@gb10_alerts", "api_url": "http://10.0.0.9", "allow_http": True},
+        {**HOOK, "name": "here", "url": "http://127.0.0.1:9000/x"}, {**BOT, "name": "own", "api_url": "http://[::1]:8081"},
         MAIL, {"type": "mail", "name": "local", "command": ["mail", "-s", "gb10 sweep", "root"]},
     ]  # fmt: skip
     assert declared.channel_faults(channels) == []
@@ -48,6 +49,14 @@ def test_sound_ones_have_no_faults():
         ({**BOT, "chat_id": "gb10"}, ".chat_id", "is of another form"),
         ({**BOT, "chat_id": True}, ".chat_id", "is of another form"),
         ({**BOT, "api_url": "api.telegram.org"}, ".api_url", "is of another form"),
+        ({**HOOK, "url": "http://example.lan/planted"}, ".url", "is http, which shows the secret"),
+        ({**HOOK, "url": "http://example.lan/planted", "allow_http": True}, ".url", "is http, which shows the secret"),
+        ({**HOOK, "url": "HTTP://203.0.113.9/planted", "allow_http": True}, ".url", "is http to an address that is not private"),
+        ({**HOOK, "url": "http://10.0.0.9/planted"}, ".url", "is http to a private address"),
+        ({**HOOK, "url": "http://10.0.0.9/planted", "allow_http": False}, ".url", "is http to a private address"),
+        ({**HOOK, "allow_http": "yes"}, ".allow_http", "is of another form"),
+        ({**BOT, "api_url": "http://10.0.0.9"}, ".api_url", "is http to a private address"),
+        ({**MAIL, "allow_http": True}, ".allow_http", "is not a known field"),
         ({"type": "mail"}, ".command", "is missing"),
         ({**MAIL, "command": "sendmail -t"}, ".command", "is of another form"),
         ({**MAIL, "command": ["sendmail", 1]}, ".command", "is of another form"),
@@ -88,3 +97,23 @@ def test_two_endpoints_of_one_name():
 
 def test_which_status_is_well():
     assert declared.is_wanted(204, None) and not declared.is_wanted(302, None) and declared.is_wanted(401, [200, 401]) and not declared.is_wanted(200, 401)
+
+
+@pytest.mark.parametrize(
+    ("url", "without", "allowed"),
+    [
+        ("https://hooks.example.com/x", True, True), ("https://203.0.113.9/x", True, True),
+        ("http://127.0.0.1/x", True, True), ("http://127.9.9.9:80/x", True, True), ("http://[::1]/x", True, True), ("http://localhost:9000/x", True, True),
+        *((f"http://{host}/x", False, True) for host in ("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.1.1", "[fd00::1]", "[fe80::1]")),
+        *((f"http://{host}/x", False, False) for host in (
+            "hooks.example.com", "localhost.example.com", "127.0.0.1.example.com", "8.8.8.8", "172.32.0.1", "11.0.0.1", "100.64.0.1", "192.0.2.1", "0.0.0.0",
+            "[2001:db8::1]", "[::ffff:8.8.8.8]", "127.1", "2130706433", "0x7f.0.0.1",
+        )),
+    ],
+)  # fmt: skip
+def test_where_a_secret_may_go_in_clear(url: str, without: bool, allowed: bool):
+    assert (not declared.why_in_clear(url, False), not declared.why_in_clear(url, True)) == (without, allowed)
+
+
+def test_a_query_is_not_shown():
+    assert declared.shown_url("http://x/y?token=planted&a=b?c") == "http://x/y?..." and declared.shown_url("http://x/y") == "http://x/y"

@@ -141,3 +141,16 @@ def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monke
     monkeypatch.setattr(Engine, "containers", silent)
     with pytest.raises(UnknownState):
         seeing.engines(config, mode(["spark-1"]))
+
+
+def test_what_stands_behind_the_question_mark_of_an_endpoint_is_asked_and_not_told(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def ask(url: str, *_words: t.Any, **_options: t.Any) -> seeing._http.Answer:
+        asked.append(url)
+        return seeing._http.Answer(503, b"")
+
+    monkeypatch.setattr(seeing._http, "ask", ask)
+    seen = seeing.endpoint({"name": "a", "url": "https://x.lan/health?t=planted&u=1"}, seeing._http.trusting())
+    assert asked == ["https://x.lan/health?t=planted&u=1"]
+    assert seen["text"] == "https://x.lan/health?...: status 503, expected 200 to 299"

@@ -15,7 +15,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils import _wait
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
@@ -240,7 +241,7 @@ class Node:
         #: What was asked of the lock, and how many times a run keeps it from the unit from now on.
         self.locks: list[str] = []
         self.busy = 0
-        self.engine = {"live": True, "run_id": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
+        self.engine = {"live": True, "run_id": "r1", "ordered": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
         for module in (program, service, lock):
             monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
@@ -354,8 +355,14 @@ def test_a_power_cycle_of_our_own_lets_it_start_once(node, tmp_path):
     ("engine", "code", "state"),
     [
         ({"live": False, "stopped_by": "ada"}, 0, "stopped"),
-        ({"live": True, "run_id": "r2"}, 0, "stopped"),
+        ({"live": True, "run_id": "r2", "ordered": "r2"}, 0, "stopped"),
+        # Another run was ordered, and has not begun.
+        ({"live": False, "ordered": "r2"}, 0, "stopped"),
         ({"live": False}, 1, "failed"),
+        # What the container can write.
+        ({"live": False, "run_id": "r2"}, 1, "failed"),
+        ({"live": True, "run_id": "r2"}, 1, "failed"),
+        ({"live": False, "run_id": ""}, 1, "failed"),
     ],
 )
 def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, state):
@@ -381,6 +388,43 @@ def test_a_stop_drains_then_stops_engine_and_container(node, drained):
     assert one.supervisor.end() == 0
     assert one.asked == ["cluster_lock", "vllm_serve", "vllm_serve", "node_container", "cluster_lock"] and one.state["state"] == "stopped"
     assert any("2 request(s); the engine is stopped all the same" in line for line in one.said) is not drained
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_full_disk_loses_no_engine(node, there, monkeypatch):
+    """It lives, or was started just now, and is watched on; what happened is on record once there is room."""
+    one = node()
+    one.lives = full = there
+    written, looks = record.write, []
+
+    def write(*given):
+        if full or one.lives and len(looks) < 3:
+            raise OSError(28, "No space left on device")
+        written(*given)
+
+    def look(self):
+        nonlocal full
+        looks.append(self.run_id)
+        full = full and len(looks) < 3
+        return program.Seen("it gave way") if len(looks) == 5 else program.Seen()
+
+    monkeypatch.setattr(record, "write", write)
+    monkeypatch.setattr(program.Supervisor, "seen_engine", look)
+    assert one.supervisor.main() == 0 and looks == ["r1"] * 5
+    assert (one.state["state"], one.state["reason"]) == ("stopped", "it gave way")
+    assert len([line for line in one.said if line.startswith("not noted")]) == 1 and "the state is noted again" in one.said
+    assert not {"cuda_zombie_check", "vllm_serve"} & set(one.asked) if there else one.asked.count("vllm_serve") == 1
+
+
+def test_a_start_that_could_not_be_noted_begins_nothing(node, monkeypatch):
+    one = node()
+
+    def full(*_given):
+        raise OSError(28, "No space left on device", "/x/state.json")
+
+    monkeypatch.setattr(record, "write", full)
+    assert one.supervisor.main() == 1 and one.asked == ["node_container!"]
+    assert "failed: /x/state.json: No space left on device Remedy: Free some space and run again: df -h /x" in one.said
 
 
 def test_a_unit_that_is_released_leaves_all_running(node):
@@ -752,3 +796,28 @@ def test_a_worker_that_ends_while_the_engine_loads_ends_the_start(node):
     one.answers["vllm_serve_info", False] = loads
     assert one.supervisor.main() == 1 and "the rank of spark-2 ended before the engine came up" in one.state["reason"]
     assert one.asked.count("vllm_serve") == 2
+
+
+@pytest.mark.parametrize("jump", [-86400.0 * 365, 86400.0 * 365])
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_wait(node, monkeypatch, jump, comes):
+    """Waits count on the clock that no correction moves."""
+    one = node(executor="ray")
+    clocks = {"wall": 0.0, "steady": 0.0}
+
+    def sleep(seconds):
+        clocks["steady"] += seconds
+        clocks["wall"] += jump
+        one.nodes[1]["alive"] = comes and clocks["steady"] >= 0.5
+
+    monkeypatch.setattr(_wait.time, "time", lambda: 1795500000.0 + clocks["wall"])
+    monkeypatch.setattr(_wait.time, "monotonic", lambda: clocks["steady"])
+    monkeypatch.setattr(_wait.time, "sleep", sleep)
+    one.nodes[1]["alive"] = False
+    if comes:
+        one.supervisor.begin()
+        assert one.state["state"] == "running" and 0.5 <= clocks["steady"] < 0.6
+        return
+    with pytest.raises(WaitTimeout, match="spark-2 did not join Ray within 1 s"):
+        one.supervisor.begin()
+    assert 1 <= clocks["steady"] < 1.1

@@ -11,6 +11,7 @@ import json
 import pytest
 from healthy_pair import PROFILE, RUN, asked, node, second
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import content, replay
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
 
@@ -89,3 +90,35 @@ def test_the_plan_names_what_its_tags_take(tags, cycles, parts):
     lines = content.plan(tags, cycles, 60, "nemotron_3_super_tp2", "")
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in content.PARTS] == parts
     assert "gb10_calibrate_to=FILE" in lines[-1]
+
+
+def sent(*files):
+    """Return the answers of one node, a recorder's with these files."""
+    return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "files": list(files), "errors": []}}}
+
+
+def test_what_a_node_sent_stands_below_its_own_name():
+    texts, links = content.collected(
+        sent({"name": "sys/a/../b", "text": "x"}, {"name": "d.json", "text": "[1]"}, {"name": "sys/l", "link": "b"}), {}, {}, {}
+    )
+    assert texts["quiet-left/sys/b"] == "x" and texts["quiet-left/d.json"] == [1] and links == {"quiet-left/sys/l": "b"}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"name": "../quiet-right/answers/info.json", "text": "{}"},
+        {"name": "../records.json", "text": "{}"},
+        {"name": "/etc/x", "text": ""},
+        {"name": "..", "link": "a"},
+        {"name": "a/../..", "text": ""},
+        {"name": "a\0b", "text": ""},
+        {"name": "docker/info.json", "text": "no JSON"},
+        {"name": "docker/info.json", "text": "[" * 100000},
+    ],
+    ids=lambda file: str(file)[:60],
+)
+def test_a_node_that_sends_another_s_file_or_no_json_is_named(file):
+    with pytest.raises(UnknownState) as caught:
+        content.collected(sent({"name": "a", "text": "x"}, file), {}, {}, {})
+    assert str(caught.value).startswith("quiet-left") and caught.value.remedy

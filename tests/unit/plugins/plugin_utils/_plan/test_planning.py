@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import plan_records
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending, model_facts, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
@@ -227,6 +227,48 @@ def test_a_digest_is_of_what_memory_follows_from():
         assert planning.digest(profile, other) != plain
     assert planning.digest({**profile, "model": {**profile["model"], "revision": "b" * 40}}) != plain
     assert planning.digest({**profile, "executor": "native"}) != plain
+
+
+def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
+    profile = profiles.load(NEMOTRON)
+    plain = planning.expected(profile)["start_digest"]
+    assert plain == planning.expected({**profile, "id": "other", "checks": []}, {"lora-modules": None}, [{"name": "x", "gib": 4}])["start_digest"]
+    for other in ({"max_model_len": 8192}, {"kv_cache_memory_bytes": "8G"}, {"max_num_seqs": 4}):
+        assert planning.expected(profile, other)["start_digest"] != plain
+    assert planning.expected(profile, {"max-num-seqs": 4})["start_digest"] == planning.expected(profile, {"max_num_seqs": 4})["start_digest"]
+
+
+def level_of(record, **more):
+    """The level in GiB of a recipe on record, on a node where nothing else runs."""
+    asked = planning.expected(plan_records.profile_of(record), **more)
+    return asked, ending.of_plan(asked, int(plan.CLASS_TOTAL[record.get("class_gb", 128)] * 1024), int((plan.CLASS_TOTAL[record.get("class_gb", 128)] - 4) * 1024)).mb
+
+
+@pytest.mark.parametrize("record", [one for one in NAMED if "available" in one.values[0] and one.values[0]["runs"]])
+def test_what_stayed_available_is_above_the_level(record):
+    asked, level = level_of(record)
+    assert asked["lacks"] == [] and level is not None and level < record["available"] * 1024
+
+
+def test_no_level_is_planned_where_more_was_reported_than_anything_explains():
+    record = next(one for one in plan_records.RECORDS if one["id"] == "Nemotron-3-Super NVFP4, 1M, two nodes with Ray")
+    asked, level = level_of(record)
+    assert level is None and asked["lacks"] == ["an explanation of what 1048576 tokens were reported to take"]
+    assert level_of({**record, "serve": {**record["serve"], "max_model_len": 1048575}})[1] is not None
+
+
+def test_what_others_claim_lowers_the_level_whatever_the_mode():
+    record = next(one for one in plan_records.RECORDS if "available" in one)
+    tenants = [{"name": "speech", "gib": 4}, {"name": "other", "node": "spark-2", "gib": 8}]
+    companions = [{"name": "embed", "memory_gib": 2.5, "modes": ["day"]}]
+    asked, level = level_of(record, tenants=tenants, companions=companions, node="spark-1")
+    assert asked["claims_gib"] == 6.5 and level == pytest.approx(level_of(record)[1] - 6.5 * 1024, abs=11)
+
+
+def test_a_drafter_of_unknown_size_leaves_no_level():
+    record = next(one for one in plan_records.RECORDS if "available" in one)
+    spec = {"speculative_config": {"method": "eagle3", "model": "some/drafter", "num_speculative_tokens": 3}}
+    assert level_of({**record, "serve": {**record["serve"], **spec}})[0]["lacks"] == ["the size of the drafter"]
 
 
 # -- picture -----------------------------------------------------------------------------------------------------------

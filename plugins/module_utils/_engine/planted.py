@@ -1,0 +1,142 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What root in a container put in the place of our programs' files, and how it goes again. This module util is PRIVATE to the collection.
+
+No program of ours reads through it, and the next engine would not start over it. So it is looked for before a container is made and an engine started,
+and a teardown removes it. Only names that programs of ours use are judged: what else lies there is nobody's concern.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import confinement
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import NOTE_LIMIT, EnginePaths, read_side
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, MADE_OF, ORDER, RUN_ID
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+#: What the launcher and the host write in the directory of notes.
+NOTES = ("run.json", "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
+#: The directory among them, and those beside the logs; the last one is the host's, and containers of older versions could write beside it.
+CONFIG, KEPT_LOGS = "config", "containers"
+#: What the launcher writes in the directory of logs.
+LOGS = re.compile(rf"(?:{RUN_ID.pattern})\.log(?:\.1(?:\.new)?)?")
+#: What programs in the container make in its directory of caches.
+CACHES = tuple(sorted(os.path.basename(path) for path in confinement.cache_variables("/").values()))
+
+
+class Plant(t.NamedTuple):
+    """Something that stands where nothing of its kind belongs: a path below ``top``, and what it is."""
+
+    top: str
+    path: str
+    what: str
+
+    @property
+    def whole(self) -> str:
+        return os.path.join(self.top, self.path)
+
+
+def _names(top: str, relative: str = "") -> list[str]:
+    """Return the names in a directory; none where there is none, or something else."""
+    try:
+        with untrusted.directory(top, relative) as handle:
+            return sorted(os.listdir(handle))
+    except (FileNotFoundError, untrusted.Tampered):
+        return []
+
+
+def _judged(top: str, names: t.Iterable[str], look: t.Callable[[str, str], object]) -> t.Iterator[Plant]:
+    """Yield which of these names ``look`` finds to be something else than it should."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                look(top, name)
+            except untrusted.Tampered as error:
+                yield Plant(top, os.path.relpath(error.path, top), error.found)
+
+
+def _note(top: str, name: str) -> None:
+    untrusted.read(top, name, NOTE_LIMIT)
+
+
+def _log(top: str, name: str) -> None:
+    untrusted.reader(top, name).close()
+
+
+def _directory(top: str, name: str) -> None:
+    with untrusted.directory(top, name):
+        pass
+
+
+def found(paths: EnginePaths) -> list[Plant]:
+    """Return what was planted below the directories of a cluster. Raises :class:`UnknownState` where they may not be read."""
+    try:
+        return _found(paths)
+    except OSError as error:
+        raise UnknownState(f"{error.filename} cannot be read: {error.strerror}", remedy=BECOME, reason="permission") from error
+
+
+def _found(paths: EnginePaths) -> list[Plant]:
+    logs = [f"{ENGINE_LOGS}/{name}" for name in _names(paths.log, ENGINE_LOGS) if LOGS.fullmatch(name)]
+    caches = [f"{image}/{name}" for image in _names(paths.cache) for name in CACHES]
+    every = [
+        *_judged(paths.run, [CONFIG], _directory),
+        *_judged(paths.run, NOTES, _note),
+        *_judged(paths.log, [ENGINE_LOGS, KEPT_LOGS], _directory),
+        *_judged(paths.log, logs, _log),
+        *_judged(paths.cache, caches, _directory),
+    ]
+    return list(dict.fromkeys(every))
+
+
+def check(paths: EnginePaths) -> None:
+    """Raise :class:`untrusted.Tampered` where something was planted: who did that, and what takes it away."""
+    plants = found(paths)
+    if not plants:
+        return
+    first, others = plants[0], [one.whole for one in plants[1:]]
+    made_of, order = (read_side(os.path.join(paths.launch, name)) for name in (MADE_OF, ORDER))
+    run = f"run {order['run_id']}" if order.get("run_id") else "no run of an engine"
+    image = f"image {made_of['image']} ({made_of['image_id']})" if made_of.get("image") else "an image that no note names"
+    more = f", as were {', '.join(others[:3])}{f' and {len(others) - 3} more' if len(others) > 3 else ''}" if others else ""
+    raise untrusted.Tampered(first.whole, f"{first.what}{more}; by what was root in a container of {image}, {run}")
+
+
+def _is_odd(entry: untrusted.Entry) -> bool:
+    """Return whether something is neither a directory nor a plain file with one name."""
+    mode = entry.status.st_mode
+    plain = stat.S_ISREG(mode) and entry.status.st_nlink == 1 and not mode & (stat.S_ISUID | stat.S_ISGID)
+    return not plain and not stat.S_ISDIR(mode)
+
+
+def _remove(top: str, relative: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        is_directory = stat.S_ISDIR(os.lstat(os.path.join(top, relative)).st_mode)
+        (untrusted.remove_tree if is_directory else untrusted.remove)(top, relative)
+
+
+def clear(paths: EnginePaths) -> None:
+    """Remove what was planted, once no container writes there any more: all notes, and caches among which something odd lies, but of logs that alone.
+
+    Raises OSError.
+    """
+    for plant in found(paths):
+        # Of the caches, all of that image's go: what is left of them fits to nothing.
+        _remove(plant.top, plant.path.partition("/")[0] if plant.top == paths.cache else plant.path)
+    for entry in [*untrusted.walk(paths.log, ENGINE_LOGS)] if os.path.isdir(paths.engine_log) else []:
+        if _is_odd(entry):
+            _remove(paths.log, f"{ENGINE_LOGS}/{entry.path}")
+    for name in _names(paths.run):
+        _remove(paths.run, name)
+    for image in _names(paths.cache):
+        if any(map(_is_odd, untrusted.walk(paths.cache, image))):
+            _remove(paths.cache, image)

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which Python runs the programs of our units, which are root's. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+
+#: The distribution's own, and the oldest that our programs run on.
+SYSTEM, LEAST = "/usr/bin/python3", (3, 10)
+#: Seconds for its answer.
+SECONDS = 30.0
+#: Links on the way to a file, as many as the kernel follows.
+LINKS = 40
+
+#: Imports what the command line names, and prints the version.
+_ASK = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.version_info[:2])"
+
+
+def changeable(path: str) -> str:
+    """Return what on the way to ``path``, over all links, another account than root can change; empty when it is nothing. Raises OSError."""
+    here, left, links = "/", path.split("/"), 0
+    while True:
+        status = os.lstat(here)
+        is_link = stat.S_ISLNK(status.st_mode)
+        if status.st_uid != 0 or (not is_link and status.st_mode & 0o022):
+            return here
+        if is_link:
+            links += 1
+            if links > LINKS:
+                return path
+            target = os.readlink(here)
+            here, left = "/" if target.startswith("/") else os.path.dirname(here), [*target.split("/"), *left]
+        if not left:
+            return ""
+        # A name of nothing stays where it is.
+        here = os.path.normpath(os.path.join(here, left.pop(0)))
+
+
+def of_units(*modules: str) -> str:
+    """Return the Python for units of root's that import ``modules``: the one that runs this where root alone can change it, else the system's.
+
+    Raises :class:`ClusterError` when neither will do.
+    """
+    other = _changeable(sys.executable)
+    if not other:
+        return sys.executable
+    why = _unfit(modules)
+    if why:
+        names = "".join(f" with the Python package {name}" for name in modules)
+        raise ClusterError(
+            f"no Python here can run a unit of root's: {sys.executable} is not root's alone ({other}), and {SYSTEM} {why}",
+            expected=f"{'.'.join(map(str, LEAST))} or newer{names}",
+            remedy=f"Install that for {SYSTEM}, or set ansible_python_interpreter to a Python that root alone can change.",
+            reason="python",
+        )
+    return SYSTEM
+
+
+def _changeable(path: str) -> str:
+    """Return what :func:`changeable` does, the path itself where that cannot be found out."""
+    try:
+        return changeable(path)
+    except OSError:
+        return path
+
+
+def _unfit(modules: t.Sequence[str]) -> str:
+    """Return why the system's Python cannot run a unit, empty when it can."""
+    if other := _changeable(SYSTEM):
+        return f"is not root's alone ({other})" if os.path.exists(SYSTEM) else "is not there"
+    try:
+        answer = run_tool([SYSTEM, "-I", "-c", _ASK, *modules], SECONDS)
+    except ClusterError as error:
+        return f"does not answer: {error}"
+    version = tuple(int(word) for word in answer.stdout.split() if word.isdecimal())
+    if answer.rc or len(version) != 2:
+        return f"says: {(answer.raw.strip().splitlines() or ['nothing'])[-1][:200]}"
+    return "" if version >= LEAST else f"is {'.'.join(map(str, version))}"

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes that an older version of the collection set up: its engine, units, guard, sweep and declared mode are taken over, renewed and taken away.
+
+The older version is laid out from this clone's history, and its own plays set the nodes up.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from .lab import HEAD, ROOT, RUN, WORKER, Lab, Play
+from .making import boot, shut_down
+from .modes import MODE, PAIR
+from .test_unit import await_state, unit
+
+#: The last commit before what containers can write lay below a directory of root's alone, and locks were files.
+OLDER = "37e592ce5e3328c5d985257a97a3f91d457508dc"
+#: The programs that stay on a node beside an engine, by the file that renewing one replaces.
+PROGRAMS = (f"/var/lib/gb10/{PAIR}/unit/unit.pyz", "/var/lib/gb10/guard/guard.pyz", "/var/lib/gb10/_sweep/sweep.pyz")
+NODES = (HEAD, WORKER)
+
+
+class Upgrade:
+    """The lab's nodes as the older version left them, and what was live then."""
+
+    def __init__(self, lab: Lab, older: Lab) -> None:
+        self.lab, self.older = lab, older
+
+    def set_up(self) -> None:
+        """Bring up the pair with all that stays on a node, by the older version."""
+        for playbook, variables in (("mode", {"gb10_mode": "cluster"}), ("guard", {}), ("sweep", {})):
+            ran = self.older.play(playbook, **variables)
+            assert ran.rc == 0, ran.said[-4000:]
+        self.live = self.seen()
+
+    def seen(self) -> dict[str, t.Any]:
+        """The containers and the run that live, and the declared mode."""
+        containers = {host: self.lab.containers(host) for host in NODES}
+        return {"containers": containers, "run": self.lab.json(HEAD, RUN)["run_id"], "mode": self.lab.json(HEAD, MODE)["mode"]}
+
+    def programs(self) -> dict[str, str]:
+        return {host: self.lab.run(host, "sha256sum", *PROGRAMS) for host in NODES}
+
+    def passes(self, playbook: str, **variables: t.Any) -> Play:
+        """Run a play of this version, see that it passes and that nothing live was touched."""
+        ran = self.lab.play(playbook, **variables)
+        assert ran.rc == 0, ran.said[-4000:]
+        assert self.seen() == self.live
+        return ran
+
+
+@pytest.fixture
+def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
+    archive = subprocess.run(["git", "archive", "--format=tar", OLDER], cwd=ROOT, capture_output=True, timeout=60, check=False)
+    if archive.returncode:
+        pytest.skip(f"this clone has no history before this version: {archive.stderr.decode()}")
+    tree = tmp_path / "older"
+    (tmp_path / "older.tar").write_bytes(archive.stdout)
+    with tarfile.open(tmp_path / "older.tar") as packed:
+        packed.extractall(tree, filter="tar")
+    (tmp_path / "runs").mkdir()
+    lab.clear()
+    made = Upgrade(lab, Lab(tmp_path / "runs", tree=tree))
+    made.set_up()
+    yield made
+    for playbook, variables in (("guard", {"gb10_guard": "absent", "gb10_guard_forget": True}), ("sweep", {"gb10_sweep": "absent"})):
+        lab.play(playbook, **variables)
+    lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+
+
+def left(lab: Lab, host: str) -> list[str]:
+    """The containers and units of ours on a node."""
+    units = lab.run(host, "sh", "-c", "ls /etc/systemd/system | grep gb10- || true").split()
+    return sorted([*lab.run(host, "docker", "ps", "--all", "--format={{.Names}}").split(), *(name for name in units if not name.startswith("gb10-lab"))])
+
+
+def test_nothing_live_is_restarted_and_each_older_part_is_renewed_by_its_own_play(upgrade: Upgrade) -> None:
+    lab, before = upgrade.lab, upgrade.programs()
+    upgrade.passes("status")
+    upgrade.passes("status", tags="glance")
+    checked = upgrade.passes("mode", check=True, gb10_mode="cluster")
+    assert upgrade.programs() == before
+    assert f"up: {PAIR}" not in checked.said
+    upgrade.passes("mode", gb10_mode="cluster")
+    upgrade.passes("guard")
+    upgrade.passes("sweep")
+    after = upgrade.programs()
+    for host in NODES:
+        assert not set(before[host].splitlines()) & set(after[host].splitlines()), "every program is this version's"
+    for playbook, variables in (("mode", {"gb10_mode": "cluster"}), ("nemotron_tp2", {}), ("guard", {}), ("sweep", {})):
+        for check in (True, False):
+            again = upgrade.passes(playbook, check=check, **variables)
+            assert again.changed == {}, again.said[-2000:]
+    for host in NODES:
+        for service in (unit(PAIR), "gb10-guard.service"):
+            assert lab.run(host, "systemctl", "is-active", service).strip() == "active"
+
+
+def test_units_of_the_older_version_come_back_after_a_reboot_and_are_taken_away(upgrade: Upgrade) -> None:
+    """Nobody ran a play of this version before the nodes went down."""
+    lab = upgrade.lab
+    shut_down(*NODES)
+    boot(*NODES)
+    for host in NODES:
+        await_state(lab, host, unit(PAIR), lambda host=host: lab.run(host, "systemctl", "is-active", unit(PAIR), check=False).strip() == "active")
+    upgrade.live = upgrade.seen()
+    upgrade.passes("status")
+    pruned = upgrade.passes("prune")
+    assert "not ours" not in pruned.said
+    down = lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True)
+    assert down.rc == 0, down.said[-4000:]
+    for playbook, variables in (("guard", {"gb10_guard": "absent", "gb10_guard_forget": True}), ("sweep", {"gb10_sweep": "absent"})):
+        gone = lab.play(playbook, **variables)
+        assert gone.rc == 0, gone.said[-4000:]
+    assert {host: left(lab, host) for host in NODES} == {host: [] for host in NODES}

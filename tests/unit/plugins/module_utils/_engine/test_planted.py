@@ -1,0 +1,187 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What root in a container put in the place of our programs' files is named, and goes without anything else going."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher, planted
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
+from ansible_collections.gb10.cluster.plugins.module_utils._host.untrusted import Tampered
+
+RUN = "20260101T000000Z-0001"
+IMAGE = "0.20.1-arm64-1f0c1f0c1f0c1f0c"
+SECRET = "not yours\n"
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A cluster whose container is gone, as its programs left it, and a file outside."""
+    paths = EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")
+    for folder in (paths.launch, f"{paths.run}/config", f"{paths.cache}/{IMAGE}/triton/ab", f"{paths.log}/engine", f"{paths.log}/containers"):
+        os.makedirs(folder)
+    for name in ("run.json", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json"):
+        pathlib.Path(paths.run, name).write_text("{}")
+    for name in (f"{RUN}.log", f"{RUN}.log.1", "of-a-person.txt"):
+        pathlib.Path(paths.engine_log, name).write_text("a line\n")
+    pathlib.Path(paths.cache, IMAGE, "triton/ab/kernel.so").write_text("x")
+    pathlib.Path(paths.log, "containers/gb10-gb10-head-1f0c.log").write_text("kept")
+    pathlib.Path(paths.launch, "engine.json").write_text(json.dumps({"run_id": RUN}))
+    pathlib.Path(paths.launch, "container.json").write_text(json.dumps({"image": "local/vllm:1", "image_id": "sha256:aa"}))
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").write_text(SECRET)
+    return paths
+
+
+def outside(paths):
+    return pathlib.Path(paths.run).parents[2] / "outside/file"
+
+
+def link(path, target):
+    path.symlink_to(target)
+
+
+def circle(path, _target):
+    path.symlink_to(path.name)
+
+
+def fifo(path, _target):
+    os.mkfifo(path)
+
+
+def local_socket(path, _target):
+    here = os.getcwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def hard_link(path, target):
+    path.hardlink_to(target)
+
+
+def folder(path, _target):
+    path.mkdir()
+    (path / "below").symlink_to("/")
+
+
+def device(path, _target):
+    os.mknod(path, 0o20666, os.makedev(1, 5))
+
+
+KINDS = [link, circle, fifo, local_socket, hard_link, folder, pytest.param(device, marks=pytest.mark.skipif(os.geteuid() != 0, reason="takes root"))]
+
+
+def every_path(paths):
+    """Every path that a program of ours writes in a container."""
+    return [
+        *(pathlib.Path(paths.run, name) for name in planted.NOTES),
+        *(pathlib.Path(paths.engine_log, f"{RUN}.log{end}") for end in ("", ".1", ".1.new")),
+    ]
+
+
+def put(path, plant, target):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    plant(path, target)
+
+
+def left(paths):
+    """All that lies below the cluster's directories."""
+    tops = (paths.run, paths.cache, paths.log)
+    return sorted(os.path.join(where, name) for top in tops for where, folders, names in os.walk(top) for name in [*folders, *names])
+
+
+def test_what_our_programs_leave_is_nothing_planted(node):
+    planted.check(node)
+    assert planted.found(node) == []
+
+
+def test_nor_is_a_node_where_nothing_ran_yet(tmp_path):
+    planted.check(EnginePaths.of(str(tmp_path), str(tmp_path), "gb10"))
+
+
+@pytest.mark.parametrize("number", range(len(planted.NOTES) + 3))
+@pytest.mark.parametrize("plant", KINDS)
+def test_each_is_named_with_whoever_did_it_and_the_way_out(node, plant, number):
+    path = every_path(node)[number]
+    put(path, plant, outside(node))
+    with pytest.raises(Tampered, match=f"{path} was tampered with: ") as caught:
+        planted.check(node)
+    assert f"image local/vllm:1 (sha256:aa), run {RUN}" in str(caught.value) and "playbook teardown" in caught.value.remedy
+    planted.clear(node)
+    planted.check(node)
+    assert outside(node).read_text() == SECRET
+
+
+@pytest.mark.parametrize("plant", KINDS)
+def test_with_all_of_it_replaced_a_teardown_leaves_what_the_next_start_needs(node, plant):
+    for path in [*every_path(node), pathlib.Path(node.run, "config"), pathlib.Path(node.cache, IMAGE, "triton/ab/kernel.so")]:
+        put(path, plant, outside(node))
+    with pytest.raises(Tampered, match=r"and \d more"):
+        planted.check(node)
+    planted.clear(node)
+    assert planted.found(node) == [] and outside(node).read_text() == SECRET
+    # A person's file, and what the host keeps, are nobody's to remove.
+    kept = {f"{node.log}/engine", f"{node.log}/engine/of-a-person.txt", f"{node.log}/containers", f"{node.log}/containers/gb10-gb10-head-1f0c.log"}
+    caches = {f"{node.cache}/{IMAGE}", *(f"{node.cache}/{IMAGE}/triton{end}" for end in ("", "/ab", "/ab/kernel.so", "/ab/kernel.so/below"))}
+    assert kept <= set(left(node)) <= kept | caches
+    spec = {"run_dir": node.run, "run_id": RUN}
+    os.close(launcher.take_lock(spec, 0))
+
+
+def test_logs_that_are_plain_files_stay(node):
+    put(pathlib.Path(node.run, "run.lock"), circle, None)
+    planted.clear(node)
+    assert {f"{RUN}.log", f"{RUN}.log.1", "of-a-person.txt"} == set(os.listdir(node.engine_log)) and os.listdir(node.run) == []
+    assert os.path.exists(f"{node.cache}/{IMAGE}/triton/ab/kernel.so")
+
+
+@pytest.mark.parametrize(("path", "what"), [("engine", "log"), ("containers", "log"), (f"{IMAGE}/triton", "cache"), ("config", "run")])
+def test_a_directory_that_was_replaced_is_one_of_them(node, path, what):
+    place = pathlib.Path(getattr(node, what), path)
+    put(place, link, outside(node).parent)
+    with pytest.raises(Tampered, match=f"{place} was tampered with: a link stands where a directory belongs"):
+        planted.check(node)
+    planted.clear(node)
+    assert not place.is_symlink() and outside(node).read_text() == SECRET and planted.found(node) == []
+
+
+def test_a_note_without_an_end_is_one_of_them(node):
+    with open(f"{node.run}/run.json", "wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(Tampered, match="more than 262144 bytes"):
+        planted.check(node)
+    planted.clear(node)
+    planted.check(node)
+
+
+def test_a_setuid_program_goes_with_the_rest(node):
+    pathlib.Path(node.engine_log, "program").write_text("")
+    os.chmod(pathlib.Path(node.engine_log, "program"), 0o4755)
+    os.chmod(pathlib.Path(node.cache, IMAGE, "triton/ab/kernel.so"), 0o6755)
+    put(pathlib.Path(node.run, "exit.json"), link, outside(node))
+    planted.clear(node)
+    assert not os.path.exists(f"{node.engine_log}/program") and not os.path.exists(f"{node.cache}/{IMAGE}")
+
+
+def test_of_a_container_of_an_older_version_no_image_is_known(node):
+    os.unlink(f"{node.launch}/container.json")
+    os.unlink(f"{node.launch}/engine.json")
+    put(pathlib.Path(node.run, "exit.json"), link, outside(node))
+    with pytest.raises(Tampered, match="an image that no note names, no run of an engine"):
+        planted.check(node)

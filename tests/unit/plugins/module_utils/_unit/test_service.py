@@ -1,0 +1,249 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The life of a unit's main process: what it records and tells, without any secret, and what a full disk does not end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils import _redact
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, journal, look, record, service
+
+PLACE = look.Place("gb10-x.service", "", "")
+KEY = "theKeyOfThisCluster0123456789"
+
+
+class Own(service.Service):
+    """A unit that does what a test says; ``does`` has what is called when it serves and when it stops."""
+
+    leaves = "it runs on"
+    writer = "the play"
+    does: dict[str, t.Callable[[], t.Any]] = {}
+
+    def serve(self) -> int:
+        return self.does["serve"]()
+
+    def stop(self) -> str:
+        return self.does.get("stop", str)()
+
+
+class Node:
+    """A node with such a unit. ``told`` is what systemd heard, ``said`` what the journal has."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+        self.boot("now")
+        self.folder = tmp_path / "unit"
+        self.folder.mkdir()
+        self.told: list[str] = []
+        self.said: list[str] = []
+        self.full = ""
+        self.wrote: list[str] = []
+        monkeypatch.setattr(service, "say", self.said.append)
+        monkeypatch.setattr(service, "notify", lambda *lines: self.told.extend(lines))
+        monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
+        real = record.write
+
+        def write(folder: str, boot: str, state: str, reason: str = "", *more: t.Any) -> None:
+            self.wrote.append(state)
+            if self.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([self.full] if self.full != "?" else []))
+            real(folder, boot, state, reason, *more)
+
+        monkeypatch.setattr(record, "write", write)
+        self.unit = self.again()
+
+    def boot(self, name: str) -> None:
+        (self.path / "proc/sys/kernel/random/boot_id").write_text(name)
+
+    def again(self, **does: t.Callable[[], t.Any]) -> Own:
+        """The unit as systemd starts it anew."""
+        given = {"state_dir": str(self.path), "roots": {"proc_root": str(self.path / "proc")}}
+        self.unit = Own(given, PLACE._replace(folder=str(self.folder)), lambda *_given: {})
+        self.unit.does = does
+        return self.unit
+
+    @property
+    def state(self) -> tuple[str, str]:
+        noted = record.read(str(self.folder))
+        return (noted["state"], noted["reason"]) if noted else ("", "")
+
+    def release(self) -> None:
+        (self.folder / look.RELEASE).touch()
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(Node, "path", tmp_path, raising=False)
+    return Node(tmp_path, monkeypatch)
+
+
+def ends(code: int) -> t.Callable[[], int]:
+    return lambda: code
+
+
+def raises(error: BaseException) -> t.Callable[[], t.Any]:
+    def call() -> t.Any:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_unit_notes_its_start_and_ends_with_the_code_of_what_it_served(node, code):
+    node.release()
+    unit = node.again(serve=ends(code))
+    assert not unit.asked and unit.unnoted is None
+    assert unit.main() == code and node.state == ("starting", "") and node.told == ["STATUS=starting"] and node.said == []
+    # A release of another activation does not count.
+    assert not (node.folder / look.RELEASE).exists()
+
+
+def test_what_systemd_asks_for_is_seen_at_the_next_look(node):
+    node.unit.check_asked()
+    node.unit.ask_to_stop(15, None)
+    with pytest.raises(service.StopAsked):
+        node.unit.check_asked()
+
+
+def test_a_stop_is_told_and_noted(node):
+    stopped = []
+    unit = node.again(serve=raises(service.StopAsked()), stop=lambda: stopped.append(unit.asked) or "")
+    unit.ask_to_stop(15, None)
+    assert unit.main() == 0 and node.state == ("stopped", "stopped by systemd")
+    # What the stop waits for is not cut off by the wish for it.
+    assert stopped == [False] and node.said == ["stopped"] and node.told[1:] == ["STOPPING=1", "STATUS=stopped: stopped by systemd"]
+
+
+def test_a_unit_that_is_released_stops_nothing(node):
+    unit = node.again(serve=raises(service.StopAsked()), stop=raises(AssertionError()))
+    unit.begin()
+    node.release()
+    assert unit.end() == 0 and node.state == ("stopped", "released: it runs on") and node.said == ["released: it runs on"]
+    assert not (node.folder / look.RELEASE).exists() and "STOPPING=1" in node.told
+
+
+def test_a_stop_that_fails_is_the_units_failure(node):
+    assert node.again(serve=raises(service.StopAsked()), stop=lambda: "a container stays").main() == 1
+    assert node.state == ("failed", "a container stays") and node.said == ["failed: a container stays"]
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason", "line"),
+    [
+        (ClusterError("no room", remedy="Make some."), "failed", "no room", "failed: no room Remedy: Make some."),
+        (ClusterError("look first", reason=record.REFUSED), "refused", "look first", "refused: look first"),
+        (UnknownState("who knows"), "failed", "who knows", "failed: who knows"),
+        (OSError(5, "Input/output error", "/x"), "failed", "/x: Input/output error", "failed: /x: Input/output error Remedy: Run the play again."),
+        (KeyError("run_id"), "failed", "a fault of its own: KeyError: 'run_id'", "failed: a fault of its own: KeyError: 'run_id' Remedy: Report it with what"),
+    ],
+)
+def test_what_fails_is_noted_with_its_reason_and_said_with_its_remedy(node, error, state, reason, line):
+    assert node.again(serve=raises(error)).main() == 1
+    assert node.state == (state, reason) and node.said[-1].startswith(line)
+    assert len(node.said) == (2 if isinstance(error, KeyError) else 1) and node.told[-1] == f"STATUS={state}: {reason}"
+
+
+def test_an_error_without_a_file_names_the_folder(node):
+    assert node.again(serve=raises(OSError("odd"))).main() == 1 and node.state[1] == f"{node.folder}: odd"
+
+
+def test_a_start_after_an_unclean_shutdown_is_refused_and_one_of_our_own_power_cycle_said(node, monkeypatch):
+    record.write(str(node.folder), "before", record.RUNNING)
+    assert node.again(serve=raises(AssertionError())).main() == 1
+    assert node.state[0] == "refused" and "systemctl start gb10-x.service" in node.said[-1]
+    node.boot("later")
+    monkeypatch.setattr(record, "take_power_cycle", lambda state_dir: state_dir == str(node.path))
+    record.write(str(node.folder), "now", record.RUNNING)
+    assert node.again(serve=ends(0)).main() == 0 and "so the unit starts once" in node.said[-1]
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["/var/lib/gb10/state.json", "?"])
+def test_a_note_that_cannot_be_written_is_said_once_and_written_later(node, where):
+    unit = node.unit
+    unit.note(record.RUNNING)
+    node.full = where
+    unit.note(record.STARTING, "the rank is gone")
+    unit.note(record.RUNNING)
+    unit.catch_up()
+    assert node.said == [f"not noted, {where if where != '?' else node.folder}: No space left on device: starting: the rank is gone"]
+    assert node.told == ["STATUS=running", "STATUS=starting: the rank is gone", "STATUS=running", "STATUS=running"]
+    node.full = ""
+    unit.catch_up()
+    assert node.state == ("running", "") and node.said[1:] == ["the state is noted again"]
+    count = len(node.wrote)
+    unit.catch_up()
+    assert len(node.wrote) == count and len(node.said) == 2
+
+
+def test_nothing_is_started_that_a_power_cut_would_end_unseen(node):
+    node.unit.begin()
+    node.unit.require_noted()
+    node.full = str(node.folder / "state.json")
+    node.unit.begin()
+    with pytest.raises(ClusterError, match="state.json: No space left on device") as caught:
+        node.unit.require_noted()
+    assert caught.value.remedy == f"Free some space and run again: df -h {node.folder}"
+
+
+def test_a_full_disk_hides_no_failure_and_no_stop(node):
+    node.full = "/x"
+    assert node.again(serve=raises(ClusterError("no room"))).main() == 1
+    assert node.said == ["not noted, /x: No space left on device: starting", "failed: no room"] and node.told[-1] == "STATUS=failed: no room"
+    stopped = []
+    assert node.again(serve=raises(service.StopAsked()), stop=lambda: stopped.append(1) or "").main() == 0 and stopped
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(tmp_path, monkeypatch):
+    """A node whose cluster has an API key."""
+    place = tmp_path / "secrets/gb10"
+    place.mkdir(parents=True)
+    (place / "api_key").write_text(KEY)
+    monkeypatch.setattr(_redact, "SECRETS_DIR", str(place.parent))
+    return f"the engine ended: Bearer abcdefghijkl and hf_{'a' * 24} and {KEY}"
+
+
+def test_no_secret_is_told_noted_shown_or_said(secret, tmp_path, monkeypatch, capsys):
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("now")
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "gb10").mkdir()
+    unit = Own({"state_dir": str(tmp_path), "roots": {"proc_root": str(tmp_path / "proc")}}, PLACE._replace(folder=str(tmp_path / "unit")), lambda *_given: {})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        assert unit.fail(secret, f"curl -H 'Authorization: Bearer {KEY}'", record.FAILED) == 1
+        told = systemd.recv(65536).decode()
+    glance.write(str(tmp_path), {**{name: kind() for name, kind in glance.KEYS.items()}, "cluster": "gb10", "reason": secret})
+    noted = record.read(str(tmp_path / "unit"))["reason"]
+    shown = glance.read(glance.path_of(str(tmp_path), "gb10"))["reason"]
+    said = capsys.readouterr().out
+    for text in (told, noted, shown, said):
+        assert "the engine ended: Bearer <secret> and hf_<secret> and <secret" in text, text
+        assert KEY not in text and "abcdefghijkl" not in text and "a" * 24 not in text
+    assert "STATUS=failed" in told and (tmp_path / "unit" / record.FILE).stat().st_mode & 0o777 == 0o644
+    assert json.loads((tmp_path / "gb10" / glance.FILE).read_text())["reason"] == shown
+
+
+def test_a_key_that_came_since_is_taken_out_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path))
+    assert KEY in journal.clean(f"key {KEY}x")
+    (tmp_path / "api_key").write_text(f"{KEY}x")
+    assert KEY not in journal.clean(f"key {KEY}x")
