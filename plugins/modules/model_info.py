@@ -192,7 +192,9 @@ token_left:
   type: bool
   sample: false
 download_as:
-  description: The user and group that a download into the cache should run as, the cache's own; root's where something in the way is another user's.
+  description:
+    - The user and group that a download into the cache should run as, the cache's own; root's where a directory in the way is another user's (C(because)).
+    - The module fails when something is lacking and the cache is reached over a link of somebody else, or one that leads nowhere.
   returned: success
   type: dict
   version_added: 0.2.0

@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import tempfile
 import typing as t
 from pathlib import Path
 
@@ -16,6 +19,9 @@ import through_ansible
 import yaml
 
 REPO, GIB = "org/tiny", 1024**3
+#: A user that has no account.
+ONE = 4711
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
 PROFILE = {
     "schema": 1,
     "id": "tiny",
@@ -41,22 +47,64 @@ def answer(free_gib: int, complete: bool) -> dict[str, t.Any]:
     }
 
 
-def fetch(place: Path, *answers: dict[str, t.Any], copy: str = "never", **settings: t.Any) -> tuple[int, str]:
-    """Play the part of the role that fetches, in check mode, on two nodes; return the exit code and what was printed."""
+def fetch(
+    place: Path, *answers: dict[str, t.Any], copy: str = "never", home: Path | None = None, check: bool = True, **settings: t.Any
+) -> tuple[int, str]:
+    """Play the part of the role that fetches, in check mode, on two nodes; return the exit code and what was printed.
+
+    Without ``check`` it begins for all, where nothing is lacking.
+    """
     (place / "tiny.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
-    get = {"ansible.builtin.include_role": {"name": "gb10.cluster.model", "tasks_from": "get"}, "when": "not __model_answer['complete']"}
+    tasks, when = ("get", "not __model_answer['complete']") if check else ("start", True)
+    get = {"ansible.builtin.include_role": {"name": "gb10.cluster.model", "tasks_from": tasks}, "when": when}
     have = {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}}
     play = {"hosts": "gb10_cluster", "gather_facts": False, "any_errors_fatal": True, "tasks": [have, get]}
     (place / "book.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False, "gb10_fabric_address": "10.0.0.1"}
     hosts = {
-        group: {"hosts": {name: {"__model_answer": one, "gb10_hf_home": str(place / name)}}}
+        group: {"hosts": {name: {"__model_answer": one, "gb10_hf_home": str(home or place / name)}}}
         for (group, name), one in zip((("gb10_head", "spark-1"), ("gb10_workers", "spark-2")), answers)
     }
     inventory = {"gb10_cluster": {"vars": {**local, "gb10_profile": str(place / "tiny.yml"), "gb10_model_copy": copy, **settings}, "children": hosts}}
     (place / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
-    done = through_ansible.run("playbook", "-i", str(place / "hosts.yml"), str(place / "book.yml"), "--check")
+    done = through_ansible.run("playbook", "-i", str(place / "hosts.yml"), str(place / "book.yml"), *(["--check"] if check else []))
     return done.rc, " ".join(done.out.split())
+
+
+@pytest.fixture
+def theirs() -> t.Iterator[Path]:
+    """A place that everybody may pass, with a user's home and a directory of root's."""
+    found = Path(tempfile.mkdtemp())
+    found.chmod(0o755)
+    (found / "etc").mkdir()
+    (found / "home").mkdir()
+    os.chown(found / "home", ONE, ONE)
+    yield found
+    shutil.rmtree(found)
+
+
+@AS_ROOT
+def test_a_cache_in_a_users_home_is_made_by_that_user(tmp_path: Path, theirs: Path) -> None:
+    said = {**answer(100, True), "cache_exists": False, "download_as": {"uid": ONE, "gid": ONE, "because": ""}}
+    code, output = fetch(tmp_path, said, said, home=theirs / "home/.cache/huggingface", check=False)
+    assert code == 0, output
+    for path in (theirs / "home/.cache", theirs / "home/.cache/huggingface"):
+        assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o777) == (ONE, ONE, 0o755)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("link", [".cache", ".cache/huggingface", ".cache/new"])
+@pytest.mark.parametrize("target", ["etc", "etc/ssh.service.d"])
+def test_a_link_that_a_user_puts_in_the_caches_way_leads_nobody(tmp_path: Path, theirs: Path, link: str, target: str) -> None:
+    """The look may have been before the link."""
+    path = theirs / "home" / link
+    path.parent.mkdir(exist_ok=True)
+    os.chown(path.parent, ONE, ONE)
+    path.symlink_to(theirs / target)
+    os.chown(path, ONE, ONE, follow_symlinks=False)
+    said = {**answer(100, True), "cache_exists": False, "download_as": {"uid": ONE, "gid": ONE, "because": ""}}
+    fetch(tmp_path, said, said, home=theirs / "home" / {".cache": ".cache/huggingface", ".cache/new": ".cache/new/huggingface"}.get(link, link), check=False)
+    assert os.listdir(theirs / "etc") == [] and (theirs / "etc").stat().st_uid == 0
 
 
 @pytest.mark.parametrize("worker", [answer(10, False), answer(10, True)], ids=["both lack it", "the worker has it"])

@@ -79,7 +79,7 @@ def blob_id(content: bytes, named: str) -> str:
 
 
 def references(content: bytes) -> list[str] | None:
-    """Return the texts by which a JSON file names code, None when it names none. What cannot be parsed may name some that nobody can tell."""
+    """Return the texts by which a JSON file names code, None when it names none. Which ones is unknown where it cannot be parsed: empty."""
     if not any(key.encode() in content for key in KEYS) and not _ESCAPED.search(content) and b"\0" not in content:
         return None
     values: list[t.Any] = []

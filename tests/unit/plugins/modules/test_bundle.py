@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import stat
+import tempfile
 import types
 import typing as t
 from pathlib import Path
@@ -22,6 +24,7 @@ from engine_tree import Engine, layer_tar
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, model_part, place, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.modules import bundle
 
 NODE, BASE = "gb10/engine:ray", "r/vllm:1"
@@ -296,6 +299,132 @@ def test_a_link_in_a_bundle_is_refused(pair: Pair) -> None:
     shutil.move(folder, pair.path / "away")
     folder.symlink_to(pair.path / "away")
     assert pair.refused().reason == "link"
+
+
+# -- whose directories these are ---------------------------------------------------------------------------------------
+
+#: A user that has no account.
+ONE = 4711
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+HUB = "cache-two/hub"
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
+    """A cache and a disk of a user's, where everybody may pass; and a directory of root's that nobody else may write to."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    made = Pair(place, monkeypatch)
+    (place / "etc").mkdir()
+    give(place / "cache-two")
+    give(place / "disk")
+    yield made
+    made.end()
+    shutil.rmtree(place)
+
+
+def give(path: Path) -> None:
+    for one in [path, *path.rglob("*")]:
+        os.chown(one, ONE, ONE, follow_symlinks=False)
+
+
+@AS_ROOT
+def test_what_comes_to_a_user_is_that_users(theirs: Pair) -> None:
+    theirs.export()
+    assert theirs.bring()["changed"] and tree(theirs.target) == tree(theirs.source)
+    assert {path.lstat().st_uid for top in (theirs.target, theirs.bundle) for path in top.rglob("*")} == {ONE} and os.geteuid() == 0
+
+
+@AS_ROOT
+@pytest.mark.parametrize(
+    "link",
+    ["cache-two", HUB, f"{HUB}/models--org--tiny", f"{HUB}/models--org--tiny/snapshots", f"{HUB}/models--org--tiny/blobs",
+     f"{HUB}/models--org--tiny/refs", f"{HUB}/{copying.STAGE}", f"{HUB}/{copying.STAGE}/models--org--tiny"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["etc", "etc/absent"])
+def test_no_link_of_a_user_leads_an_import(theirs: Pair, link: str, target: str) -> None:
+    theirs.export()
+    path = theirs.path / link
+    if path.exists():
+        path.rmdir()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(theirs.path / target)
+    if link not in ("cache-two", HUB):
+        (theirs.path / HUB / ".locks").symlink_to(theirs.path / "etc")
+    if link == "cache-two":
+        os.chown(path, ONE, ONE, follow_symlinks=False)
+    else:
+        give(theirs.path / "cache-two")
+    with pytest.raises(ClusterError) as caught:
+        theirs.bring()
+    assert caught.value.remedy and os.listdir(theirs.path / "etc") == [] and os.geteuid() == 0
+
+
+@AS_ROOT
+@pytest.mark.parametrize("link", ["disk/bundle", "disk/bundle/hub", "disk/bundle/image", "disk/bundle/bundle.part", "disk/bundle/bundle.unfinished"])
+def test_no_link_of_a_user_leads_an_export(theirs: Pair, link: str) -> None:
+    path = theirs.path / link
+    if link != "disk/bundle":
+        path.parent.mkdir()
+        (path.parent / "bundle.unfinished").touch()
+    if path.exists():
+        path.unlink()
+    path.symlink_to(theirs.path / "etc")
+    give(theirs.path / "disk")
+    with contextlib.suppress(ClusterError, OSError):
+        theirs.export()
+    assert os.listdir(theirs.path / "etc") == [] and os.geteuid() == 0
+
+
+@AS_ROOT
+def test_an_export_of_roots_follows_no_link_and_waits_for_no_pipe(pair: Pair) -> None:
+    (pair.path / "etc").mkdir()
+    pair.bundle.mkdir()
+    (pair.bundle / "bundle.unfinished").touch()
+    (pair.bundle / "hub").symlink_to(pair.path / "etc")
+    os.mkfifo(pair.bundle / "bundle.part")
+    with pytest.raises(ClusterError):
+        pair.export()
+    assert os.listdir(pair.path / "etc") == []
+    (pair.bundle / "hub").unlink()
+    assert pair.export()["changed"]
+
+
+def test_a_bundle_gives_no_file_more_than_everybody_may_read(pair: Pair) -> None:
+    pair.export()
+    manifest = manifest_of(pair)
+    for entry in manifest["models"][0]["entries"]:
+        entry["mode"] = 0o6755
+    write_manifest(pair, manifest)
+    assert pair.bring()["changed"]
+    files = [path for path in pair.target.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert {path.stat().st_mode & 0o7777 for path in files} == {0o644}
+
+
+@pytest.mark.parametrize("path", ["refs/main", "refs/convert"])
+def test_a_ref_of_a_bundle_is_a_commit(pair: Pair, path: str) -> None:
+    pair.export()
+    manifest = manifest_of(pair)
+    ref = {"path": path, "kind": "ref", "size": 0, "mtime": 0, "mode": 0o6755, "target": "#!/bin/sh\nid\n"}
+    manifest["models"][0]["entries"] = [one for one in manifest["models"][0]["entries"] if one["kind"] != "ref"] + [ref]
+    write_manifest(pair, manifest)
+    error = pair.refused()
+    assert error.reason == "foreign" and path in str(error) and error.remedy
+
+
+def test_the_digest_of_the_list_is_said_by_all_three(pair: Pair) -> None:
+    assert pair.export(check_mode=True)["bundle"]["digest"] == ""
+    digest = pair.export()["bundle"]["digest"]
+    assert digest == hashlib.sha256((pair.bundle / "bundle.json").read_bytes()).hexdigest()
+    assert {one["bundle"]["digest"] for one in (pair.export(), pair.bring(), pair.call(pair.two, "verified"))} == {digest}
+
+
+def test_a_list_without_end_is_not_read(pair: Pair) -> None:
+    pair.bundle.mkdir()
+    with open(pair.bundle / "bundle.json", "wb") as handle:
+        handle.truncate(64 << 30)
+    with pytest.raises(ClusterError, match="more than"):
+        pair.bring()
 
 
 def test_a_file_that_is_gone_or_shorter_is_named_before_anything_comes(pair: Pair) -> None:

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import types
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import model_info
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -100,6 +102,29 @@ def test_what_the_code_is_gets_noted_once_it_is_complete(snapshot, tmp_path):
     assert changed["verdict"] == "block" and changed["complete"]
     assert "modeling.py was replaced on this node" in changed["msg"] and any(f"remove {note}" in one["remedy"] for one in changed["findings"])
     assert list(json.loads(note.read_text())["files"]) == ["modeling.py"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+@pytest.mark.parametrize("link", [".cache", ".cache/huggingface"])
+@pytest.mark.parametrize("target", ["etc", "etc/absent"])
+def test_a_cache_behind_a_users_link_to_what_is_roots_is_refused_before_a_download(tmp_path, link, target):
+    (tmp_path / "etc").mkdir()
+    path = tmp_path / "home" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(tmp_path / target)
+    for one in [tmp_path / "home", *(tmp_path / "home").rglob("*")]:
+        os.chown(one, 4711, 4711, follow_symlinks=False)
+    with pytest.raises(ClusterError) as caught:
+        call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path / "home/.cache/huggingface"))
+    assert str(path) in caught.value.remedy and caught.value.reason in ("owner", "link")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+def test_what_is_complete_is_not_written_to_and_needs_no_owner(snapshot, tmp_path):
+    os.chown(tmp_path / "hub", 4711, 4711)
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.chown(tmp_path / "link", 4711, 4711, follow_symlinks=False)
+    assert call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path / "link"))["download_as"]["uid"] == 0
 
 
 def test_a_note_of_an_older_version_is_written_again(snapshot, tmp_path):

@@ -168,6 +168,26 @@ def test_nothing_outside_goes_whatever_lies_in_the_place_of_a_directory(node: No
     assert (outside / "snapshots" / THIRD / "file").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+def test_a_cache_that_is_replaced_by_a_link_meanwhile_leads_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner would have root remove the same model of somebody else."""
+    theirs = shared(node.path / "theirs").parents[1]
+    home = node.path / "hf"
+    for one in [home, *home.rglob("*")]:
+        os.chown(one, 4711, 4711, follow_symlinks=False)
+
+    def swap(*_given: t.Any) -> None:
+        home.rename(node.path / "gone")
+        home.symlink_to(theirs)
+        os.chown(home, 4711, 4711, follow_symlinks=False)
+
+    monkeypatch.setattr(model_remove, "require_removable", swap)
+    before = sorted(theirs.rglob("*"))
+    with pytest.raises(ClusterError) as caught:
+        node.call(OLD)
+    assert caught.value.reason == "owner" and sorted(theirs.rglob("*")) == before
+
+
 def test_a_lost_lock_stops_it(node: Node) -> None:
     with pytest.raises(ClusterError) as caught:
         node.call(OLD, lock_id="0123456789abcdef")

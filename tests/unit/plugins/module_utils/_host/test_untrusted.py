@@ -63,6 +63,18 @@ def test_only_a_file_of_ours_is_read(tree, plant):
     assert caught.value.reason == "tampered" and caught.value.verdict == "unknown" and caught.value.remedy
 
 
+def test_a_file_behind_links_is_read_up_to_a_limit_and_nothing_else_is_opened(tmp_path):
+    (tmp_path / "file").write_bytes(b"1234")
+    (tmp_path / "link").symlink_to("file")
+    assert untrusted.content(str(tmp_path / "link"), 4) == b"1234" and untrusted.content(str(tmp_path / "link"), 3) is None
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero", "."):
+        assert untrusted.content(str(tmp_path / name), 4) is None
+    with pytest.raises(FileNotFoundError):
+        untrusted.content(str(tmp_path / "absent"), 4)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
 def test_a_device_is_not_even_opened(tree):
     os.mknod(tree / "top" / "a.log", 0o20666, os.makedev(1, 5))

@@ -36,6 +36,12 @@ def test_a_flipped_byte_is_named(tmp_path: Path, name: str, kind: str) -> None:
     assert problem.file == os.path.realpath(root / name) and f"sudo rm {problem.file}" in digests.remedy(problem, "")
 
 
+def test_what_became_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a file any more"):
+        digests.digest(str(tmp_path / "pipe"), "sha256")
+
+
 def test_nothing_to_read_reads_nothing() -> None:
     read = digests.verify({})
     assert (read.files, read.size, read.problems) == (0, 0, [])

@@ -248,6 +248,40 @@ def test_what_root_in_a_container_cannot_read_is_named(hub, snapshot, monkeypatc
 # -- whose files a download makes --------------------------------------------------------------------------------------
 
 
+# -- of any length, and no file at all ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [model_files.CONFIG, model_files.INDEX])
+@pytest.mark.parametrize("what", ["sparse", "device", "endless"])
+def test_no_json_is_read_without_end(tmp_path, name, what):
+    path = tmp_path / name
+    if what == "sparse":
+        with open(path, "wb") as handle:
+            handle.truncate(64 << 30)
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"[" * (model_files.JSON_LIMIT + 1))
+    _content, problem = model_files.read_json(str(tmp_path), name)
+    assert problem.id in ("model.not_json", "model.empty") and problem.file == name
+
+
+def test_a_pipe_is_waited_for_by_nobody(tmp_path):
+    for name in (model_files.CONFIG, model_files.INDEX, model_files.SINGLE):
+        os.mkfifo(tmp_path / name)
+    problems, _shards, _facts = model_files.examine(str(tmp_path), [])
+    assert {problem.file for problem in problems} >= {model_files.CONFIG, model_files.INDEX}
+    assert model_files.safetensors_fault(str(tmp_path / model_files.SINGLE)) == "is not a file"
+
+
+def test_a_header_is_no_longer_than_any_json(tmp_path):
+    path = tmp_path / model_files.SINGLE
+    with open(path, "wb") as handle:
+        handle.write(struct.pack("<Q", model_files.JSON_LIMIT + 1))
+        handle.truncate(64 << 30)
+    assert "its header would have" in model_files.safetensors_fault(str(path))
+
+
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to give files away")
 
 
