@@ -47,7 +47,8 @@ def measure(monkeypatch: pytest.MonkeyPatch, docker: Docker, check: bool = False
     options = {
         "image": "engine", "url": "http://192.0.2.1:8000", "model": "tiny", "tokenizer": "/t", "hf_home": "/cache", "mounts": [], "trust_remote_code": False,
         "api_key_file": None, "api_key": SECRET, "workload": "random", "concurrency": 2, "prompts": 4, "input_len": 256, "output_len": 32, "texts": [],
-        "timeout": 60, "probe_timeout": 1, "memory_mb": 1024, "cluster_name": "gb10", "state_dir": "/var/lib/gb10", "log_dir": "/l", "docker_socket": "/s", "docker_timeout": 1,
+        "timeout": 60, "probe_timeout": 1, "memory_mb": 1024, "cluster_name": "gb10", "state_dir": "/var/lib/gb10", "log_dir": "/l",
+        "docker_socket": "/s", "docker_timeout": 1,
     }  # fmt: skip
     monkeypatch.setattr(engine_bench, "EngineApi", lambda *_arguments: docker)
     monkeypatch.setattr(bench, "require_idle", lambda *_arguments: None)
@@ -67,7 +68,7 @@ def test_the_key_is_in_a_file_for_root_alone_and_nowhere_else(monkeypatch: pytes
     assert found["figures"]["output_tok_s"] == 109.524 and found["foreign_requests"] == 1 and found["image_id"] == "sha256:aa"
 
 
-@pytest.mark.parametrize("pid", [None, os.getpid()])
+@pytest.mark.parametrize("pid", [None, os.getpid()], ids=["gone", "here"])
 def test_a_client_does_not_get_the_key_for_who_took_the_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pid: int | None) -> None:
     (tmp_path / "api_key").write_text(SECRET, encoding="utf-8")
     monkeypatch.setattr(engine_bench.engine_state, "engine_state", lambda _paths: {"pid": pid})
