@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key impor
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
 
 KEY = "planted-k3y"
-HOST, INSIDE = "pid:[1]", "pid:[77]"
+HOST, INSIDE, USERS = "pid:[1]", "pid:[77]", "user:[5]"
 #: Listens on its argument's port beside whoever else does, and says so. It answers nothing.
 LISTENER = """
 import socket, sys
@@ -53,11 +53,13 @@ class Tree:
         (root / "net").symlink_to("/proc/self/net")
         (root / "self/ns").mkdir(parents=True)
         (root / "self/ns/pid").symlink_to(HOST)
+        (root / "self/ns/user").symlink_to(USERS)
 
     def add(self, pid: int, namespace: str = INSIDE, sees: bool = True) -> int:
         place = self.root / str(pid)
         (place / "ns").mkdir(parents=True)
         (place / "ns/pid").symlink_to(namespace)
+        (place / "ns/user").symlink_to(USERS)
         (place / "cmdline").write_text(f"thief\0--port\0{pid}\0")
         if sees:
             (place / "fd").symlink_to(f"/proc/{pid}/fd")
@@ -165,6 +167,14 @@ def test_an_engine_that_is_gone_or_in_no_container_has_nobody_to_send_it_to(proc
         assert "no namespace of processes of its own" in refused(ApiKey(KEY, pid, str(proc.root)), port)
 
 
+def test_what_an_account_made_to_look_like_a_container_does_not_get_it(proc):
+    with process() as (pid, port):
+        proc.add(pid)
+        (proc.root / str(pid) / "ns/user").unlink()
+        (proc.root / str(pid) / "ns/user").symlink_to("user:[6]")
+        assert "a namespace of users of its own" in refused(ApiKey(KEY, pid, str(proc.root)), port)
+
+
 def test_without_a_key_nobody_is_looked_at(proc):
     with process() as (_pid, port):
         key = ApiKey("", None, str(proc.root))
@@ -191,6 +201,8 @@ def test_why_it_is_withheld_is_a_text_or_an_error(proc):
         assert key.why_withheld(url, 5) == ""
         key.require(url, 5)
     assert "Connection refused" in key.why_withheld(url, 5)
+    with pytest.raises(Withheld, match="Connection refused"):
+        key.require(url, 5)
 
 
 # --- every question ---------------------------------------------------------------------------------------------------
