@@ -6,7 +6,7 @@
 
 While an engine loads, or after it died, any account of the node can listen on the API's port. So nobody holds the key as a text: a question gives the
 object to :func:`_http.ask`, which connects and asks here about that very connection before it sends a byte. What decides is whose process holds its
-other end, by the kernel's list of sockets: the process that accepted it, or, where nobody has yet, everybody who listens there. Who is in the container is
+other end, by the kernel's list of sockets: the process that accepted it, or, before that, everybody who listens there. Who is in the container is
 told by its namespace of processes, which no account of the node can enter; the name of a control group can be made up.
 
 Whether somebody may have the key is unknown where that cannot be seen. Then it is not sent.
