@@ -54,7 +54,7 @@ options:
     default: 15
   api_key_file:
     description:
-      - File on the node with the APIs' key, for that question alone.
+      - File on the node with the APIs' key, for that question alone. A server gets it only where its socket is held by the container that Docker knows it in.
     type: path
 seealso:
   - module: gb10.cluster.node_info

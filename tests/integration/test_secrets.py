@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab
-from .making import HEAD_CONTAINER, IMAGE
+from .making import HEAD_CONTAINER, IMAGE, listening
 
 KEY_FILE = "/etc/gb10/secrets/gb10/api_key"
 ENGINE_JSON = "/var/lib/gb10/gb10/launch/engine.json"
@@ -36,6 +36,28 @@ HOSTS = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["g
 ADDRESSES = {
     host: {"management": about["ansible_host"], "fabric": about["gb10_fabric_address"]} for group in HOSTS.values() for host, about in group["hosts"].items()
 }
+
+#: Shares the API's port with the engine, as root alone can, keeps all that it is sent, and wants a key for everything but its health.
+THIEF = """
+import socket
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+server.bind(("{address}", 8000))
+server.listen(64)
+while True:
+    taken, _peer = server.accept()
+    with taken, open("/run/gb10-test-thief", "ab", buffering=0) as kept:
+        taken.settimeout(5)
+        try:
+            said = taken.recv(65536)
+            kept.write(said)
+            status = b"200 OK" if said.startswith(b"GET /health") else b"401 No"
+            taken.sendall(b"HTTP/1.1 " + status + b"\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{{}}")
+        except OSError:
+            pass
+"""
+#: Questions until the kernel has given one to each of the two who listen.
+TRIES = 40
 
 # --- ports --------------------------------------------------------------------------------------------------------------------
 
@@ -165,10 +187,10 @@ def scan(lab: Lab) -> dict[tuple[str, str, int], str]:
     """(host, network, port) → answer, of all that listens while the cluster serves."""
     lab.up()
     places = [(host, network, address) for host, networks in ADDRESSES.items() for network, address in networks.items()]
-    listening = [((host, network, port), address) for host, network, address in places for port in asyncio.run(open_ports(address))]
+    there = [((host, network, port), address) for host, network, address in places for port in asyncio.run(open_ports(address))]
     with concurrent.futures.ThreadPoolExecutor(max_workers=16) as pool:
-        found = pool.map(lambda one: answer_of(one[1], one[0][2]), listening)
-        return {place: answer for (place, _address), answer in zip(listening, found)}
+        found = pool.map(lambda one: answer_of(one[1], one[0][2]), there)
+        return {place: answer for (place, _address), answer in zip(there, found)}
 
 
 def test_every_port_that_listens_stands_in_the_table_and_answers_as_it_says(lab: Lab, scan: dict[tuple[str, str, int], str]) -> None:
@@ -213,6 +235,36 @@ def test_no_route_of_the_api_answers_without_the_key(lab: Lab) -> None:
 
 
 @pytest.mark.usefixtures("live_cluster")
+def test_who_shares_the_port_of_the_api_is_not_sent_the_key(lab: Lab) -> None:
+    address, key = ADDRESSES[HEAD]["management"], lab.run(HEAD, "cat", KEY_FILE).strip()
+    ask = [
+        Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve_info", "-a", f"probe=true api_key_file={KEY_FILE}",
+    ]  # fmt: skip
+
+    def asked() -> dict[str, t.Any]:
+        done = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+        return json.loads(done.stdout[done.stdout.index("{"):])
+
+    assert asked()["key_withheld"] == "" and asked()["completion"]
+    try:
+        with listening(lab, HEAD, 8000, THIEF.format(address=address)):
+            answers, came = [], ""
+            while not any((one["progress"] or {}).get("withheld") for one in answers) and len(answers) < TRIES:
+                answers.append(asked())
+                came = lab.run(HEAD, "cat", "/run/gb10-test-thief", check=False)
+            played = lab.play("status")
+            came = lab.run(HEAD, "cat", "/run/gb10-test-thief")
+    finally:
+        lab.run(HEAD, "rm", "-f", "/run/gb10-test-thief")
+    assert "GET /" in came, "the thief got no question, so this shows nothing"
+    withheld = [one["progress"]["withheld"] for one in answers if (one["progress"] or {}).get("withheld")]
+    assert withheld and all("is not of the engine's container" in why for why in withheld)
+    assert "authorization" not in came.lower() and key not in came and "POST /v1/completions" not in came
+    assert key not in played.stdout + json.dumps(played.events)
+    assert asked()["completion"], "with the port its own again it serves"
+
+
+@pytest.mark.usefixtures("live_cluster")
 def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: Lab) -> None:
     """As a former version of the collection started it: the same arguments, and an order that says nothing of a guard."""
     order, old = lab.json(HEAD, ENGINE_JSON), "20260101T000000Z-0001"
@@ -236,7 +288,7 @@ def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: L
 #: What every planted secret begins with. Nothing else on the nodes holds it.
 PLANTED = "pl4nted"
 
-#: A dozen shapes; ``{}`` stands for the secret.
+#: Many shapes; ``{}`` stands for the secret.
 SHAPES = (
     "--api-key {}A {}B",
     "--hf-token=-{}",
@@ -250,6 +302,13 @@ SHAPES = (
     "--passphrase {}",
     "postgresql://spark:a/{}@db/app",
     '{"password": "{}"}',
+    "GITHUB_PAT={}",
+    "VLLM_API_KEYS={}",
+    "session_cookie={}",
+    "https://hooks.slack.com/services/T0/B0/{}",
+    "https://api.telegram.org/bot123456:{}/sendMessage",
+    "curl -u spark:{} http://mirror.lan",
+    "sshpass -p {} ssh mirror.lan",
 )
 
 #: Programs of a user's own that the collection takes for an engine, for a tenant and for who holds a port.

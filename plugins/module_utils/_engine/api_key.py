@@ -6,7 +6,7 @@
 
 While an engine loads, or after it died, any account of the node can listen on the API's port. So nobody holds the key as a text: a question gives the
 object to :func:`_http.ask`, which connects and asks here about that very connection before it sends a byte. What decides is whose process holds its
-other end, by the kernel's list of sockets: the process that accepted it, or, where nobody has yet, everybody who listens there. Who is in the container is
+other end, by the kernel's list of sockets: the process that accepted it, or, before that, everybody who listens there. Who is in the container is
 told by its namespace of processes, which no account of the node can enter; the name of a control group can be made up.
 
 Whether somebody may have the key is unknown where that cannot be seen. Then it is not sent.
@@ -84,23 +84,23 @@ class ApiKey:
         except (OSError, UnknownState) as error:
             raise Withheld(f"who listens at {at} is not known: {error}", BECOME) from error
 
-    def why_withheld(self, url: str, timeout: float) -> str:
-        """Return why whoever answers at ``url`` now would not get the key, empty when it would, or when there is none."""
+    def require(self, url: str, timeout: float) -> None:
+        """Raise :class:`Withheld` unless who answers at ``url`` now would get the key: before another program sends it there."""
         if not self._text:
-            return ""
+            return
         try:
             with contextlib.closing(_http.connection_to(url, timeout)) as connection:
                 connection.key_headers(self)
-        except UnknownState as error:
-            return error.with_remedy()
         except OSError as error:
-            return f"{url}: {error.strerror or error}"
-        return ""
+            raise Withheld(f"{url}: {error.strerror or error}", "See the playbook status.") from error
 
-    def require(self, url: str, timeout: float) -> None:
-        """Raise :class:`Withheld` where :meth:`why_withheld` says something: before another program sends the key there."""
-        if why := self.why_withheld(url, timeout):
-            raise Withheld(why, "")
+    def why_withheld(self, url: str, timeout: float) -> str:
+        """Return why who answers at ``url`` now would not get the key, empty when it would, or when there is none."""
+        try:
+            self.require(url, timeout)
+        except Withheld as error:
+            return error.with_remedy()
+        return ""
 
 
 class KeyForElsewhere(ApiKey):
@@ -110,7 +110,10 @@ class KeyForElsewhere(ApiKey):
         super().__init__(text, None)
 
     def _check(self, connected: socket.socket) -> None:
-        pass
+        """Whoever answers there gets it."""
+
+    def require(self, url: str, timeout: float) -> None:
+        """Nothing here could say more than the answer will."""
 
 
 def of(engine: t.Mapping[str, t.Any], path: str | None, proc: str = "/proc") -> ApiKey:
@@ -118,7 +121,7 @@ def of(engine: t.Mapping[str, t.Any], path: str | None, proc: str = "/proc") -> 
 
     Raises :class:`ClusterError` for a file that cannot be read.
     """
-    return ApiKey(engine_state.read_key(path), engine["pid"], proc)
+    return ApiKey(engine_state.read_key(path), engine.get("pid"), proc)
 
 
 def _place(name: t.Sequence[t.Any]) -> tuple[str, int]:
@@ -129,32 +132,31 @@ def _place(name: t.Sequence[t.Any]) -> tuple[str, int]:
 
 def _other_end(here: t.Iterable[listeners.Connection], where: tuple[str, int], own: tuple[str, int]) -> set[int]:
     """Return the sockets that may answer a connection from ``own`` to ``where``: the one that took it, or else all that would."""
-    found: set[int] = set()
-    for one in here:
-        if one.state in OPEN and ((one.address, one.port), (one.peer_address, one.peer_port)) == (where, own):
-            if one.inode:
-                return {one.inode}
-            found.add(0)
-    if not found:
-        return set()
+    ours = [one for one in here if one.state in OPEN and (one.address, one.port) == where and (one.peer_address, one.peer_port) == own]
+    taken = {one.inode for one in ours if one.inode}
+    if taken or not ours:
+        return taken
     return {one.inode for one in here if one.state == listeners.TCP_LISTEN and one.port == where[1] and one.address in (where[0], *engine_state.WILDCARDS)}
 
 
-def _namespace(pid: int, proc: str) -> str:
-    """Return the namespace of processes that a process is in, empty when it has ended. Raises OSError when that may not be seen."""
+def _namespace(pid: int, proc: str, kind: str = "pid") -> str:
+    """Return the namespace of processes, or of another kind, that a process is in, empty when it has ended. Raises OSError when that may not be seen."""
     try:
-        return os.readlink(f"{proc}/{pid}/ns/pid")
+        return os.readlink(f"{proc}/{pid}/ns/{kind}")
     except process_table.GONE:
         return ""
 
 
 def _container_of(pid: int | None, proc: str) -> str:
     """Return the namespace of the engine's container. Raises :class:`Withheld` where it has none of its own, OSError where that may not be seen."""
-    inside = _namespace(pid, proc) if pid else ""
-    if not inside:
+    inside, users = (_namespace(pid, proc), _namespace(pid, proc, "user")) if pid else ("", "")
+    if not inside or not users:
         raise Withheld("the engine it belongs to does not live in a container here", "See the playbook status.")
     if inside == os.readlink(f"{proc}/self/ns/pid"):
         raise Withheld("the engine it belongs to has no namespace of processes of its own", "Run the engine in a container.")
+    if users != os.readlink(f"{proc}/self/ns/user"):
+        # Any account can make itself one, and in it what looks like a container.
+        raise Withheld("what looks like its engine is in a namespace of users of its own", "See the playbook status.")
     return inside
 
 

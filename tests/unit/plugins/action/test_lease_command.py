@@ -38,7 +38,7 @@ def action(tmp_path, monkeypatch, shown):
     monkeypatch.setattr(lease_command.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
     monkeypatch.setattr(lease_command, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(lease_command, "RENEW_SECONDS", 0.02)
-    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, headers=None: _http.Answer(200, b"{}"))
+    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, key=None: _http.Answer(200, b"{}"))
     # Signals are the main thread's.
     monkeypatch.setattr(lease_command.signal, "signal", lambda number, handler: handler)
     monkeypatch.setattr(lease_command, "time_limit", lambda seconds: mock.MagicMock())
@@ -55,6 +55,9 @@ def action(tmp_path, monkeypatch, shown):
         plugin.states = []
 
         def execute(module_name, module_args, task_vars):
+            if module_name == lease_command.ENGINE:
+                assert module_args["api_key_file"] == "/etc/gb10/secrets/gb10/api_key"
+                return {"key_withheld": "", **(told or {}).get("engine", {})}
             if module_name == lease_command.SLURP:
                 assert module_args["src"] == "/etc/gb10/secrets/gb10/api_key"
                 return {"content": base64.b64encode(f"{KEY}\n".encode()).decode()}
@@ -146,7 +149,7 @@ def test_when_the_process_of_the_run_is_gone_the_nodes_are_told_where_they_answe
 
 
 def test_an_engine_that_does_not_answer_this_controller_stops_before_the_command(action, monkeypatch, tmp_path):
-    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, headers=None: _http.Answer(None, b"", "no route", True))
+    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, key=None: _http.Answer(None, b"", "no route", True))
     result = action(["touch", str(tmp_path / "ran")]).play()
     assert result["failed"] and not result["lost"] and "http://192.0.2.1:8000/v1/models: no route" in result["msg"] and "gb10_api_address" in result["remedy"]
     assert not os.path.exists(tmp_path / "ran")
@@ -196,7 +199,7 @@ def test_where_one_node_loses_its_lease_the_others_give_theirs_up_and_nowhere_el
     first, other = play_both({"renewed": over})
     assert first[-1] == "given_up" and "given_up" not in other
     # The plays bring back what the nodes keep.
-    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, headers=None: _http.Answer(None, b"", "no route", True))
+    monkeypatch.setattr(lease_command._http, "ask", lambda url, timeout, key=None: _http.Answer(None, b"", "no route", True))
     assert not any("given_up" in states for states in play_both({}))
 
 
@@ -225,8 +228,23 @@ def test_no_key_is_asked_for_where_the_engine_wants_none(action):
     assert plugin.play()["exit_code"] == 0
 
 
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ({"key_withheld": "the API's key was not sent: thief (pid 7) listens"}, "thief (pid 7) listens"),
+        ({"key_withheld": None}, "nobody answers at the port of the API"),
+        ({"failed": True, "msg": "no permission"}, "no permission"),
+    ],
+)
+def test_a_key_whose_engine_the_node_does_not_see_is_not_handed_out(action, tmp_path, seen, why):
+    result = action(["touch", str(tmp_path / "ran")], told={"engine": seen}).play()
+    assert result["failed"] and "spark-1: the key of gb10 is not handed out: " in result["msg"] and why in result["msg"] and result["reason"] == "key"
+    assert KEY not in str(result) and not (tmp_path / "ran").exists()
+
+
 def test_a_key_that_cannot_be_read_is_said(action):
     plugin = action(["true"])
-    plugin._execute_module = lambda *args, **more: {"failed": True, "msg": "permission denied"}
+    answers = {lease_command.ENGINE: {"key_withheld": ""}}
+    plugin._execute_module = lambda name, *args, **more: answers.get(name, {"failed": True, "msg": "permission denied"})
     result = plugin.play()
     assert result["failed"] and "api_key cannot be read on spark-1: permission denied" in result["msg"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import types
 import typing as t
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, bench
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.modules import engine_bench, gpu_samples_info
 
@@ -46,7 +47,8 @@ def measure(monkeypatch: pytest.MonkeyPatch, docker: Docker, check: bool = False
     options = {
         "image": "engine", "url": "http://192.0.2.1:8000", "model": "tiny", "tokenizer": "/t", "hf_home": "/cache", "mounts": [], "trust_remote_code": False,
         "api_key_file": None, "api_key": SECRET, "workload": "random", "concurrency": 2, "prompts": 4, "input_len": 256, "output_len": 32, "texts": [],
-        "timeout": 60, "probe_timeout": 1, "memory_mb": 1024, "state_dir": "/var/lib/gb10", "docker_socket": "/s", "docker_timeout": 1,
+        "timeout": 60, "probe_timeout": 1, "memory_mb": 1024, "cluster_name": "gb10", "state_dir": "/var/lib/gb10", "log_dir": "/l",
+        "docker_socket": "/s", "docker_timeout": 1,
     }  # fmt: skip
     monkeypatch.setattr(engine_bench, "EngineApi", lambda *_arguments: docker)
     monkeypatch.setattr(bench, "require_idle", lambda *_arguments: None)
@@ -64,6 +66,17 @@ def test_the_key_is_in_a_file_for_root_alone_and_nowhere_else(monkeypatch: pytes
     assert not os.path.exists(os.path.dirname(source))
     assert all(mount["ReadOnly"] for mount in options["mounts"]) and options["host"].keys() == {"Memory", "CpuShares"}
     assert found["figures"]["output_tok_s"] == 109.524 and found["foreign_requests"] == 1 and found["image_id"] == "sha256:aa"
+
+
+@pytest.mark.parametrize("pid", [None, os.getpid()], ids=["gone", "here"])
+def test_a_client_does_not_get_the_key_for_who_took_the_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pid: int | None) -> None:
+    (tmp_path / "api_key").write_text(SECRET, encoding="utf-8")
+    monkeypatch.setattr(engine_bench.engine_state, "engine_state", lambda _paths: {"pid": pid})
+    docker = Docker()
+    with socket.create_server(("127.0.0.1", 0)) as thief, pytest.raises(api_key.Withheld) as raised:
+        url = f"http://127.0.0.1:{thief.getsockname()[1]}"
+        measure(monkeypatch, docker, url=url, api_key=None, api_key_file=str(tmp_path / "api_key"))
+    assert docker.ran == [] and SECRET not in str(raised.value) and raised.value.reason == "key withheld"
 
 
 def test_check_mode_and_no_time_left_run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,6 +206,17 @@ def test_a_token_is_asked_for_when_wanted_alone(call, tree, api, wanted, tokens)
         assert (found["token"]["completion"], found["token"]["progress"]["grew"]) == (None, True)
 
 
+def test_a_server_that_docker_does_not_know_is_not_given_the_key(call, tree, api, tmp_path):
+    """Anybody can call a process vllm."""
+    (tmp_path / "key").write_text("planted-k3y")
+    port = api(key=True)
+    tree.process(7, 1, ["vllm", "serve", "m", "--port", str(port)], listens=[("127.0.0.1", port)])
+    result = call(tree.root, probe=True, probe_token=True, token_timeout=5, api_key_file=str(tmp_path / "key"))
+    (found,) = result["apis"]
+    assert found["token"]["completion"] is None and "the API's key was not sent" in found["token"]["progress"]["withheld"]
+    assert "planted" not in str(result)
+
+
 def test_an_api_that_does_not_listen_or_does_not_answer(call, tree):
     tree.process(7, 1, ["vllm", "serve", "m"])
     tree.process(8, 1, ["python3", "-m", "sglang.launch_server"], listens=[("127.0.0.1", 1)])

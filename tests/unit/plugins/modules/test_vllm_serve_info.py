@@ -108,6 +108,18 @@ def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeyp
     assert asked == [5, 5, (5, waits)]
 
 
+@pytest.mark.parametrize(("text", "why"), [("k", ""), ("k", "somebody else listens"), ("", "")])
+def test_who_would_get_the_key_is_said(engine, monkeypatch, text, why):
+    monkeypatch.setattr(engine_state, "asked_health", lambda *_args: "answers")
+    monkeypatch.setattr(engine_state, "engine_version", lambda *_args: "")
+    monkeypatch.setattr(engine_state, "read_key", lambda _path: text)
+    monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
+    monkeypatch.setattr(vllm_serve_info.api_key.ApiKey, "why_withheld", lambda *_args: why)
+    view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": False}, "API is up")
+    assert view["key_withheld"] == (why if text else None)
+    assert vllm_serve_info.api_view({**engine, "live": False}, PARAMS, "")["key_withheld"] is None
+
+
 @pytest.mark.parametrize(("letters", "fits"), [(0, r"Hello"), (300, r"[a-z ]{300}")])
 def test_a_long_prompt_is_another_one_each_time(engine, monkeypatch, letters, fits):
     prompts = []

@@ -89,6 +89,60 @@ def test_a_probes_container_is_left_over_after_an_hour():
     assert found(container(labels=labels, finished="2027-01-15T07:59:00Z")) == []
 
 
+@pytest.mark.parametrize(("age", "why"), [(prune.PROBE_AGE - 1, ""), (prune.PROBE_AGE, "left over from asking an image")])
+def test_a_probe_that_just_ended_may_still_be_waited_for(age, why):
+    labels = {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "probe", "io.gb10.cluster": "gb10"}
+    assert prune.why_container(container(labels=labels), "gb10", age) == why
+
+
+@pytest.mark.parametrize(
+    ("companions", "why"),
+    [
+        (None, ""),
+        (["asr"], ""),
+        (["asr", "tts"], ""),
+        (["tts"], "exited, of a companion that is not declared"),
+        ([], "exited, of a companion that is not declared"),
+    ],
+)
+def test_a_companion_goes_when_it_is_declared_no_more_and_somebody_said_which_are(companions, why):
+    labels = {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "companion", "io.gb10.companion": "asr", "io.gb10.cluster": "gb10"}
+    assert prune.why_container(container(labels=labels), "gb10", 9 * DAY, companions) == why
+
+
+def test_a_container_that_is_at_work_stays_and_is_named():
+    result = prune.containers([container(), container(name="b")], {}, "gb10", NOW, {"b-id": ["python3 (7)", "sh (8)"]})
+    assert [one.name for one in result.candidates] == ["gb10-gb10-worker"]
+    assert result.left == [prune.Left("container", "b", "exited, and yet at work: python3 (7); sh (8)")]
+
+
+def test_what_a_result_shows_of_a_candidate():
+    (one,) = prune.containers([container()], {"gb10-gb10-worker-id": 7}, "gb10", NOW, {}).candidates
+    assert one.view() == {"kind": "container", "name": "gb10-gb10-worker", "age_seconds": one.age, "size_bytes": 7, "why": "exited"}
+
+
+DOWNLOAD = {**OURS, "io.gb10.role": "download"}
+
+
+@pytest.mark.parametrize(
+    ("status", "labels", "is_found"),
+    [
+        ("running", DOWNLOAD, True), ("paused", DOWNLOAD, True), ("exited", DOWNLOAD, False), ("running", OURS, False), ("running", None, False),
+        ("running", {**DOWNLOAD, "io.gb10.cluster": "other"}, False), ("running", {**DOWNLOAD, "io.gb10.owner": "somebody"}, False),
+    ],
+)  # fmt: skip
+def test_a_download_of_this_cluster_that_goes_on(status, labels, is_found):
+    one = container(status, labels=labels)
+    one["State"]["StartedAt"] = "2027-01-15T07:00:00Z"
+    found = prune.downloads([one], "gb10", NOW)
+    assert bool(found) is is_found
+    if found:
+        assert (found[0].kind, found[0].name, found[0].ref, found[0].size) == ("download", "gb10-gb10-worker", ("gb10-gb10-worker-id",), 0)
+        assert found[0].age == int(NOW - prune.seconds_of("2027-01-15T07:00:00Z"))
+        del one["State"]["StartedAt"]
+        assert prune.downloads([one], "gb10", NOW)[0].age == int(NOW - prune.seconds_of(one["Created"]))
+
+
 def test_age_and_size_of_a_container():
     stopped, never_ran = container(), container("created", name="b", finished="0001-01-01T00:00:00Z")
     first, second = prune.containers([never_ran, stopped], {"gb10-gb10-worker-id": 7}, "gb10", NOW, {}).candidates
@@ -142,6 +196,19 @@ def test_an_image_of_many_names_goes_by_all_of_them():
 )
 def test_images_that_stay_without_a_word(arguments):
     assert judged(image(), **arguments) == ([], [])
+
+
+def test_an_image_of_exactly_that_age_may_go():
+    assert judged(image(days=14)).candidates and not judged(image(days=14 - 1 / DAY)).candidates
+
+
+def test_an_image_smaller_than_its_base_gives_back_nothing():
+    assert judged(image(Size=800)).candidates[0].size == 0
+
+
+@pytest.mark.parametrize("reference", ["a@sha256:dd", "sha256:aaaa", "host:5000/a:1", "a:1"])
+def test_a_reference_that_is_whole_stays_as_it_is(reference):
+    assert prune.full_reference(reference) == reference and prune.full_reference("host:5000/a") == "host:5000/a:latest"
 
 
 def test_a_name_without_tag_is_kept_as_latest():
@@ -200,6 +267,15 @@ def test_old_logs_of_ours_may_go_and_nothing_else(logs):
     assert sorted(left) == [f"{OLD}.log", "containers/gb10-other-head-0123456789ab.log", "engine/notes.txt"]
 
 
+def test_a_log_of_exactly_that_age_may_go_and_gives_back_what_it_takes_on_disk(logs):
+    path = logs / f"engine/{OLD}.log"
+    path.write_bytes(b"x" * 100_000)
+    os.utime(path, (NOW - 30 * DAY, NOW - 30 * DAY))
+    (one,) = (one for one in prune.logs(str(logs), prune.files_below(str(logs)), "gb10", (), 30, NOW).candidates if one.name == str(path))
+    assert (one.size, one.age, one.ref) == (path.stat().st_blocks * 512, 30 * DAY, (str(path),)) and one.size >= 100_000
+    assert judge_logs(logs, days=31)[0] == []
+
+
 def test_the_logs_of_the_last_run_stay_however_old(logs):
     assert not [name for name in judge_logs(logs)[0] if LAST in name], "the newest there is"
     assert f"engine/{LAST}.log" not in judge_logs(logs, runs={OLD})[0]
@@ -246,3 +322,22 @@ def test_notes_on_images_that_are_gone_may_go(tmp_path):
     ]
     assert result.candidates[0].ref[1] == f"sha256:{'a' * 64}"
     assert [os.path.basename(one.name) for one in result.left] == ["README"]
+
+
+def test_a_note_gives_back_what_it_takes_on_disk_and_a_half_written_one_waits_an_hour(tmp_path):
+    whole, part = tmp_path / f"{'a' * 64}.json", tmp_path / f"{'a' * 64}.json.1-2.new"
+    for path, age in ((whole, 5), (part, prune.PROBE_AGE)):
+        path.write_bytes(b"x" * 100_000)
+        os.utime(path, (NOW - age, NOW - age))
+    found = {one.name: one for one in prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW).candidates}
+    assert {name: (one.size >= 100_000, one.size, one.age) for name, one in found.items()} == {
+        str(path): (True, path.stat().st_blocks * 512, age) for path, age in ((whole, 5), (part, prune.PROBE_AGE))
+    }
+    os.utime(part, (NOW - prune.PROBE_AGE + 1, NOW - prune.PROBE_AGE + 1))
+    assert [one.name for one in prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW).candidates] == [str(whole)]
+
+
+def test_a_link_in_place_of_a_note_is_not_ours(tmp_path):
+    (tmp_path / f"{'a' * 64}.json").symlink_to("/etc/hostname")
+    result = prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW)
+    assert result.candidates == [] and [left.why for left in result.left] == ["not ours"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "vllm"
@@ -509,7 +510,7 @@ def event(tokens):
 
 def test_a_token_is_a_token(api):
     api.plan = (200, event(0) + event(1) + event(2) + b"data: [DONE]\n\n")
-    answer = engine_state.first_token(api.url, "tiny", "k", 5)
+    answer = engine_state.first_token(api.url, "tiny", KeyForElsewhere("k"), 5)
     assert (answer.tokens, answer.prompt_tokens) == (1, 5)
     assert 0 <= answer.seconds < 5
     path, asked, authorization = api.asked[0]
@@ -517,7 +518,7 @@ def test_a_token_is_a_token(api):
 
 
 def test_without_a_key_none_is_sent(api):
-    engine_state.first_token(api.url, "tiny", "", 5)
+    engine_state.first_token(api.url, "tiny", None, 5)
     assert api.asked[0][2] is None
 
 
@@ -526,37 +527,37 @@ def test_without_a_key_none_is_sent(api):
 )
 def test_an_answer_without_a_token_is_no_proof(api, body):
     api.plan = (200, body)
-    assert engine_state.first_token(api.url, "tiny", "", 5) is None
+    assert engine_state.first_token(api.url, "tiny", None, 5) is None
 
 
 def test_a_hanging_engine_is_given_up(api):
     api.plan, api.hang = (200, event(0)), True
-    assert engine_state.first_token(api.url, "tiny", "", 0.3) is None
+    assert engine_state.first_token(api.url, "tiny", None, 0.3) is None
 
 
 def test_the_token_is_seen_before_the_answer_ends(api):
     api.plan, api.hang = (200, event(1)), True
-    assert engine_state.first_token(api.url, "tiny", "", 5).tokens == 1
+    assert engine_state.first_token(api.url, "tiny", None, 5).tokens == 1
 
 
 def test_something_else_on_the_port_is_unknown(api):
     api.plan = (200, b"data: hello\n\n")
     with pytest.raises(UnknownState):
-        engine_state.first_token(api.url, "tiny", "", 5)
+        engine_state.first_token(api.url, "tiny", None, 5)
 
 
 @pytest.mark.parametrize(("code", "remedy"), [(401, "api_key_file"), (404, "does not serve 'tiny'"), (400, "")])
 def test_a_refusal_ends_the_waiting(api, code, remedy):
     api.plan = (code, b'{"error":"no"}')
     with pytest.raises(ClusterError, match=f"HTTP {code}") as caught:
-        engine_state.first_token(api.url, "tiny", "planted-secret", 5)
+        engine_state.first_token(api.url, "tiny", KeyForElsewhere("planted-secret"), 5)
     assert remedy in caught.value.remedy
     assert "planted-secret" not in str(caught.value) + caught.value.remedy
 
 
 def test_an_engine_in_trouble_is_asked_again(api):
     api.plan = (503, b"")
-    assert engine_state.first_token(api.url, "tiny", "", 5) is None
+    assert engine_state.first_token(api.url, "tiny", None, 5) is None
 
 
 def test_small_questions(api):
@@ -568,7 +569,7 @@ def test_nobody_answers():
     url = "http://127.0.0.1:9"
     assert engine_state.asked_health(url, 1) == "refused"
     assert engine_state.engine_version(url, 1) == ""
-    assert engine_state.first_token(url, "tiny", "", 1) is None
+    assert engine_state.first_token(url, "tiny", None, 1) is None
 
 
 def test_a_proxy_has_no_part_in_it(api, monkeypatch):

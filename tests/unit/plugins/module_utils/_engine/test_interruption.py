@@ -134,7 +134,9 @@ def test_a_rank_without_an_api_is_unknown():
     assert ask(None, address="").count is None
 
 
-def test_the_key_is_sent_to_an_api_that_wants_one_and_to_no_other(served, tmp_path):
+def test_the_key_is_sent_to_an_api_that_wants_one_and_to_no_other(served, tmp_path, monkeypatch):
+    # Who may have it at all is asked in test_api_key.
+    monkeypatch.setattr(interruption.api_key.ApiKey, "_check", lambda _key, _connected: None)
     key = tmp_path / "api_key"
     key.write_text("planted-secret\n")
     guarded = served(lambda asked: http(metrics("1.0")) if b"Authorization: Bearer planted-secret\r\n" in asked else http(b"", "401 Unauthorized"))

@@ -14,6 +14,7 @@ import threading
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import open_routes
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 
 KEY = "Zk3v9PqL0aWb7"
 BODY = {"requestBody": {"required": True, "content": {}}}
@@ -69,7 +70,7 @@ def api(open_paths=(), document=json.dumps(DOCUMENT), silent=()):
 
 def test_all_that_is_listed_is_asked_and_nothing_acts():
     with api() as (url, asked):
-        found = open_routes.ask(url, KEY, 5)
+        found = open_routes.ask(url, KeyForElsewhere(KEY), 5)
     assert found == {"listed": True, "asked": len(asked), "left_out": ["POST /sleep", "POST /pause", "DELETE /v1/files/{id}"], "open": [], "unknown": []}
     assert {("GET", "/load", b""), ("GET", "/v1/responses/gb10", b""), ("POST", "/v1/completions", b"{"), ("GET", "/metrics", b"")} <= set(asked)
     assert not [path for _method, path, _body in asked if path in ("/sleep", "/pause", "/health") or path.startswith("/v1/files")]
@@ -80,26 +81,26 @@ def test_all_that_is_listed_is_asked_and_nothing_acts():
 
 def test_an_open_route_is_named():
     with api(open_paths=("/metrics", "/invocations")) as (url, _asked):
-        assert open_routes.ask(url, KEY, 5)["open"] == ["GET /metrics", "POST /invocations"]
+        assert open_routes.ask(url, KeyForElsewhere(KEY), 5)["open"] == ["GET /metrics", "POST /invocations"]
 
 
 def test_a_route_that_does_not_exist_shows_who_is_asked_first():
     with api(open_paths=("/gb10/",)) as (url, _asked):
-        assert open_routes.ask(url, KEY, 5)["open"] == ["GET /gb10/no/such/route"]
+        assert open_routes.ask(url, KeyForElsewhere(KEY), 5)["open"] == ["GET /gb10/no/such/route"]
 
 
 @pytest.mark.parametrize("document", ["", "[]", '{"paths": []}', '{"paths": {"/x": 1}}', "{" * 100])
 def test_without_a_list_the_known_routes_are_asked(document):
     with api(document=document) as (url, _asked):
-        found = open_routes.ask(url, KEY, 5)
+        found = open_routes.ask(url, KeyForElsewhere(KEY), 5)
     assert not found["listed"] and found["asked"] == len(open_routes.ALWAYS) and found["open"] == []
 
 
 def test_what_does_not_answer_is_unknown():
     with api(silent=("/metrics",)) as (url, _asked):
-        assert open_routes.ask(url, KEY, 5)["unknown"] == ["GET /metrics: the connection was closed without an answer"]
+        assert open_routes.ask(url, KeyForElsewhere(KEY), 5)["unknown"] == ["GET /metrics: the connection was closed without an answer"]
 
 
 def test_a_dead_api_is_not_asked_on_and_on():
-    found = open_routes.ask("http://127.0.0.1:1", KEY, 1)
+    found = open_routes.ask("http://127.0.0.1:1", KeyForElsewhere(KEY), 1)
     assert len(found["unknown"]) == open_routes.UNKNOWN_LIMIT and found["open"] == []

@@ -13,6 +13,7 @@ import threading
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 
 RUN = "20261122T100000Z-3f9a"
 EVENT = b'data: {"usage": {"completion_tokens": 1}}\n\n'
@@ -63,7 +64,7 @@ def test_a_token_is_all_that_is_needed_and_ends_a_note(api, tmp_path):
     note = tmp_path / "no-progress.json"
     note.write_text(json.dumps({"run_id": RUN, "since": 1.0, "progress": [1.0, 100.0, None, 0.0]}))
     api.completion = EVENT
-    found = token_probe.ask(api.url, "m", "", 5, 5, RUN, str(note)).as_result()
+    found = token_probe.ask(api.url, "m", None, 5, 5, RUN, str(note)).as_result()
     assert (found["api"], found["completion"]["tokens"], found["progress"]) == ("answers", 1, None)
     assert not note.exists()
 
@@ -71,20 +72,20 @@ def test_a_token_is_all_that_is_needed_and_ends_a_note(api, tmp_path):
 def test_looks_that_wait_in_vain_add_up(api, tmp_path, monkeypatch):
     monkeypatch.setattr(token_probe.engine_state, "boot_seconds", iter([1000.0, 1015.0, 1700.0, 1715.0, 1800.0, 1815.0]).__next__)
     note = str(tmp_path / "no-progress.json")
-    first = token_probe.ask(api.url, "m", "", 5, 5, RUN, note)
-    assert (first.completion, first.progress) == (None, {"grew": False, "still_s": 15.0, "limit_s": 600.0})
-    assert token_probe.ask(api.url, "m", "", 5, 5, RUN, note).progress["still_s"] == 715.0
+    first = token_probe.ask(api.url, "m", None, 5, 5, RUN, note)
+    assert (first.completion, first.progress) == (None, {"grew": False, "still_s": 15.0, "limit_s": 600.0, "withheld": ""})
+    assert token_probe.ask(api.url, "m", None, 5, 5, RUN, note).progress["still_s"] == 715.0
     api.tokens[:] = [100.0, 107.0]
-    assert token_probe.ask(api.url, "m", "", 5, 5, RUN, note).progress == {"grew": True, "still_s": 0.0, "limit_s": 600.0}
+    assert token_probe.ask(api.url, "m", None, 5, 5, RUN, note).progress == {"grew": True, "still_s": 0.0, "limit_s": 600.0, "withheld": ""}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_note_one_look_alone_counts(api, tmp_path):
-    assert token_probe.ask(api.url, "m", "", 5, 5).progress["still_s"] < 600
+    assert token_probe.ask(api.url, "m", None, 5, 5).progress["still_s"] < 600
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("key", "grew"), [("key", False), ("", None)])
+@pytest.mark.parametrize(("key", "grew"), [(KeyForElsewhere("key"), False), (None, None)])
 def test_metrics_that_want_the_key_get_it(api, key, grew):
     api.metrics = 401
     assert token_probe.ask(api.url, "m", key, 5, 5).progress["grew"] is grew
@@ -92,7 +93,7 @@ def test_metrics_that_want_the_key_get_it(api, key, grew):
 
 def test_an_engine_that_says_itself_that_it_is_dead(api):
     api.health = 503
-    assert token_probe.ask(api.url, "m", "", 5, 5).api == "says dead"
+    assert token_probe.ask(api.url, "m", None, 5, 5).api == "says dead"
 
 
 # --- no false alarm, by the hour --------------------------------------------------------------------------------------------
@@ -142,10 +143,10 @@ def looked_at(api, monkeypatch, note, figures_at, seconds):
     api.figures, api.waits, api.now = figures_at, 15.0, 0.0
     states = []
     while api.now < seconds:
-        asked = token_probe.ask(api.url, "m", "", 5, 5, RUN, str(note))
+        asked = token_probe.ask(api.url, "m", None, 5, 5, RUN, str(note))
         states.append(health.verdict(health.Probe(asked.api, False, **asked.progress), RANKS).state)
     api.waits, api.completion = 0.0, EVENT
-    asked = token_probe.ask(api.url, "m", "", 5, 5, RUN, str(note))
+    asked = token_probe.ask(api.url, "m", None, 5, 5, RUN, str(note))
     return states, health.verdict(health.Probe(asked.api, bool(asked.completion)), RANKS).state
 
 

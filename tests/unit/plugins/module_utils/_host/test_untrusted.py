@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
+import stat
 
 import pytest
 
@@ -178,3 +180,143 @@ def test_a_directory_is_removed_with_its_links_and_nothing_that_they_lead_to(tmp
     with pytest.raises(FileNotFoundError):
         untrusted.remove_tree(str(tmp_path), "top/absent")
     assert (tmp_path / "outside/kept").exists()
+
+
+# -- what is left behind, and what fails ---------------------------------------------------------------------------------
+
+
+def handles():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("plant", [None, *PLANTED], ids=lambda plant: plant.__name__ if plant else "file")
+def test_no_handle_stays_open(tree, plant):
+    path = tree / "top/engine/a.log"
+    if plant:
+        plant(path, tree / "outside/a.log")
+    else:
+        path.write_bytes(b"x")
+    before = handles()
+    for act in (
+        lambda top: untrusted.reader(top, "engine/a.log").close(),
+        lambda top: untrusted.read(top, "engine/a.log", 10),
+        lambda top: list(untrusted.walk(top)),
+        lambda top: untrusted.directory(top, "engine/a.log").__enter__(),
+        lambda top: untrusted.remove(top, "engine/none"),
+        lambda top: untrusted.remove_tree(top, "engine"),
+    ):
+        try:
+            act(str(tree / "top"))
+        except (OSError, untrusted.Tampered):
+            pass
+        assert handles() == before
+
+
+def test_a_directory_that_is_made_is_not_everybodys(tree):
+    with untrusted.directory(str(tree / "top"), "made", create=True):
+        pass
+    assert stat.S_IMODE((tree / "top/made").stat().st_mode) == 0o750
+    with untrusted.directory(str(tree / "top"), "made", create=True) as again:
+        os.close(untrusted.create(again, "file"))
+    assert stat.S_IMODE((tree / "top/made/file").stat().st_mode) == 0o640
+
+
+def test_a_directory_that_is_absent_is_named_and_not_made_unasked(tree):
+    with pytest.raises(FileNotFoundError) as caught, untrusted.directory(str(tree / "top"), "engine/none"):
+        pass
+    assert caught.value.filename == str(tree / "top/engine/none") and not (tree / "top/engine/none").exists()
+
+
+def test_a_file_is_read_without_a_buffer_and_never_beyond_one_byte_of_its_limit(tree, monkeypatch):
+    (tree / "top/a.log").write_bytes(b"x" * 10)
+    with untrusted.reader(str(tree / "top"), "a.log") as handle:
+        assert isinstance(handle, io.RawIOBase)
+    asked = []
+
+    class Dripping(io.BytesIO):
+        def read(self, size=-1):
+            asked.append(size)
+            return super().read(min(size, 3))
+
+    monkeypatch.setattr(untrusted, "reader", lambda top, relative: Dripping(b"x" * 10))
+    assert untrusted.read("/top", "a.log", 10) == b"x" * 10 and asked == [11, 8, 5, 2, 1]
+    asked.clear()
+    with pytest.raises(untrusted.Tampered, match="/top/a.log was tampered with: it has more than 9 bytes"):
+        untrusted.read("/top", "a.log", 9)
+    assert asked == [10, 7, 4, 1]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_name_that_is_replaced_again_and_again_is_absent(tree, monkeypatch, own):
+    (tree / "top/run.json").write_text("x")
+    looks = []
+
+    def gone(handle, real=os.fstat):
+        (tree / "top/new").write_text("new")
+        os.replace(tree / "top/new", tree / "top/run.json")
+        looks.append(real(handle))
+        return looks[-1]
+
+    monkeypatch.setattr(untrusted.os, "fstat", gone)
+    if own:
+        with pytest.raises(FileNotFoundError) as caught:
+            untrusted.reader(str(tree / "top"), "run.json")
+        assert caught.value.filename == str(tree / "top/run.json") and len(looks) == untrusted.ATTEMPTS
+    else:
+        # Of a file that is not of our programs what was opened is enough, whatever its name is now.
+        untrusted.reader(str(tree / "top"), "run.json", own=False).close()
+        assert len(looks) == 1
+
+
+def test_a_file_of_many_names_is_read_where_it_need_not_be_ours(tree):
+    (tree / "top/blob").write_bytes(b"x")
+    (tree / "top/snapshot").hardlink_to(tree / "top/blob")
+    with untrusted.reader(str(tree / "top"), "snapshot", own=False) as handle:
+        assert handle.read() == b"x"
+    with pytest.raises(untrusted.Tampered, match="it has 2 names"):
+        untrusted.reader(str(tree / "top"), "snapshot")
+
+
+def opening(monkeypatch, error):
+    """Have the directory ``deep`` fail to open."""
+
+    def fail(path, *more, real=os.open, **how):
+        if str(path).endswith("deep"):
+            raise error(2, "it failed", str(path))
+        return real(path, *more, **how)
+
+    monkeypatch.setattr(os, "open", fail)
+
+
+def test_a_directory_that_went_meanwhile_holds_nothing_and_one_that_may_not_be_read_stops_the_walk(tree, monkeypatch):
+    (tree / "top/engine/deep").mkdir()
+    (tree / "top/engine/file").touch()
+    with monkeypatch.context() as patch:
+        opening(patch, FileNotFoundError)
+        assert [entry.path for entry in untrusted.walk(str(tree / "top"), "engine")] == ["deep", "file"]
+    with monkeypatch.context() as patch:
+        opening(patch, PermissionError)
+        with pytest.raises(PermissionError):
+            list(untrusted.walk(str(tree / "top"), "engine"))
+
+
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_a_tree_that_cannot_be_opened_whole_is_not_called_removed(tree, monkeypatch, error):
+    (tree / "top/engine/deep").mkdir()
+    opening(monkeypatch, error)
+    with pytest.raises(error):
+        untrusted.remove_tree(str(tree / "top"), "engine")
+    assert (tree / "top/engine/deep").exists()
+
+
+def test_a_name_that_goes_during_the_walk_is_left_out(tree, monkeypatch):
+    for name in ("a", "b"):
+        (tree / "top/engine" / name).touch()
+
+    def gone(path, *more, real=os.stat, **how):
+        if path == "a":
+            raise FileNotFoundError(2, "gone", path)
+        return real(path, *more, **how)
+
+    monkeypatch.setattr(untrusted.os, "stat", gone)
+    assert [entry.path for entry in untrusted.walk(str(tree / "top"), "engine")] == ["b"]
