@@ -81,7 +81,7 @@ class WaitTimeout(ClusterError):
 
 def file_error(error: OSError, place: str, remedy: str, reason: str = "") -> ClusterError:
     """Return the error for a file, or ``place``, that could not be read or written. Where the disk is full, room is the remedy."""
-    where = error.filename or place
+    where, failed = error.filename or place, " cannot be written" if reason == "write" else ""
     if error.errno in FULL:
         remedy, reason = f"Free some space and run again: df -h {os.path.dirname(str(where)) or where}", "disk full"
-    return ClusterError(f"{where}: {error.strerror or error}", remedy=remedy, reason=reason)
+    return ClusterError(f"{where}{failed}: {error.strerror or error}", remedy=remedy, reason=reason)

@@ -328,6 +328,7 @@ def test_another_copy_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch)
     served = pair.serve()
     (pair.path / "state").mkdir()
     with open(pair.path / "state/image-copy.lock", "w", encoding="ascii") as stream:
+        os.chmod(stream.name, 0o600)
         fcntl.flock(stream, fcntl.LOCK_EX)
         with pytest.raises(WaitTimeout, match="another copy into this engine"):
             pair.copy(served, timeout=1)

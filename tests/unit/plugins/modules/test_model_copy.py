@@ -425,6 +425,7 @@ def test_a_copy_into_the_same_cache_is_waited_for(pair: Pair, tmp_path: Path) ->
     path = copying.lock_path(str(tmp_path / "state"), str(tmp_path / "two/hub"))
     os.makedirs(os.path.dirname(path))
     with open(path, "w", encoding="utf-8") as other:
+        os.chmod(path, 0o600)
         fcntl.flock(other, fcntl.LOCK_EX)
         error = refused(pair, timeout=1)
     assert isinstance(error, WaitTimeout) and error.reason == "busy" and path in error.remedy

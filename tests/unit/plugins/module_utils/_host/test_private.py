@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import private
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import note, starts
 from ansible_collections.gb10.cluster.plugins.modules import memory_watch
 
 NOBODY = 65534
@@ -50,7 +50,7 @@ def of_an_older_version(tmp_path):
     "write",
     [
         lambda path: private.ensure(os.path.dirname(path)),
-        lambda path: memory_watch.write_note(path, 1, "b"),
+        lambda path: memory_watch.write_note(path, 1, "b", 1, note.Level(None, "nothing says it")),
         lambda path: starts.FILE.write(path, []),
     ],
     ids=["container", "memory", "records"],

@@ -242,7 +242,7 @@ def test_no_secret_is_told_noted_shown_or_said(secret, tmp_path, monkeypatch, ca
         assert "the engine ended: Bearer <secret> and hf_<secret> and <secret" in text, text
         assert KEY not in text and "abcdefghijkl" not in text and "a" * 24 not in text
     assert "STATUS=failed" in told and (tmp_path / "unit" / record.FILE).stat().st_mode & 0o777 == 0o644
-    assert json.loads((tmp_path / "gb10" / glance.FILE).read_text())["reason"] == shown
+    assert json.loads((tmp_path / "gb10" / glance.FORMER).read_text())["reason"] == shown
 
 
 def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
