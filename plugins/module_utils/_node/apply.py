@@ -256,6 +256,9 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
         left = planted.found(paths) if params["state"] == "absent" else []
         if wanted and steps:
+            with removal.local_files():
+                for folder in paths.closed:
+                    private.check(folder)
             planted.check(paths)
             obstacles.check_node(docker, params, node, module.check_mode)
             stale = kind.to_remove_first(docker, params, node, wanted, current, module.check_mode)

@@ -1149,7 +1149,11 @@ def test_a_new_container_lies_below_directories_that_root_alone_enters(node, sdk
 def test_no_container_is_made_where_another_account_could_reach_what_it_writes(node, sdk, tmp_path):
     (tmp_path / "state").mkdir()
     os.chown(tmp_path / "state", 65534, -1)
-    node(Engine())
-    with pytest.raises(ClusterError, match="within reach of other accounts"):
-        ray_cluster.work(Module(**places(tmp_path), wait=False))
+    entry = running(**places(tmp_path))
+    entry["State"].update(Status="exited", Running=False, ExitCode=137)
+    node(Engine([entry]))
+    for check_mode in (True, False):
+        with pytest.raises(ClusterError, match="within reach of other accounts"):
+            ray_cluster.work(Module(check_mode=check_mode, **places(tmp_path), wait=False))
+    # What was there is not taken away for it.
     assert sdk.calls == []
