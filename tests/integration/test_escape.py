@@ -268,7 +268,7 @@ def test_what_a_container_can_write_is_what_is_planted_in(lab: Lab, live_cluster
         assert sorted(mount["Destination"] for mount in mounts if mount["RW"]) == sorted(WRITABLE)
 
 
-def test_no_account_gains_anything_by_what_the_container_leaves(lab: Lab, live_cluster: None, outside: Outside, stranger: str) -> None:
+def test_no_account_gains_anything_by_what_the_container_leaves(lab: Lab, live_cluster: None, stranger: str, outside: Outside) -> None:
     """Each kind at every path, opened to everybody by the container; then the same with the directory above as an older version left it."""
     inside = ("docker", "exec", HEAD_CONTAINER, "sh", "-c")
     lab.run(HEAD, *inside, 'for at in /tmp /dev/shm; do cp "$(command -v id)" $at/planted && chmod 6755 $at/planted; done')

@@ -36,19 +36,31 @@ def _foreign(status: os.stat_result) -> bool:
     return status.st_uid not in (0, os.geteuid())
 
 
-def wrong_owner(path: str) -> str:
-    """Return how another account than root could put something else in the place of a directory, empty when none could. Raises OSError."""
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode):
-        return f"{path} is not a directory of its own"
-    if _foreign(status):
-        return f"{path} belongs to user {status.st_uid}"
+def _wrong_owner(path: str) -> str:
+    """Return how another account than root could put something else in the place of a directory, there or not yet; empty when none could."""
+    if os.path.lexists(path):
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            return f"{path} is not a directory of its own"
+        if _foreign(status):
+            return f"{path} belongs to user {status.st_uid}"
     for above in sorted({*pathlib.Path(os.path.abspath(path)).parents, *pathlib.Path(os.path.realpath(path)).parents}):
-        status = above.stat()
-        # Groups of the system may write to some (Ubuntu's /var/log); where everybody may, the sticky bit keeps each from the others' names.
-        if _foreign(status) or (status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX):
-            return f"{above}, above {path}, can be changed by other accounts than root"
+        with contextlib.suppress(FileNotFoundError):
+            status = above.stat()
+            # Groups of the system may write to some (Ubuntu's /var/log); where everybody may, the sticky bit keeps each from the others' names.
+            if _foreign(status) or (status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX):
+                return f"{above}, above {path}, can be changed by other accounts than root"
     return ""
+
+
+def check(path: str) -> None:
+    """Raise :class:`ClusterError` where a directory, there or not yet, could be opened or replaced by another account than root. Raises OSError."""
+    if why := _wrong_owner(path):
+        raise ClusterError(
+            f"what containers write would be within reach of other accounts: {why}",
+            remedy="Give the directory and all above it to root (chown root:root), or choose directories of root's: gb10_state_dir, gb10_log_dir.",
+            reason="directory open",
+        )
 
 
 def is_open(path: str) -> bool:
@@ -61,13 +73,8 @@ def is_open(path: str) -> bool:
 
 
 def close(path: str) -> None:
-    """Have root alone enter a directory that is there. Raises OSError, and :class:`ClusterError` where somebody else could open it again."""
-    if why := wrong_owner(path):
-        raise ClusterError(
-            f"what containers write would be within reach of other accounts: {why}",
-            remedy="Give the directory and all above it to root (chown root:root), or choose directories of root's: gb10_state_dir, gb10_log_dir.",
-            reason="directory open",
-        )
+    """Have root alone enter a directory that is there. Raises as :func:`check` does."""
+    check(path)
     if is_open(path):
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -77,7 +84,7 @@ def close(path: str) -> None:
 
 
 def ensure(path: str) -> None:
-    """Have a directory there that root alone may enter. Raises as :func:`close` does."""
+    """Have a directory there that root alone may enter. Raises as :func:`check` does."""
     make(path)
     close(path)
 

@@ -174,8 +174,18 @@ class Actor(removal.Remover):
             return self.docker.create(container.creation_payload(wanted, os.path.join(wanted.paths.cache, cache), wrapper, devices))
 
     def start(self, wanted: WantedContainer, container_id: str) -> None:
-        with refusals(f"starting container {wanted.name}", wanted):
-            self.docker.start(container_id)
+        hf_home = wanted.fields.get("hf_home")
+        with removal.local_files(), obstacles.hub_held(hf_home) as is_another:
+            with refusals(f"starting container {wanted.name}", wanted):
+                self.docker.start(container_id)
+            if hf_home and is_another(self.docker.inspect(container_id)["State"].get("Pid", 0)):
+                self.docker.stop(container_id, 0)
+                self.remove(container_id)
+                raise ClusterError(
+                    f"{hf_home}/hub was replaced by another directory while {wanted.name} was started, which is removed again",
+                    remedy=f"Find out who did that: ls -ld {hf_home} {hf_home}/hub. Then run again.",
+                    reason="hub cache",
+                )
 
     def carry_out(self, steps: list[Action], current: ExistingContainer | None, stale: list[StaleHead]) -> None:
         """Do what the plan says; stale containers go first."""
@@ -246,6 +256,9 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
         left = planted.found(paths) if params["state"] == "absent" else []
         if wanted and steps:
+            with removal.local_files():
+                for folder in paths.closed:
+                    private.check(folder)
             planted.check(paths)
             obstacles.check_node(docker, params, node, module.check_mode)
             stale = kind.to_remove_first(docker, params, node, wanted, current, module.check_mode)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import stat
@@ -19,9 +20,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     node_container_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer
-from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Params
+from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET, Params
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
@@ -79,6 +81,31 @@ def check_hub(hf_home: str | None) -> None:
                 f"or name the directory without links in gb10_hf_home: {os.path.dirname(os.path.realpath(hub))}",
                 reason="hub cache",
             )
+
+
+@contextlib.contextmanager
+def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
+    """Hold the hub cache as it is now, and give what says whether the container of a process has got another directory in its place.
+
+    Docker finds it by its name, which its owner may have given to another one since :func:`check_hub`. Raises as that does, and OSError.
+    """
+    if not hf_home:
+        yield lambda _pid: False
+        return
+    check_hub(hf_home)
+    held = os.open(os.path.join(hf_home, "hub"), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def is_another(pid: int) -> bool:
+        try:
+            with untrusted.directory(f"/proc/{pid}/root", f"{HF_HOME_TARGET}/hub".lstrip("/")) as there:
+                return not os.path.samestat(os.fstat(there), os.fstat(held))
+        except (OSError, untrusted.Tampered):
+            return False  # It ended, or its image has a link on the way there.
+
+    try:
+        yield is_another
+    finally:
+        os.close(held)
 
 
 def check_devices(devices: list[str]) -> None:

@@ -1054,6 +1054,35 @@ def test_nothing_is_created_for_a_hub_cache_that_is_a_link(sdk, tmp_path, monkey
     assert sdk.calls == []
 
 
+@pytest.mark.parametrize("swapped", [True, False])
+def test_a_hub_cache_that_is_swapped_while_docker_looks_for_it_is_noticed(sdk, tmp_path, monkeypatch, swapped):
+    """A process of this test's own stands for the container's: it sees the directory that is at the target's place in its root."""
+    hub, target = tmp_path / "huggingface" / "hub", tmp_path / "target"
+    hub.mkdir(parents=True)
+    target.mkdir()
+    monkeypatch.setattr(obstacles, "HF_HOME_TARGET", str(hub.parent))
+    begun = running()
+    begun["State"]["Pid"] = os.getpid()
+
+    def start(engine, container_id):
+        sdk.calls.append(("start", container_id))
+        engine.known["new"] = {**begun, "Id": "new"}
+        if swapped:
+            hub.rename(tmp_path / "mine")
+            target.rename(hub)
+
+    monkeypatch.setattr(Engine, "start", start)
+    wanted = node_container.WantedContainer("gb10", "ray", {"node_role": "head", "hf_home": str(hub.parent), "image": "i"}, [], {})
+    actor = apply.Actor(Engine(), params(), wanted, apply.NO_WORK)
+    if swapped:
+        with pytest.raises(ClusterError, match=f"{hub} was replaced by another directory while gb10-gb10-head was started") as caught:
+            actor.start(wanted, "new")
+        assert caught.value.remedy and sdk.calls == [("start", "new"), ("stop", "new", 0), ("remove", "new")]
+    else:
+        actor.start(wanted, "new")
+        assert sdk.calls == [("start", "new")]
+
+
 def test_trouble_with_directories_names_the_remedy(sdk, tmp_path):
     (tmp_path / "log").write_text("a file where a directory belongs")
     actor = apply.Actor(Engine(), params(log_dir=str(tmp_path / "log")), None, apply.NO_WORK)
@@ -1120,7 +1149,11 @@ def test_a_new_container_lies_below_directories_that_root_alone_enters(node, sdk
 def test_no_container_is_made_where_another_account_could_reach_what_it_writes(node, sdk, tmp_path):
     (tmp_path / "state").mkdir()
     os.chown(tmp_path / "state", 65534, -1)
-    node(Engine())
-    with pytest.raises(ClusterError, match="within reach of other accounts"):
-        ray_cluster.work(Module(**places(tmp_path), wait=False))
+    entry = running(**places(tmp_path))
+    entry["State"].update(Status="exited", Running=False, ExitCode=137)
+    node(Engine([entry]))
+    for check_mode in (True, False):
+        with pytest.raises(ClusterError, match="within reach of other accounts"):
+            ray_cluster.work(Module(check_mode=check_mode, **places(tmp_path), wait=False))
+    # What was there is not taken away for it.
     assert sdk.calls == []

@@ -427,6 +427,24 @@ def test_a_start_that_could_not_be_noted_begins_nothing(node, monkeypatch):
     assert "failed: /x/state.json: No space left on device Remedy: Free some space and run again: df -h /x" in one.said
 
 
+def test_a_start_closes_what_an_older_version_left_open(node):
+    one = node()
+    above = one.folder.parent
+    above.chmod(0o755)
+    one.lives = True
+    one.supervisor.begin()
+    assert above.stat().st_mode & 0o777 == 0o700 and f"closed {above} to other accounts" in one.said
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another account takes root")
+def test_what_cannot_be_closed_is_said_and_keeps_nobody_from_an_engine_that_lives(node):
+    one = node()
+    os.chown(one.folder.parent, 65534, -1)
+    one.lives = True
+    one.supervisor.begin()
+    assert one.state["state"] == "running" and any("belongs to user 65534" in line for line in one.said)
+
+
 def test_a_unit_that_is_released_leaves_all_running(node):
     one = node()
     one.lives = True

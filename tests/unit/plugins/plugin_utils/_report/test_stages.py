@@ -161,6 +161,15 @@ def test_status_says_how_much_lies_compiled_on_each_node() -> None:
     assert not any("compiled" in line for line in said["spark-1"])
 
 
+def test_status_names_a_directory_that_other_accounts_may_enter_with_what_to_type() -> None:
+    answers = state("ray", True, False)
+    opened = [{"path": "/var/lib/gb10/old", "mode": "0755", "remedy": "chmod 0700 /var/lib/gb10/old"}]
+    answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "open_directories": opened}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    line = "/var/lib/gb10/old can be entered by other accounts (mode 0755), and containers write there. Remedy: chmod 0700 /var/lib/gb10/old"
+    assert line in said["spark-2"] and line not in said["spark-1"]
+
+
 WAITED = {"grew": False, "still_s": 15.0, "limit_s": 600.0}
 NONE = "gave no token in 15 s, 0 request(s) running or waiting: "
 
