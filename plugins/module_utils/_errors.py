@@ -79,9 +79,9 @@ class WaitTimeout(ClusterError):
     """What was waited for did not happen in time; the message says for what, how long, and what was last seen."""
 
 
-def file_error(error: OSError, place: str, remedy: str, reason: str = "") -> ClusterError:
-    """Return the error for a file, or ``place``, that could not be read or written. Where the disk is full, room is the remedy."""
-    where, failed = error.filename or place, " cannot be written" if reason == "write" else ""
+def file_error(error: OSError, place: str, remedy: str, reason: str = "", what: str = "") -> ClusterError:
+    """Return the error for a file, or ``place``; ``what`` may say what cannot be done with it. Where the disk is full, room is the remedy."""
+    where = error.filename or place
     if error.errno in FULL:
         remedy, reason = f"Free some space and run again: df -h {os.path.dirname(str(where)) or where}", "disk full"
-    return ClusterError(f"{where}{failed}: {error.strerror or error}", remedy=remedy, reason=reason)
+    return ClusterError(f"{where}{what}: {error.strerror or error}", remedy=remedy, reason=reason)

@@ -94,7 +94,7 @@ def write(state_dir: str, record: Record) -> None:
         os.makedirs(state_dir, mode=0o755, exist_ok=True)
         DOCUMENT.write(path, record)
     except OSError as error:
-        raise file_error(error, path, BECOME, "write") from error
+        raise file_error(error, path, BECOME, "write", " cannot be written") from error
 
 
 def remove(state_dir: str) -> None:

@@ -247,4 +247,4 @@ def write_baseline(path: str, content: t.Mapping[str, t.Any]) -> None:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         files.write_json(path, content)
     except OSError as error:
-        raise file_error(error, path, BECOME, "write") from error
+        raise file_error(error, path, BECOME, "write", " cannot be written") from error

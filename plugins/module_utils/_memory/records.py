@@ -71,7 +71,7 @@ class RecordFile:
             private.make(os.path.dirname(path))
             files.write_json(path, {"schema": SCHEMA, self._key: list(records)})
         except OSError as error:
-            raise file_error(error, path, BECOME, "write") from error
+            raise file_error(error, path, BECOME, "write", " cannot be written") from error
 
     def _unread(self, path: str, error: OSError) -> UnknownState:
         return UnknownState(f"{path} cannot be read: {error.strerror}", remedy=BECOME, reason=f"{self._name} unread")

@@ -20,7 +20,7 @@ from engine_tree import Engine
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, transient
+from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, files, transient
 from ansible_collections.gb10.cluster.plugins.modules import image_copy
 
 NODE, BASE = "gb10/engine:ray", "r/vllm:1"
@@ -327,8 +327,7 @@ def test_another_copy_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(copy_job, "LOOK_SECONDS", 0.05)
     served = pair.serve()
     (pair.path / "state").mkdir()
-    with open(pair.path / "state/image-copy.lock", "w", encoding="ascii") as stream:
-        os.chmod(stream.name, 0o600)
+    with open(files.open_lock(str(pair.path / "state/image-copy.lock")), "wb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         with pytest.raises(WaitTimeout, match="another copy into this engine"):
             pair.copy(served, timeout=1)

@@ -22,7 +22,7 @@ import pytest
 from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
+from ansible_collections.gb10.cluster.plugins.module_utils._host import files, transient
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
@@ -424,8 +424,7 @@ def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest
 def test_a_copy_into_the_same_cache_is_waited_for(pair: Pair, tmp_path: Path) -> None:
     path = copying.lock_path(str(tmp_path / "state"), str(tmp_path / "two/hub"))
     os.makedirs(os.path.dirname(path))
-    with open(path, "w", encoding="utf-8") as other:
-        os.chmod(path, 0o600)
+    with open(files.open_lock(path), "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         error = refused(pair, timeout=1)
     assert isinstance(error, WaitTimeout) and error.reason == "busy" and path in error.remedy
