@@ -115,6 +115,7 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
         "gb10_cluster_name": "gb10", "gb10_state_dir": str(tmp_path / "state"), "gb10_head_host": "localhost", "gb10_serve_arguments": {},
         "gb10_node_roots": {}, "__gb10_context": "262144", "__gb10_memory_expected": {"start_digest": ""},
         "__gb10_profile": "{{ lookup('gb10.cluster.profile', 'nemotron_3_super_tp2') }}", "ansible_become": False,
+        "__gb10_memory_expected": "{{ __gb10_profile | gb10.cluster.memory_expected }}",
     }  # fmt: skip
     result = {"started_run": "{{ started }}", "lowest_available_mb": 20110}
     show = {"ansible.builtin.debug": {"msg": "{{ (__memory_recorded | default({'msg': 'skipped'}))['msg'] }}"}}
@@ -127,3 +128,22 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
         assert done.rc == 0, done.out
         said[started] = " ".join(done.out.split())
     assert "msg: skipped" in said[""] and "nothing is recorded: what was available before the start was not noted in this boot" in said["20261123T140000Z-1"]
+
+
+def test_before_a_start_it_is_noted_up_to_where_that_goes_as_expected(tmp_path):
+    """The task of the bring-up with the collection's own settings, on this machine. A unit takes the same arguments."""
+    (task,) = [one for one in yaml.safe_load((ROOT / "roles/abort/tasks/before.yml").read_text()) if one["name"].startswith("Note the memory")]
+    unit = yaml.safe_load((ROOT / "roles/engine_unit/vars/main.yml").read_text())
+    assert unit["__engine_unit_note"]["arguments"] == "{{ __gb10_memory_note }}"
+    settings = {
+        "gb10_profile": "nemotron_3_super_tp2", "gb10_state_dir": str(tmp_path), "gb10_head_host": "localhost", "gb10_tenants": [{"name": "x", "gib": 2}],
+        "gb10_node_roots": {}, "__gb10_serve_arguments": {}, "__gb10_rung": 0, "__gb10_wanted_arguments": {"max_num_seqs": 4},
+        "__abort_before": {"engine": {"live": False}}, "ansible_become": False,
+    }  # fmt: skip
+    files = [str(ROOT / "roles/gb10" / part / "main.yml") for part in ("defaults", "vars")]
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars_files": files, "tasks": [task]}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    done = through_ansible.run("playbook", str(tmp_path / "play.yml"), "--extra-vars", json.dumps(settings), cwd=tmp_path)
+    assert done.rc == 0, done.out
+    noted = json.loads((tmp_path / "gb10" / "memory.json").read_text())
+    assert isinstance(noted["level_mb"], int) and noted["level_why"].startswith("the memory plan leaves ") and noted["uptime_s"] > 0, noted
