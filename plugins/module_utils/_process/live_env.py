@@ -257,7 +257,7 @@ def variable_address(pid: int, proc_root: str = "/proc") -> int | None:
     """Return the address of the C variable ``environ`` in a process, None when no file of it defines one. Raises OSError."""
     base = os.path.join(proc_root, str(pid))
     with open(os.path.join(base, "maps"), encoding="utf-8", errors="surrogateescape") as stream:
-        mappings = parse_maps(stream.read())
+        mappings = parse_maps(stream.read(TABLE_LIMIT))
     for group in candidates(mappings, os.readlink(os.path.join(base, "exe"))):
         with _open_mapped(pid, group[0], proc_root) as stream, contextlib.suppress(NotElf):
             value, segments = find_symbol(stream)
