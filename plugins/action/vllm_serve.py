@@ -482,7 +482,7 @@ class ActionModule(ActionBase):
     def _wait_head(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch the engine until it generated a token; returns what the result gains."""
         progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], options["executor"] == "ray", self._signatures)
-        self._log, healthy_at = log, None
+        self._log, healthy_at, withheld = log, None, ""
         board.publish(BEGUN, {})
         api = {"model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
         if options["prompt_letters"] and not started["changed"]:
@@ -499,6 +499,7 @@ class ActionModule(ActionBase):
                 self._process(board, options, snapshot, log, progress, elapsed)
                 if snapshot["healthy"] and not snapshot["completion"]:
                     snapshot = {**snapshot, **self._answered(question)}
+                    withheld = (snapshot["progress"] or {}).get("withheld") or withheld
                 if snapshot["completion"]:
                     return self._ready(board, started, snapshot, log.diagnosis, already=first_poll and not started["changed"])
                 self._check_engine(snapshot, log)
@@ -507,6 +508,7 @@ class ActionModule(ActionBase):
                 healthy_at = healthy_at or (elapsed if snapshot["healthy"] else None)
                 if healthy_at is not None and elapsed - healthy_at > options["first_token_timeout"]:
                     what = f"the engine on {self._node} answers /health but generated no token within {options['first_token_timeout']} s"
+                    what += f": {withheld}" if withheld else ""
                     raise self._no_token(what, snapshot, log, waited_for(board.latest(WORK), time.monotonic(), options["first_token_timeout"] / 2))
                 first_poll = False
         finally:

@@ -24,6 +24,8 @@ ROOT = "calibration"
 #: Bytes of all members together, and how many there may be, in an archive that is written or read.
 MOST_BYTES = 512 * 1024 * 1024
 MOST_MEMBERS = 50_000
+#: Characters of a member's name, and names in it: of sysfs they have some 120 and 12.
+MOST_CHARACTERS, MOST_NAMES = 1024, 64
 
 
 class Content(t.NamedTuple):
@@ -135,8 +137,9 @@ def _refused(where: str, what: str) -> UnknownState:
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a relative path leads down alone, by the names that it has."""
-    return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
+    """Return whether a relative path leads down alone, by printable names, and not too many."""
+    parts = name.split("/", MOST_NAMES)
+    return name.isprintable() and len(name) <= MOST_CHARACTERS and len(parts) <= MOST_NAMES and not any(part in ("", ".", "..") for part in parts)
 
 
 def spread(content: Content, below: str, directory: str) -> None:
@@ -156,7 +159,7 @@ def spread(content: Content, below: str, directory: str) -> None:
                 pass
         for name, text in texts.items():
             with untrusted.directory(directory, posixpath.dirname(name)) as above:
-                with open(untrusted.create(above, posixpath.basename(name)), "w", encoding="utf-8") as stream:
+                with open(untrusted.create(above, posixpath.basename(name)), "w", encoding="utf-8", errors="backslashreplace") as stream:
                     stream.write(text)
         # The last of all: until now nothing there is a link.
         for name, (target, _place) in inside.items():

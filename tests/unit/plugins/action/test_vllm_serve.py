@@ -268,6 +268,12 @@ def test_health_without_a_token_is_not_ready(play):
     assert 20 <= play.clock.now < 30
 
 
+def test_why_who_answers_was_not_given_the_key_is_said(play):
+    answers = snapshot(healthy=True, progress={"grew": None, "still_s": 0.0, "limit_s": 600.0, "withheld": "the API's key was not sent: thief (pid 7) listens"})
+    result = play.run(STARTED, answers, first_token_timeout=20)
+    assert "generated no token within 20 s: the API's key was not sent: thief (pid 7) listens" in result["msg"]
+
+
 def test_the_rank_that_the_first_token_waits_for_is_named(play):
     """The ranks of the head wait in a loop for one of the worker's, which rests."""
     play.board("spark-2", "worker").update("work", {"at": 0.0, "cpu_at": 0.0})

@@ -181,6 +181,10 @@ def test_the_predecessor_of_a_rebuild_may_go_at_once_by_its_id(tags):
     assert only.ref == ("sha256:aaaa",) and "newer build" in only.why
 
 
+def test_an_image_without_a_name_is_called_by_the_short_form_of_its_id():
+    assert judged(image(f"sha256:{'abcd' * 16}", tags=())).candidates[0].name == "sha256:abcdabcdabcd"
+
+
 def test_an_image_of_many_names_goes_by_all_of_them():
     assert judged(image(tags=("a:1", "b:2"))).candidates[0].ref == ("a:1", "b:2")
 

@@ -33,7 +33,7 @@ def everything(top):
 
 
 def test_a_tree_is_put_up_with_its_links(top):
-    texts = {"n/sys/devices/p/f/net/e/mtu": "9000", "n/sys/devices/p/f/class": "2", "n/other": "no", "n/system/x": "no"}
+    texts = {"n/sys/devices/p/f/net/e/mtu": "9000", "n/sys/odd": "\ud800", "n/sys/devices/p/f/class": "2", "n/other": "no", "n/system/x": "no"}
     links = {"n/sys/class/net/e": "../../devices/p/f/net/e", "n/sys/devices/p/f/net/e/device": "../..", "n/sys/devices/p/f/driver": "../../../bus/d",
              "n/sys/again": "class/net/e", "n/sys/all": "class/.."}  # fmt: skip
     archive.spread(Content(texts, links), "n/sys", str(top / "made"))
@@ -68,6 +68,10 @@ def test_a_link_that_leads_out_or_may_do_so_is_left_out(top, target):
         ({"n/sys/../mine/keys": "evil"}, {}, "is not a name"),
         ({"n/sys//x": "evil"}, {}, "is not a name"),
         ({"n/sys/a\0b": "evil"}, {}, "is not a name"),
+        ({"n/sys/a\ud800": "evil"}, {}, "is not a name"),
+        ({"n/sys/a\x1b[2J": "evil"}, {}, "is not a name"),
+        ({f"n/sys/{'a/' * 64}b": "evil"}, {}, "is not a name"),
+        ({f"n/sys/{'a' * 255}{'/b' * 400}": "evil"}, {}, "is not a name"),
         ({}, {"n/sys/../out": "a"}, "is not a name"),
         # What no tree can hold is said as well.
         ({f"n/sys/{'x' * 300}": "y"}, {}, "cannot be put up as a tree"),
