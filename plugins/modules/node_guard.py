@@ -15,7 +15,7 @@ description:
     and temperature, the fabric's links, the states of ranks and what the driver and the kernel say, into a ring on the disk that holds more than a day.
   - While ranks of this collection's containers load, less is available than their start was expected to leave (M(gb10.cluster.memory_watch)), and memory
     falls so that less than 2 GiB would be available within 10 seconds, it asks them to end, and ends them 5 seconds later if memory still falls. It signals
-    no other process. Where nothing says what the start leaves, it only says what it would do: in the ring, in the journal, and as RV(guard.said).
+    no other process. Where nothing says what the start leaves, it only says what it would do, in the ring, in the journal, and as RV(guard.said).
   - Program, settings and ring are in C(guard) below O(state_dir).
   - With O(state=present) it is installed and runs. With O(state=absent) it is removed, and its ring stays unless O(forget_ring=true).
   - With O(state=serving) the guard is told that the ranks which are on the node now serve. That is a record and not state of the node, so
