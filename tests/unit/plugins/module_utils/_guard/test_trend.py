@@ -183,6 +183,7 @@ def test_a_trend_needs_its_window_its_samples_and_most_of_its_seconds() -> None:
     steep = falling(15, 13, 11, 9, 7, 5)
     assert reaches(steep, policy) and reaches([Sample(one.at + 1000, one.available) for one in steep], policy)
     assert not reaches(steep[1:4], policy), "three samples"
+    assert not reaches([Sample(one.at + 1000, one.available) for one in falling(15, 13, 11, 9, step=1.4)], policy)
     assert not reaches(falling(15, 13, 11, 9, step=1.4), policy) and reaches(falling(15, 13, 11, 9, step=1.5), policy), "less than five seconds, less a half"
     assert not reaches(falling(17, 16.9, 16.8, 16.7, 16.4, 16.1), policy) and not reaches(falling(26, 24, 22, 20, 18, 16.01), policy), "above 16 GiB"
     assert reaches(falling(26, 24, 22, 20, 18, 16), policy)
