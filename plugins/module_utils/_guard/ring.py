@@ -55,19 +55,20 @@ class Writer:
     def __init__(self, folder: str, head: Record, size: int = RING_BYTES, count: int = RING_SEGMENTS, segment: int = SEGMENT_BYTES) -> None:
         """``head`` is what every segment begins with."""
         self.folder, self.head, self.size, self.count, self.segment = folder, head, size, count, segment
-        self._handle = -1
+        self._handle: int | None = None
         self._bytes, self._began = 0, 0.0
 
     def write(self, records: t.Sequence[Record], now: float) -> None:
         """Put records on the disk: they are there when this returns. ``now`` is in seconds since 1970."""
-        if self._handle < 0 or self._bytes >= self.segment or not 0 <= now - self._began < SEGMENT_SECONDS:
-            self._next(now)
+        handle = self._handle
+        if handle is None or self._bytes >= self.segment or not 0 <= now - self._began < SEGMENT_SECONDS:
+            handle = self._next(now)
         content = b"".join(map(dumps, records))
         try:
             view = memoryview(content)
             while view:
-                view = view[os.write(self._handle, view):]
-            os.fdatasync(self._handle)
+                view = view[os.write(handle, view):]
+            os.fdatasync(handle)
         except OSError:
             # What follows a torn line starts a segment of its own.
             self.close()
@@ -76,12 +77,12 @@ class Writer:
 
     def close(self) -> None:
         """End the segment; the next write begins another one."""
-        if self._handle >= 0:
+        if self._handle is not None:
             with contextlib.suppress(OSError):
                 os.close(self._handle)
-        self._handle = -1
+        self._handle = None
 
-    def _next(self, now: float) -> None:
+    def _next(self, now: float) -> int:
         self.close()
         os.makedirs(self.folder, mode=DIRECTORY_MODE, exist_ok=True)
         there = segments(self.folder)
@@ -104,6 +105,7 @@ class Writer:
                 os.unlink(path)
             raise
         self._handle, self._bytes, self._began = handle, len(content), now
+        return handle
 
     def _trim(self, there: list[str]) -> None:
         """Remove the oldest segments, so that another whole one fits. The newest stays."""
@@ -141,7 +143,7 @@ def _read(path: str, *, first: bool = False, last: bool = False) -> bytes:
         if first:
             return stream.readline(TAIL_BYTES)
         if last:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - TAIL_BYTES))
+            stream.seek(-TAIL_BYTES, os.SEEK_END)
             return stream.read(TAIL_BYTES).partition(b"\n")[2] or b""
         return stream.read(READ_LIMIT)
 

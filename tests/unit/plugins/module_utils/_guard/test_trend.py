@@ -111,6 +111,8 @@ def test_five_seconds_after_the_signal_what_still_falls_is_killed() -> None:
     samples = falling(29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1)
     (first, _term), (second, _kill) = played(samples, 15 * KIB_PER_GIB)[:2]
     assert (first.at, second.at) == (8.0, 13.0)
+    back = falling(29, 27, 25, 23, 21, 19, 17, 15, 13, 19, 18, 17, 16, 15, 15)
+    assert whats(played(back, 15 * KIB_PER_GIB)) == [TERM], "at the level is not below it"
 
 
 def test_ranks_that_are_gone_are_not_killed() -> None:
@@ -183,6 +185,7 @@ def test_a_trend_needs_its_window_its_samples_and_most_of_its_seconds() -> None:
     steep = falling(15, 13, 11, 9, 7, 5)
     assert reaches(steep, policy) and reaches([Sample(one.at + 1000, one.available) for one in steep], policy)
     assert not reaches(steep[1:4], policy), "three samples"
+    assert not reaches([Sample(one.at + 1000, one.available) for one in falling(15, 13, 11, 9, step=1.4)], policy)
     assert not reaches(falling(15, 13, 11, 9, step=1.4), policy) and reaches(falling(15, 13, 11, 9, step=1.5), policy), "less than five seconds, less a half"
     assert not reaches(falling(17, 16.9, 16.8, 16.7, 16.4, 16.1), policy) and not reaches(falling(26, 24, 22, 20, 18, 16.01), policy), "above 16 GiB"
     assert reaches(falling(26, 24, 22, 20, 18, 16), policy)
@@ -190,6 +193,7 @@ def test_a_trend_needs_its_window_its_samples_and_most_of_its_seconds() -> None:
     assert reaches(falling(13, 13, 11, 9, 7, 5), policy) and not reaches(falling(11, 11, 11, 9, 7, 5), policy), "four seconds of five, three seconds of five"
     assert not reaches(falling(9, 8.9, 8.8, 8.7, 8.6, 8.5), policy), "too slow to reach 2 GiB within 10 s"
     assert reaches(falling(3.5, 3.3, 3.1, 2.9, 2.7, 2.5), policy) and not reaches(falling(5.5, 5.3, 5.1, 4.9, 4.7, 4.5), policy)
+    assert reaches(falling(14, 11, 9, 10, 8, 6), policy) and not reaches(falling(14, 11, 9, 10.1, 8, 6), policy), "four fifths of what moved are gone"
     assert reaches(falling(1.9, 1.8, 1.7, 1.6, 1.5, 1.4), policy), "below it already"
 
 
@@ -203,6 +207,7 @@ def test_what_still_falls_is_judged_by_line_and_newest_step() -> None:
     late = [*falling(9, 8, 7), Sample(4.0, int((7 - 1.5 * noise) * KIB_PER_GIB))]
     assert not still_falls(late, policy) and still_falls([*late[:3], late[3]._replace(available=int((7 - 2.5 * noise) * KIB_PER_GIB))], policy)
     assert still_falls(falling(1.9, 1.9, 1.9, 1.9), policy) and not still_falls(falling(2.1, 2.1, 2.1, 2.1), policy), "at the floor it has to rise"
+    assert not still_falls([Sample(float(second), 1000 + second) for second in range(4)], policy)
     assert still_falls(falling(2, 2, 2, 2), policy) and not still_falls(falling(1.5, 1.6, 1.7, 1.8), policy)
 
 
