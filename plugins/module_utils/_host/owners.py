@@ -170,6 +170,24 @@ def acting_as(owner: Owner) -> t.Iterator[None]:
         os.umask(mask)
 
 
+def require_readable(path: str) -> None:
+    """Raise :class:`ClusterError` where root would read a file for a user who may not: one that their link leads to. Raises OSError when it is absent."""
+    if os.geteuid() != 0:
+        return
+    links = [step for step in _steps(os.path.join(os.getcwd(), path)) if stat.S_ISLNK(step.status.st_mode)]
+    for at, status in links:
+        if status.st_uid not in (0, os.stat(path).st_uid):
+            try:
+                with acting_as(Owner(status.st_uid, _group(status))):
+                    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            except PermissionError as error:
+                raise ClusterError(
+                    f"{at} belongs to {_name(status.st_uid)}, and leads to {os.path.realpath(path)}, which that user may not read",
+                    remedy=f"Find out why it leads there, and remove it: rm {at}",
+                    reason="link",
+                ) from error
+
+
 @contextlib.contextmanager
 def held(path: str) -> t.Iterator[str]:
     """Open a directory as its owner, and give a path that leads to this one whatever becomes of its name. Raises as :func:`owner_of` does."""

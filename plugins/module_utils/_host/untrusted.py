@@ -17,6 +17,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._host import owners
 
 #: How often a file is opened again that its owner replaced meanwhile.
 ATTEMPTS = 5
@@ -123,10 +124,14 @@ def regular(path: str) -> int | None:
 
 
 def content(path: str, limit: int) -> bytes | None:
-    """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes. Raises OSError."""
+    """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes.
+
+    Raises OSError, and :class:`ClusterError` where a user's link leads root to what that user may not read.
+    """
     descriptor = regular(path)
     if descriptor is None:
         return None
+    owners.require_readable(path)
     with open(descriptor, "rb") as handle:
         found = handle.read(limit + 1) if os.fstat(descriptor).st_size <= limit else None
     return found if found is not None and len(found) <= limit else None

@@ -129,6 +129,30 @@ def test_who_acts_as_a_user_can_do_no_more(place):
     assert os.geteuid() == os.getegid() == 0 and (place / "home/made").stat().st_uid == ONE
 
 
+def test_root_reads_nothing_for_a_user_who_may_not(place):
+    (place / "etc/secret").write_text("secret")
+    (place / "etc/secret").chmod(0o600)
+    (place / "etc/public").write_text("public")
+    (place / "home/own").write_text("own")
+    os.chown(place / "home/own", ONE, ONE)
+    (place / "home/own").chmod(0o600)
+    for name, target in (("one", "etc/secret"), ("all", "etc/public"), ("mine", "home/own")):
+        link(place / "home" / name, place / target)
+    link(place / "home/over", "one")
+    link(place / "home/folder", place / "etc")
+    link(place / "home/roots", place / "etc/secret", 0)
+    for name in ("all", "mine", "roots", "folder/public"):
+        owners.require_readable(str(place / "home" / name))
+    for name in ("one", "over", "folder/secret"):
+        with pytest.raises(ClusterError, match="which that user may not read") as caught:
+            owners.require_readable(str(place / "home" / name))
+        assert str(place / "home") in caught.value.remedy and os.geteuid() == 0
+    # A file that everybody may read, where that user may not pass.
+    (place / "etc").chmod(0o700)
+    with pytest.raises(ClusterError):
+        owners.require_readable(str(place / "home/all"))
+
+
 def test_a_directory_that_is_held_is_the_one_that_was_opened(place):
     directory(place / "home/hub")
     (place / "home/hub/own").touch()

@@ -266,6 +266,17 @@ def test_no_json_is_read_without_end(tmp_path, name, what):
     assert problem.id in ("model.not_json", "model.empty") and problem.file == name
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+def test_a_users_link_shows_nothing_that_the_user_may_not_read(tmp_path):
+    (tmp_path / "secret").write_text('{"dtype": "secret"}')
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / model_files.CONFIG).symlink_to("secret")
+    assert model_files.read_json(str(tmp_path), model_files.CONFIG)[0] == {"dtype": "secret"}
+    os.chown(tmp_path / model_files.CONFIG, 4711, 4711, follow_symlinks=False)
+    with pytest.raises(ClusterError, match="may not read"):
+        model_files.read_json(str(tmp_path), model_files.CONFIG)
+
+
 def test_a_pipe_is_waited_for_by_nobody(tmp_path):
     for name in (model_files.CONFIG, model_files.INDEX, model_files.SINGLE):
         os.mkfifo(tmp_path / name)
