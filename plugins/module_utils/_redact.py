@@ -64,6 +64,9 @@ _MOUNTED = "/run/secrets/"
 _SLASH = r"(?:\\{0,3}/|%2F)"
 _PATH = r"(?:[\w%.~@+-]|\\{0,3}/)+"
 
+#: How a header says what kind of secret follows.
+_SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|key|ntlm)"
+
 #: Secrets that show what they are, whatever stands around them. What stands before a secret is kept.
 _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
@@ -75,8 +78,7 @@ _SHAPES = (
     # A password that begins as a port does, and a token with a slash, cannot be distinguished from a port or a path with an @.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>@:\[]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s\"'<>])+(?=@)"),
     re.compile(
-        r"(?i)(?P<kept>\bauthorization\\{0,3}[\"']?\s{0,8}[:=]\s{0,8}\\{0,3}[\"']?(?:(?:basic|bearer|digest|negotiate|token)\s{1,8})?)"
-        r"(?!(?:basic|bearer|digest|negotiate|token)\s)[^\s\"',<\\]+"
+        rf"(?i)(?P<kept>\bauthorization\\{{0,3}}[\"']?\s{{0,8}}[:=]\s{{0,8}}\\{{0,3}}[\"']?(?:{_SCHEME}\s{{1,8}})?)(?!{_SCHEME}\s)[^\s\"',<\\]+"
     ),
     re.compile(r"(?i)(?P<kept>\bbearer\s{1,8})[^\s\"',<\\]{8,}"),
     re.compile(r"(?i)(?P<kept>(?<![\w-])(?:x-[a-z0-9-]{0,64}(?:key|token|secret)|api-key|private-token)\s{0,8}:\s{0,8})[^\s\"',<\\]+"),

@@ -162,5 +162,5 @@ def _container_of(pid: int | None, proc: str) -> str:
 
 def _named(pid: int, proc: str) -> str:
     """Return a process in words."""
-    command = listeners.command_line(pid, proc)[:SHOWN] or "a process that has ended"
+    command = engine_state.one_line(listeners.command_line(pid, proc))[:SHOWN] or "a process that has ended"
     return f"{command} (pid {pid})"

@@ -30,6 +30,8 @@ SHAPES = [
     ("curl -H 'Authorization: Basic dXNlcjpwdw==' x", "curl -H 'Authorization: Basic <secret>' x"),
     ("authorization: abc", "authorization: <secret>"),
     ('{"Authorization": "token abc"}', '{"Authorization": "token <secret>"}'),
+    ("Authorization: ApiKey abc", "Authorization: ApiKey <secret>"),
+    ("Proxy-Authorization: NTLM abc", "Proxy-Authorization: NTLM <secret>"),
     ("X-Api-Key: abc", "X-Api-Key: <secret>"),
     ("PRIVATE-TOKEN: abc", "PRIVATE-TOKEN: <secret>"),
     # Variables.

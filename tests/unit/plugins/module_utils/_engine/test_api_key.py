@@ -60,7 +60,7 @@ class Tree:
         (place / "ns").mkdir(parents=True)
         (place / "ns/pid").symlink_to(namespace)
         (place / "ns/user").symlink_to(USERS)
-        (place / "cmdline").write_text(f"thief\0--port\0{pid}\0")
+        (place / "cmdline").write_text(f"thief\0--port\n\x1b[2J\0{pid}\0")
         if sees:
             (place / "fd").symlink_to(f"/proc/{pid}/fd")
         return pid
@@ -119,7 +119,7 @@ def test_a_stranger_does_not_get_it_wherever_it_listens(proc, address):
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
         proc.add(pid, HOST)
         said = refused(key, port, "::1" if ":" in address else "127.0.0.1")
-    assert f"thief --port {pid} (pid {pid}) listens at http://" in said and "not of the engine's container" in said
+    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in said and said.isprintable() and "not of the engine's container" in said
 
 
 @pytest.mark.parametrize("other", ["127.0.0.1", "0.0.0.0"])
