@@ -92,8 +92,8 @@ CONSTANTS = {
     "unproven": Constant(
         8.0,
         0.0,
-        "MemAvailable was seen to fall from 29 to 6 GiB within 10 s after 550 s of loading (vllm-project/vllm#56824), so the reserve alone is no margin for what "
-        "nobody started before",
+        "MemAvailable was seen to fall from 29 to 6 GiB within 10 s after 550 s of loading (vllm-project/vllm#56824), so the reserve alone is no margin for "
+        "what nobody started before",
     ),
     "cuda_end": Constant(
         102.0,

@@ -58,7 +58,8 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
 
 def _subtitle(found: t.Mapping[str, t.Any]) -> str:
     use = found["settings"]
-    return f"{use['context']} tokens, GiB a node; solid line: MemTotal, dashed: less what is wanted without a start on record; thin line: what the figure may be wrong by"
+    lines = "solid line: MemTotal, dashed: less what is wanted without a start on record; thin line: what the figure may be wrong by"
+    return f"{use['context']} tokens, GiB a node; {lines}"
 
 
 def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.Iterator[str]:

@@ -280,8 +280,8 @@ def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
-    ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe ``tenants_gib``, ``available_gib``
-    and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
+    ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
+    ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
     """
     usual = plan.CLASS_TOTAL[class_gb or 128]
     if given is None or given == [] or given == "":

@@ -100,7 +100,8 @@ DEFAULT = plan.Settings(
         (
             {"max_model_len": "huge", "gpu_memory_utilization": 95}, {},
             {"unread": (
-                "max_model_len: is 'huge'; expected a whole number of 1 or more, also with k, m, g or t (1000s) or K, M, G or T (1024s, without a decimal part), or auto",
+                "max_model_len: is 'huge'; expected a whole number of 1 or more, also with k, m, g or t (1000s) or K, M, G or T (1024s, without a decimal part)"
+                ", or auto",
                 "gpu_memory_utilization: is 95; expected a number above 0, up to 1",
             )},
         ),
@@ -154,7 +155,8 @@ def test_windows_and_latent_rows_are_counted():
         ("full", 2 * 1 * 2 * 256 * 2 * 50000, "2 x 1 layers x 2 head(s) x 256 x 2 B x 50000 tokens"),
         ("sliding", 2 * 16 * 4 * 128 * 2 * 500, "2 x 16 layers x 4 head(s) x 128 x 2 B x 500 tokens (window 100 + 400 of a step)"),
     ]
-    rows = {"num_hidden_layers": 9, "latent_layers": [{"layers": 9, "width": 512, "ratio": 4}, {"layers": 5, "width": 64, "window": 128}, {"layers": 1, "width": 8}]}
+    latent = [{"layers": 9, "width": 512, "ratio": 4}, {"layers": 5, "width": 64, "window": 128}, {"layers": 1, "width": 8}]
+    rows = {"num_hidden_layers": 9, "latent_layers": latent}
     spec = {"method": "mtp", "num_speculative_tokens": 1}
     found = plan.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
     assert found == [
@@ -407,7 +409,8 @@ def test_the_worst_case_decides_and_with_a_record_the_best(worst, verdict, borne
     reasons = [one for one in found["reasons"] if "at its start" not in one]
     if said and not (recorded and borne == plan.FITS):
         assert said in reasons[0] and f"{worst + root(0.5, 3.5):.1f} +/- 3.5" in reasons[0], reasons
-        assert any(one.startswith("a: the weights take 7.6 GiB and leave 52.4, of which the KV cache could have") for one in reasons) is (found["verdict"] == plan.NO)
+        rest = "a: the weights take 7.6 GiB and leave 52.4, of which the KV cache could have"
+        assert any(one.startswith(rest) for one in reasons) is (found["verdict"] == plan.NO)
     else:
         assert not any("while it serves" in one for one in reasons)
 
@@ -453,8 +456,9 @@ def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_
         found = planned(small, on=on or node(available=121.0), settings=use(small, **FOUND, gpu_memory_utilization=share)._replace(recorded=recorded))
         return [one for one in found["reasons"] if "CUDA" in one]
 
-    beyond = "a: at its start the engine wants 102.2 GiB free (0.84 of 121.69), and CUDA's own free memory was reported to end near 102, whatever MemAvailable says"
-    assert said(0.84) == [beyond] and said(0.838) == [] and said(0.84, recorded=True) == []
+    wants = "a: at its start the engine wants 102.2 GiB free (0.84 of 121.69)"
+    assert said(0.84) == [f"{wants}, and CUDA's own free memory was reported to end near 102, whatever MemAvailable says"]
+    assert said(0.838) == said(0.84, recorded=True) == []
     assert said(0.84, on=node(243.0)) == said(0.84, on=node(60.84)) == said(0.84, on=node(free_at_start=121.0)) == []
     ends = [planned(small, on=node(total))["nodes"][0]["at_start"]["cuda_gib"] for total in (118.0, 118.1, 125.4, 125.5)]
     assert ends == [None, round(118.1 * 102 / 121.69, 2), round(125.4 * 102 / 121.69, 2), None]
@@ -495,7 +499,8 @@ def test_what_is_said_of_states_and_of_sequences_that_nobody_asked_for():
     assert ": 0.45 of 121.69 GiB less " in text and text.endswith("for weights, activations and graphs")
     left = planned(HYBRID, **shared)
     (text,) = left["reasons"]
-    assert text.startswith(f"a: one sequence and the state of 1024 sequences (max_num_seqs is left to the engine) take {one + 1024 * state:.2f} GiB and the KV cache has ")
+    takes = f"take {one + 1024 * state:.2f} GiB and the KV cache has "
+    assert text.startswith(f"a: one sequence and the state of 1024 sequences (max_num_seqs is left to the engine) {takes}")
     some = planned(HYBRID, **shared, max_num_seqs=280)
     (text,) = some["reasons"]
     assert some["verdict"] == plan.TIGHT and text.startswith(f"a: the state of 280 sequences takes {280 * state:.2f} GiB and the KV cache has ")
@@ -587,7 +592,8 @@ PINNED = RUNS._replace(utilization=None, kv_bytes=4 * GIB)
         ({}, True),
         ({"context": 8193}, False), ({"context": 4096}, True), ({"seqs": 9}, False), ({"seqs": None}, False), ({"seqs": 1}, True), ({"batched": 4097}, False),
         ({"batched": 1}, True), ({"utilization": 0.901}, False), ({"utilization": 0.5}, True), ({"utilization": None}, False),
-        ({"utilization": None, "default_share": 0.9}, True), ({"utilization": None, "kv_bytes": GIB}, False), ({"kv_value": 4.0}, False), ({"kv_value": 1.0}, True),
+        ({"utilization": None, "default_share": 0.9}, True), ({"utilization": None, "kv_bytes": GIB}, False), ({"kv_value": 4.0}, False),
+        ({"kv_value": 1.0}, True),
         ({"drafts": 3}, False), ({"drafts": 1}, True), ({"pinned_gib": 1.1}, False), ({"pinned_gib": 0.0}, True), ({"unsized_draft": True}, False),
         ({"graphs": False}, True), ({"vision": False}, True), ({"ray": False}, True), ({"online_fp8": False}, True), ({"tensor": 2}, False),
         ({"pipeline": 2}, False), ({"data": 2}, False), ({"context_ranks": 2}, False), ({"own_draft": False}, False), ({"draft_split": False}, False),

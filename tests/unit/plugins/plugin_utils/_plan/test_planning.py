@@ -180,7 +180,8 @@ def test_a_name_is_of_one_model_however_its_weights_are_stored():
     for repo, listed in table.items():
         shapes.setdefault(planning.model_of(repo), set()).add(listed["is"])
     assert all(len(found) == 1 for found in shapes.values()), shapes
-    stored = ["-FP8", "-FP8-dynamic", "-NVFP4", "-NVFP4-GB10", "-NVFP4A16", "-AWQ", "-AWQ-4bit", "-GPTQ-Int4", "-int4-AutoRound", "-W4A16", "-EXL3-TR3-4bpw", ""]
+    stored = ["-FP8", "-FP8-dynamic", "-NVFP4", "-NVFP4-GB10", "-NVFP4A16", "-AWQ", "-AWQ-4bit", "-GPTQ-Int4", "-W4A16", "-EXL3-TR3-4bpw", ""]
+    stored += ["-int4-AutoRound", "_fp8"]
     assert {planning.model_of(f"somebody/Qwen3.6-27B{end}") for end in stored} == {"qwen3.6-27b"}
 
 
@@ -203,7 +204,8 @@ def test_a_profile_is_planned_for_both_classes_side_by_side():
     rows = planning.findings(found)
     assert [row["verdict"] for row in rows] == ["warn", "pass"]
     assert "of 60.84 on a Spark with 64 GB" in rows[0]["message"] and "of 121.69 on a Spark with 128 GB" in rows[1]["message"]
-    assert rows[0]["remedy"].startswith("On a Spark with 128 GB: fits (-e gb10_plan_nodes=121.69). Nothing that was tried goes better, and it is reported to run")
+    larger = "On a Spark with 128 GB: fits (-e gb10_plan_nodes=121.69)."
+    assert rows[0]["remedy"] == f"{larger} Nothing that was tried goes better, and it is reported to run as it is."
     text = planning.lines(found)
     assert text[0].endswith(": tight on a Spark with 64 GB, fits on a Spark with 128 GB")
     assert text[3].split("  ")[0] == "GiB on each node" and "Spark with 64 GB   Spark with 128 GB" in text[3]
@@ -249,7 +251,8 @@ def test_lines_to_type_keep_what_was_given():
     assert found["given"] == {"gpu_memory_utilization": 0.99, "kv_cache_dtype": "fp8", "max_model_len": 524288, "max_num_seqs": 40}
     line = '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.82, "kv_cache_dtype": "fp8", "max_model_len": 524288, "max_num_seqs": 40}}'
     change = {"change": "gpu_memory_utilization", "to": 0.82, "verdict": "fits"}
-    assert planning.would_go([change, {"change": "nodes", "to": 4, "verdict": "fits"}], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
+    more = {"change": "nodes", "to": 4, "verdict": "fits"}
+    assert planning.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
     quoted = planning.would_go([change], {"chat_template": "it's"}, "")
     assert shlex.split(quoted.removeprefix("What would go: "))[1] == '{"gb10_serve_arguments": {"chat_template": "it\'s", "gpu_memory_utilization": 0.82}}'
     assert planning.would_go([], {}, "").endswith("take smaller weights or more nodes")
@@ -259,7 +262,8 @@ def test_equal_nodes_stand_in_the_table_once_and_a_short_cache_says_so():
     found = planning.memory_plan(profiles.load(NEMOTRON), nodes=121.69, context="1M", concurrency=64)
     text = planning.lines(found)
     assert [column.title for column in planning.columns(found)] == ["node-1, node-2"] and len([row for row in text if row.startswith("weights ")]) == 1
-    assert any(row.startswith("KV cache, part of 64 x 1048576 tokens ") for row in text) and any(row.startswith("sequences that the cache holds") for row in text)
+    for start in ("KV cache, part of 64 x 1048576 tokens ", "sequences that the cache holds "):
+        assert len([row for row in text if row.startswith(start)]) == 1
     assert sum("the cache holds 21.3 of 64 sequences" in row for row in text) == 1
     claimed = planning.memory_plan(profiles.load(NEMOTRON), tenants=[{"name": "a", "node": "node-1", "gib": 1}])
     titles = ["Spark with 64 GB, node-1", "Spark with 64 GB, node-2", "Spark with 128 GB, node-1", "Spark with 128 GB, node-2"]

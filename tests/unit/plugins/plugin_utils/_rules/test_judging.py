@@ -227,7 +227,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     },
     "plan.fits": {
         "settings": {"serve_arguments": {"max_num_seqs": 2048}},
-        "words": ["no: ", "the state of 2048 sequences takes", "What would go: -e '{\"gb10_serve_arguments\": {\"max_num_seqs\": ", "gb10_silenced: [plan.fits]"],
+        "words": ["no: ", "the state of 2048 sequences takes", """What would go: -e '{"gb10_serve_arguments": {"max_num""", "gb10_silenced: [plan.fits]"],
     },
     "companion.claims": {
         "settings": {"companions": [{**OLLAMA, "memory_gib": 116}], "mode": "cluster"},
