@@ -210,6 +210,10 @@ def test_every_part_of_a_plain_start():
     assert one["at_start"] == {"wanted_gib": round(0.8 * TOTAL, 2), "free_gib": 114.69, "within_gib": round(root(2, 3), 2), "cuda_gib": 102.0}
     assert found["kv"] == {"context": 8192, "bytes_a_token": 2 * 32 * 8 * 128 * 2, "one_sequence_gib": kv, "state_bytes_a_sequence": 0}
     assert (found["verdict"], found["reasons"], one["reported"]) == (plan.FITS, [], "")
+    words = {part["id"]: part["arithmetic"] for part in one["components"]}
+    assert words["kv"] == "2 x 32 layers x 8 head(s) x 128 x 2 B x 8192 tokens" and words["page_cache"] == "the files, as far as there is room"
+    uneven = planned({**DENSE, "checkpoint_gb": 33.333}, gpu_memory_utilization=0.8)["nodes"][0]["loading"]
+    assert (uneven["page_cache_gib"], uneven["driver_sees_gib"]) == (31.04, round(10.5 + 33.333e9 / GIB * 2.015, 2))
 
 
 def test_every_part_of_a_start_with_all_there_is():
@@ -283,6 +287,9 @@ def test_where_the_size_of_the_weights_comes_from():
     assert sheet(declared)["page_cache"][0] == 30 + 9.5 + 1
     with pytest.raises(ValueError, match="no size of the weights"):
         plan.weights(unsized, use(), None)
+    loaded = {**DENSE, "weights_gib_per_rank": 20.0, "weights_bits": 16}
+    halved = plan.weights(loaded, use(loaded, tensor=2, quantization="fp8"), None)
+    assert [one.gib for one in halved] == pytest.approx([10.5, 9.5]), "1 GiB of 20 is embeddings and head, on each of two ranks"
     ranks = [sheet(plan.plan(DENSE, use(tensor=2, data=2, gpu_memory_utilization=0.8, **more), [node()], search=False))["weights"][0]
              for more in ({}, {"enable_expert_parallel": True})]  # fmt: skip
     assert ranks == [16.24, 8.12]
@@ -559,6 +566,10 @@ def test_single_changes_that_would_do_are_found():
     assert go(HYBRID, max_model_len=8192, gpu_memory_utilization=0.5) == (plan.TIGHT, fewer)
     half = [("kv_cache_memory_bytes", 40 * GIB, plan.TIGHT), ("nodes", 2, plan.TIGHT)]
     assert go(max_model_len=8192, max_num_seqs=1, kv_cache_memory_bytes="80G", gpu_memory_utilization=0.5) == (plan.NO, half)
+    small = go(max_model_len=8192, max_num_seqs=1, kv_cache_memory_bytes=int(0.6 * GIB), gpu_memory_utilization=0.5)
+    assert small == (plan.NO, [("max_model_len", 4096, plan.TIGHT), ("nodes", 2, plan.TIGHT)])
+    single = go(HYBRID, max_model_len=64, max_num_seqs=2, kv_cache_memory_bytes="110m", gpu_memory_utilization=0.5)
+    assert single == (plan.NO, [("max_num_seqs", 1, plan.TIGHT), ("nodes", 2, plan.TIGHT)])
     large = {**DENSE, "checkpoint_gb": 200}
     assert go(large, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan.NO, [("nodes", 4, plan.FITS), ("nodes", 2, plan.TIGHT)])
     unsized = {name: value for name, value in DENSE.items() if name != "checkpoint_gb"}
