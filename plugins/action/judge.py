@@ -115,9 +115,8 @@ def show(outcome, arguments, written):
         **({"findings": findings} if outcome.findings is not None and not outcome.matrix and not failed else {}),
         **({"ansible_stats": {"data": outcome.stats, "per_host": False, "aggregate": False}} if outcome.stats else {}),
         **outcome.returns,
-        "remedy": "",
-        "reason": "" if stops else msg,
-        "actions": [],
+        # A task that fails is printed whole, right below the table with the remedies: nothing in it is empty.
+        **({} if failed else {"remedy": "", "reason": "" if stops else msg, "actions": []}),
         "finished_at": time.time(),
     }
 

@@ -30,10 +30,10 @@ def choose_executor(profile, image=None, predict=False):
         raise AnsibleFilterError(error.with_remedy()) from error
 
 
-def memory_plan(profile, nodes=None, serve=None, context=None, concurrency=None, lengths=None, config=None, recorded=False, tenants=()):
+def memory_plan(profile, nodes=None, serve=None, context=None, concurrency=None, lengths=None, config=None, recorded=False, tenants=(), inventory=None):
     """What a profile takes of each node's memory."""
     try:
-        return planning.memory_plan(profile, nodes, serve, context, concurrency, lengths, config, recorded, tenants)
+        return planning.memory_plan(profile, nodes, serve, context, concurrency, lengths, config, recorded, tenants, inventory)
     except ClusterError as error:
         raise AnsibleFilterError(error.with_remedy()) from error
 

@@ -146,7 +146,7 @@ plan:
       type: str
       sample: fits
     missing:
-      description: The facts without which there is no plan.
+      description: The facts without which there is no plan, and the arguments whose values the engine would not read.
       type: list
       elements: str
       sample: []

@@ -10,35 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "collections"))
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning  # noqa: E402
 
-RECORDS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).with_name("fixtures") / "plan" / "records.yml").read_text(encoding="utf-8"))["records"]
-
-
-def profile_of(record: dict[str, Any]) -> dict[str, Any]:
-    """A profile with what memory follows from."""
-    return {
-        "id": record["id"],
-        "model": {"repo": record["repo"]},
-        "memory": {"class_gb": record.get("class_gb", 128), "weights_gb": None, "config": record.get("facts", {})},
-        "parallel": {"tensor": record["nodes"], "pipeline": 1, "data": 1, "expert": record.get("expert", False)},
-        "executor": "ray" if record.get("ray") else "native",
-        "image": {"layers": []},
-        "env": {"shared": record.get("env", {})},
-        "serve": record["serve"],
-        "repositories": {"drafter": {"size_gb": record["drafter_gb"]}} if "drafter_gb" in record else {},
-        "ladder": [],
-    }
+RECORDS: list[dict[str, Any]] = planning.recipes()
 
 
 def planned(record: dict[str, Any]) -> dict[str, Any]:
     nodes = [record["node"]] * record["nodes"] if "node" in record else None
-    return planning.memory_plan(profile_of(record), nodes=nodes)
+    return planning.memory_plan(planning.recorded_profile(record), nodes=nodes)
 
 
 def weights(plan: dict[str, Any]) -> float:

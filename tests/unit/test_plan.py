@@ -32,11 +32,37 @@ def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_not
     content = json.loads(plan.read_text())
     assert (content["schema"], content["kind"], content["verdict"]) == (1, "gb10.cluster.plan", "fits")
     assert [node["total_gib"] for node in content["nodes"]] == [121.7, 119.6] and picture.read_text().startswith("<svg")
-    assert "a figure, not proposed until a start of this image, profile and driver is on record" in text
+    assert "kv-cache-memory-bytes" not in text and "'nemotron" not in text, "no size without a start on record, and no list of quoted lines"
+    assert f"written to {plan} and {picture}" in text and "GiB on each node node-1 node-2 when how" in text
     code, text = run(cwd=tmp_path, **given)
     assert code == 0 and "changed=0" in text, text
     code, text = run(cwd=tmp_path, **{**given, "gb10_plan_context": 262144})
     assert code != 0 and "plan.json: exists already, with another content; expected a new file" in text and json.loads(plan.read_text()) == content, text
+
+
+def test_an_inventory_says_what_its_nodes_have(tmp_path):
+    def text_of(*sizes):
+        hosts = [f"spark-{index}{f' gb10_total_mb={size}' if size else ''}" for index, size in enumerate(sizes, 1)]
+        (tmp_path / "hosts").write_text("\n".join(["[gb10_cluster]", *hosts, ""]))
+        code, text = run("--inventory", str(tmp_path / "hosts"), cwd=tmp_path, gb10_profile="qwen3_8_27b_nvfp4_tp2")
+        assert code == 0, text
+        return text
+
+    text = text_of(124620, 122470)
+    assert "pass plan.profile spark-1 fits:" in text and "of 119.6 on a Spark with 128 GB" in text and "64 GB" not in text
+    text = text_of(124620, 0)
+    assert "warn plan.profile node-1, node-2 tight:" in text and "GiB on each node Spark with 64 GB Spark with 128 GB when how" in text
+
+
+def test_a_length_is_what_the_engine_takes_it_for(tmp_path):
+    given = {"gb10_profile": "gpt_oss_120b_one", "gb10_plan_nodes": "121.69"}
+    for words in ({"gb10_plan_context": "1M"}, {"gb10_serve_arguments": {"max_model_len": "1M"}}):
+        code, text = run(cwd=tmp_path, **given, **words)
+        assert code == 0 and "1048576 tokens, default sequences" in text and "warn plan.profile node-1 tight:" in text, text
+    code, text = run(cwd=tmp_path, **given, gb10_serve_arguments={"max_model_len": "huge"})
+    assert code != 0 and "unknown plan.profile controller" in text and "max_model_len: is 'huge'; expected a whole number of 1 or more" in text, text
+    code, text = run(cwd=tmp_path, **given, gb10_plan_context="long")
+    assert code != 0 and "context: found 'long', expected a whole number of 1 or more" in text, text
 
 
 def test_what_others_claim_counts_and_is_named(tmp_path):
@@ -54,7 +80,8 @@ def test_what_others_claim_counts_and_is_named(tmp_path):
 def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
     given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_plan_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, **given)
-    assert code != 0 and "block plan.profile node-1, node-2 no:" in text and "What would go: max_model_len" in text, text
+    assert code != 0 and "block plan.profile node-1, node-2 no:" in text and """What would go: -e '{"gb10_serve_arguments": {"max_model_len": """ in text, text
+    assert "remedy: ''" not in text and "actions:" not in text and "reason:" not in text, text
     assert json.loads((tmp_path / "plan.json").read_text())["verdict"] == "no"
 
 
@@ -101,8 +128,9 @@ def test_a_model_in_a_hub_cache_needs_no_profile(tmp_path):
     given = {"gb10_plan_model": "org/name", "gb10_plan_hf_home": str(tmp_path / "cache")}
     arguments = {"gpu_memory_utilization": 0.7, "max_num_seqs": 8}
     code, text = run(cwd=tmp_path, **given, gb10_plan_ranks=2, gb10_serve_arguments=arguments)
-    assert code == 0 and "org/name (org/name): fits" in text and "(65.524 GB of files) / 2 rank(s)" in text, text
-    assert "2 x 64 layers x 4 head(s) x 128 x 2 B x 40960 tokens" in text and "a dense model: a token reads about 65.5 GB" in text
+    assert code == 0 and "org/name (org/name): tight on a Spark with 64 GB, fits on a Spark with 128 GB" in text, text
+    assert "(65.524 GB of files) / 2 rank(s)" in text
+    assert "2 x 64 layers x 4 head(s) x 128 x 2 B x 40960 tokens" in text and "a dense model: a step reads about 65.5 GB" in text
     code, text = run(cwd=tmp_path, **{**given, "gb10_plan_model": "org/other"})
     assert code != 0 and "no config.json of org/other" in text and "hf download org/other config.json" in text, text
 

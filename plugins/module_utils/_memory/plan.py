@@ -15,14 +15,18 @@ What the engine does with its two settings for memory (vLLM, gpu_worker.py):
 - ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and is no budget any more, profiling is skipped, and
   nothing holds back what weights, activations and the rest take on top. Starts with it were reported to die in the middle of a request
   (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is on record.
+
+A node that runs out of unified memory freezes, and nobody can log in to see why. So ``no`` is said where the worst case leaves less than nothing, unless a
+start is on record, be it the node's own or a recipe that was reported to run and asks for no less (:class:`Report`).
 """
 
 from __future__ import annotations
 
 import math
-import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts
 
 GIB = 1024**3
@@ -85,11 +89,23 @@ CONSTANTS = {
     "staging_files": Constant(5.0, 3.0, "fastsafetensors takes whole files to the device before it splits them; shards are about 5 GB"),
     "page": Constant(1.05, 0.05, "hybrid models: pages are rounded to the state's size, 0.35 to 0.8 % and whole groups of layers (vLLM's logs)"),
     "reserve": Constant(6.0, 0.0, "TechPreacher/dgx-spark-vllm-cluster warns below 6 GiB; healthy pairs serve for hours with 3.5 to 4.4 (pulsar, sparkring)"),
+    "unproven": Constant(
+        8.0,
+        0.0,
+        "MemAvailable was seen to fall from 29 to 6 GiB within 10 s after 550 s of loading (vllm-project/vllm#56824), so the reserve alone is no margin for "
+        "what nobody started before",
+    ),
+    "cuda_end": Constant(
+        102.0,
+        0.0,
+        "of 121.69 GiB, with drivers 580 and 610 alike, headless and with dropped caches, on two installs; other boots of the same kit found 110.4 free "
+        "(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)",
+    ),
     "recorded": Constant(
         0.0, 1.0, "a start's own record: memory that came back late or was boosted away, up to 0.87 GiB (report of 2026-10), and what others took meanwhile"
     ),
     "floor": Constant(
-        0.0, 0.0, "kits kill the engine below 1 GiB themselves (gb10-services, 0xSero); a plan only says no where even the best case leaves nothing"
+        0.0, 0.0, "kits kill the engine below 1 GiB themselves (gb10-services, 0xSero); healthy pairs serve with 3.5, so nothing above nothing is refused"
     ),
 }
 
@@ -98,12 +114,14 @@ CLASS_TOTAL = {128: 121.69, 64: 60.84}
 
 #: What vLLM takes where a recipe says nothing (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
 #: fewer, so a plan counts with these and never says no for a number of sequences that nobody asked for.
-DEFAULTS = {"gpu_memory_utilization": 0.9, "max_num_batched_tokens": 8192, "max_num_seqs": 1024}
+DEFAULTS = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}
+#: The default of gpu_memory_utilization by the first release that has it (vllm/config/cache.py of 0.19.0 and 0.20.0).
+DEFAULT_SHARES = {(0,): 0.9, (0, 20): 0.92}
+#: By how much the MemTotal of equal Sparks differs: 119.6 to 121.7 GiB are on record.
+ALIKE = 0.97
 
 #: Bytes of a value in the KV cache. NVFP4 has one scale of a byte for 16 values.
 _KV_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "fp4": 0.5625, "bfloat16": 2.0, "float16": 2.0, "half": 2.0, "bf16": 2.0, "float32": 4.0}
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)")
 
 
 class Component(t.NamedTuple):
@@ -138,7 +156,8 @@ class Node(t.NamedTuple):
 
 
 class Settings(t.NamedTuple):
-    """What of a recipe memory follows from. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine."""
+    """What of a recipe memory follows from. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine, whose own share is
+    ``default_share``. ``unread`` says which values of arguments the engine would not read, so that nobody can plan with them."""
 
     tensor: int
     pipeline: int
@@ -150,6 +169,7 @@ class Settings(t.NamedTuple):
     seqs: int | None
     batched: int
     utilization: float | None
+    default_share: float
     kv_bytes: int | None
     kv_value: float
     drafts: int
@@ -163,15 +183,32 @@ class Settings(t.NamedTuple):
     loader: str
     pinned_gib: float
     recorded: bool
+    unread: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """The part of the whole memory that the engine takes for its own."""
+        return self.default_share if self.utilization is None else self.utilization
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences the engine has at most."""
+        return self.seqs or DEFAULTS["max_num_seqs"]
+
+    @property
+    def left_to_engine(self) -> bool:
+        """Whether nothing but the engine's own default says how much memory it takes."""
+        return self.utilization is None and self.kv_bytes is None
 
 
-def size_bytes(value: t.Any) -> int | None:
-    """Return the bytes that an argument means: a number, or one with k, m, g, t (thousands) or K, M, G, T (1024s). None when it is neither."""
-    found = _SIZE.fullmatch(str(value))
-    if found is None:
-        return None
-    power = " kmgt".index(found[2].lower()) if found[2] else 0
-    return int(float(found[1]) * (1024 if found[2].isupper() else 1000) ** power)
+class Report(t.NamedTuple):
+    """A recipe that was reported to run: its settings, GiB of its weights on a rank, its nodes' MemTotal and what others held there, and who says so."""
+
+    use: Settings
+    weights: float
+    total: float
+    tenants: float
+    source: str
 
 
 def kv_value_bytes(dtype: t.Any, facts: t.Mapping[str, t.Any]) -> float:
@@ -192,33 +229,34 @@ def settings_of(
     context: int | None = None,
     seqs: int | None = None,
     recorded: bool = False,
+    default_share: float = max(DEFAULT_SHARES.values()),
 ) -> Settings:
     """Return the settings of a recipe. ``serve`` are arguments of ``vllm serve`` in snake case; ``context`` and ``seqs`` win over them.
 
     ``draft_gib`` is what a drafter with weights of its own takes on disk; ``draft_in_weights``: what a profile declares holds it already. Without
-    ``max_model_len`` (or with ``auto`` or -1) the model's own length counts.
+    ``max_model_len`` (or with ``auto`` or -1) the model's own length counts. ``default_share`` is that of the image's vLLM.
     """
+    said, unread = _read(serve)
     spec = serve.get("speculative_config")
     spec = spec if isinstance(spec, dict) else {}
     drafts = spec.get("num_speculative_tokens")
-    length = serve.get("max_model_len")
+    length = said.get("max_model_len", argument_values.AUTO)
     graphs = serve.get("compilation_config")
     mode = str(graphs.get("cudagraph_mode") or "").upper() if isinstance(graphs, dict) else ""
     tensor = _int(parallel.get("tensor")) or 1
-    utilization = serve.get("gpu_memory_utilization")
-    offload = [serve.get(name) for name in ("cpu_offload_gb", "kv_offloading_size")]
     return Settings(
         tensor=tensor,
         pipeline=_int(parallel.get("pipeline")) or 1,
         data=_int(parallel.get("data")) or 1,
-        context_ranks=_int(serve.get("decode_context_parallel_size")) or 1,
+        context_ranks=said.get("decode_context_parallel_size", 1),
         expert=bool(parallel.get("expert") or serve.get("enable_expert_parallel")),
         ray=ray,
-        context=context or (_int(length) if _int(length) and _int(length) > 0 else _int(facts.get("max_position_embeddings"))) or 8192,
-        seqs=seqs or _int(serve.get("max_num_seqs")),
-        batched=_int(serve.get("max_num_batched_tokens")) or DEFAULTS["max_num_batched_tokens"],
-        utilization=float(utilization) if isinstance(utilization, (int, float)) else None,
-        kv_bytes=size_bytes(serve["kv_cache_memory_bytes"]) if serve.get("kv_cache_memory_bytes") is not None else None,
+        context=context or (length if length != argument_values.AUTO else _int(facts.get("max_position_embeddings"))) or 8192,
+        seqs=seqs or said.get("max_num_seqs"),
+        batched=said.get("max_num_batched_tokens", DEFAULTS["max_num_batched_tokens"]),
+        utilization=said.get("gpu_memory_utilization", said.get("device_memory_utilization")),
+        default_share=default_share,
+        kv_bytes=said.get("kv_cache_memory_bytes"),
         kv_value=kv_value_bytes(serve.get("kv_cache_dtype"), facts),
         drafts=(_int(drafts) or 1) if spec and str(spec.get("method")) != "ngram" else 0,
         draft_gib=draft_gib,
@@ -229,9 +267,23 @@ def settings_of(
         vision=bool(facts.get("multimodal")) and not serve.get("language_model_only") and not serve.get("skip_mm_profiling"),
         online_fp8=str(serve.get("quantization")) == "fp8" and facts.get("weights_bits") == 16,
         loader=str(serve.get("load_format") or "auto"),
-        pinned_gib=sum(float(one) for one in offload if isinstance(one, (int, float)) and not isinstance(one, bool)),
+        pinned_gib=said.get("cpu_offload_gb", 0.0) + said.get("kv_offloading_size", 0.0),
         recorded=recorded,
+        unread=unread,
     )
+
+
+def _read(serve: t.Mapping[str, t.Any]) -> tuple[dict[str, t.Any], tuple[str, ...]]:
+    """Return the numbers among arguments as the engine reads them, and a sentence for each that it would not."""
+    said, unread = {}, []
+    for name in argument_values.KINDS:
+        if serve.get(name) is None:
+            continue
+        try:
+            said[name] = argument_values.read(name, serve[name])
+        except ClusterError as error:
+            unread.append(str(error))
+    return said, tuple(unread)
 
 
 def _int(value: t.Any) -> int | None:
@@ -374,7 +426,7 @@ def activation(facts: t.Mapping[str, t.Any], use: Settings) -> Component:
         inner = 2 * (facts.get("intermediate_size") or 4 * width) // use.tensor
     heads = (facts.get("num_attention_heads") or 0) + 2 * (facts.get("num_key_value_heads") or 0)
     attention = 2 * heads * (facts.get("head_dim") or 128) // use.tensor
-    rows = min(use.seqs or DEFAULTS["max_num_seqs"], DEFAULTS["max_num_seqs"]) * (1 + use.drafts)
+    rows = min(use.sequences, DEFAULTS["max_num_seqs"]) * (1 + use.drafts)
     logits = 2 * 4 * rows * (facts.get("vocab_size") or 0) / GIB
     factor = CONSTANTS["allocator"]
     step = use.batched * 2 * (12 * width + inner + attention) / GIB
@@ -412,22 +464,23 @@ def _sum(parts: t.Iterable[Component]) -> tuple[float, float]:
 # -- one node ----------------------------------------------------------------------------------------------------------
 
 
-def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared: float | None, concurrency: int) -> dict[str, t.Any]:
+def node_plan(
+    facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared: float | None, concurrency: int, reports: t.Sequence[Report] = ()
+) -> dict[str, t.Any]:
     """Return the plan of one node: components, the two figures, verdict and reasons. ``concurrency`` whole sequences are wanted in the cache at once."""
     beside, own = outside(use, node), fixed(facts, use, declared)
     out, out_within = _sum(beside)
     inner, inner_within = _sum(one for one in own if "serving" in one.when)
     page = CONSTANTS["page"] if model_facts.state_bytes(facts) else Constant(1.0, 0.0, "")
     one, state = kv_bytes(facts, use) / GIB * page.value, state_bytes(facts, use) / GIB * page.value
-    seqs = use.seqs or DEFAULTS["max_num_seqs"]
+    seqs = use.sequences
     # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
     least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
     easy = one + seqs * state
-    share = use.utilization if use.utilization is not None else DEFAULTS["gpu_memory_utilization"]
     if use.kv_bytes is not None:
         pool, pool_within = use.kv_bytes / GIB, 0.1 * least
     else:
-        pool, pool_within = share * node.total - inner, inner_within
+        pool, pool_within = use.share * node.total - inner, inner_within
     taken = max(pool, least, 0.0)
     serving = out + inner + taken
     within = _root(out_within, inner_within) if use.kv_bytes is not None or pool < least else out_within
@@ -451,23 +504,27 @@ def node_plan(facts: t.Mapping[str, t.Any], use: Settings, node: Node, declared:
         "pool_gib": round(pool, 2),
         "one_sequence_gib": round(one + state, 3),
         "sequences": max(0, int(pool / (one + state))) if one + state > 0 else None,
+        "at_start": _at_start(use, node),
+        "reported": reported(use, weights_gib(facts, use, declared), node, reports),
     }
-    of = _Parts(own[0].gib, out, out_within, inner, pool, pool_within, least, easy, one, state, share, load, load_within)
+    of = _Parts(own[0].gib, out, out_within, inner, pool, pool_within, least, easy, one, state, load, load_within)
     verdict, reasons = _judged(facts, use, node, of, result)
+    title = f"KV cache of {concurrency} x {use.context} tokens"
     if concurrency > 1 and pool < concurrency * (one + state):
         verdict = _worse(verdict, TIGHT)
         held = max(0.0, pool / (one + state))
+        title = f"KV cache, part of {concurrency} x {use.context} tokens"
         reasons.append(f"the cache holds {held:.1f} of {concurrency} sequences of {use.context} tokens at once; others wait or are computed again")
     kept = min(max(taken, 0.0), concurrency * one)
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in kv_parts(facts, use))
     source = facts.get("source") or "the facts of the model"
-    cache_parts = [Component("kv", f"KV cache of {concurrency} x {use.context} tokens", kept, kept * page.within, SERVING, True, words or "none", source)]
+    cache_parts = [Component("kv", title, kept, kept * page.within, SERVING, True, words or "none", source)]
     if state:
-        per = f"{use.seqs or seqs} sequences x {state:.4f}"
+        per = f"{seqs} sequences x {state:.4f}"
         cache_parts.append(Component("state", "constant state", states, states * page.within, SERVING, True, per, source))
     rest = max(0.0, taken - kept - states)
-    why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
+    why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{use.share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
     cache_parts.append(Component("pool", "rest of the KV cache", rest, 0.0, SERVING, True, why, "as the engine is told"))
     loader = Component("staging", "loader", staging.value, staging.within, LOADING, True, f"{staging.value:g}", staging.source)
     seen = Component("page_cache", "page cache, given back when it is needed", cache, 0.0, LOADING, False, "the files, as far as there is room", "Linux")
@@ -511,7 +568,6 @@ class _Parts(t.NamedTuple):
     easy: float
     one: float
     state: float
-    share: float
     load: float
     load_within: float
 
@@ -529,22 +585,40 @@ def _worse(first: str, second: str) -> str:
 
 
 def _judged(facts: t.Mapping[str, t.Any], use: Settings, node: Node, of: _Parts, result: t.Mapping[str, t.Any]) -> tuple[str, list[str]]:
-    """Return the verdict of a node and why. ``no`` only where even the best case fails, ``fits`` only where the worst case leaves the reserve."""
-    reserve, floor = CONSTANTS["reserve"].value, CONSTANTS["floor"].value
-    noes, doubts = [], []
-    serving, loading = result["serving"], result["loading"]
+    """Return the verdict of a node and why.
+
+    ``no`` where even the best case fails, and while no start is on record also where the worst case leaves less than nothing or the share is left to the
+    engine. ``fits`` where the worst case leaves the margin; with a start of its own on record, where it leaves anything at all.
+    """
+    floor = CONSTANTS["floor"].value
+    noes, risks, doubts = [], [], []
+    serving, loading, start = result["serving"], result["loading"], result["at_start"]
+    left = f"{serving['available_gib']:.1f} +/- {serving['within_gib']:.1f}"
+    worst = node.total - serving["used_gib"] - serving["within_gib"]
     # The budget alone, and with what one sequence needs beyond it: each may be more than there is.
     budgets = [(of.out + of.inner + max(of.pool, 0.0), of.out_within), (serving["used_gib"], serving["within_gib"])]
+    text = f"{serving['used_gib']:.1f} GiB would be in use while it serves, {left} left of {node.total:g}"
     if any(node.total - used + within < floor for used, within in budgets):
-        left = f"{serving['available_gib']:.1f} +/- {serving['within_gib']:.1f}"
-        noes.append(f"{serving['used_gib']:.1f} GiB would be in use while it serves, {left} left of {node.total:g}")
+        noes.append(text)
+    elif worst < floor:
+        risks.append(text)
+    elif worst < CONSTANTS["unproven"].value and not use.recorded:
+        doubts.append(f"{left} GiB stay available while it serves, {CONSTANTS['unproven'].value:g} are wanted until a start is on record")
+    text = f"{loading['available_gib']:.1f} +/- {of.load_within:.1f} GiB are left of {node.total:g} once the weights are loaded"
     if node.total - of.load + of.load_within < floor:
-        noes.append(f"{of.load:.1f} +/- {of.load_within:.1f} GiB are in use once it is loaded, of {node.total:g}")
-    elif node.total - of.load - of.load_within < reserve / 2:
-        doubts.append(f"{loading['available_gib']:.1f} +/- {of.load_within:.1f} GiB are left once the weights are loaded")
-    checked, at_start = use.utilization is not None or use.kv_bytes is None, CONSTANTS["engine_start"]
-    if checked:
-        _start_check(use, node, of.share, at_start, noes, doubts)
+        noes.append(text)
+    elif node.total - of.load - of.load_within < floor:
+        risks.append(text)
+    elif node.total - of.load - of.load_within < CONSTANTS["reserve"].value / 2 and not use.recorded:
+        doubts.append(text)
+    wanted = f"at its start the engine wants {start['wanted_gib']:.1f} GiB free ({use.share:g} of {node.total:g})"
+    text = f"{wanted} and would find {start['free_gib']:.1f} +/- {start['within_gib']:.1f}"
+    if start["wanted_gib"] > start["free_gib"] + start["within_gib"]:
+        noes.append(text)
+    elif start["wanted_gib"] > start["free_gib"] - start["within_gib"] and not use.recorded:
+        doubts.append(text)
+    elif start["cuda_gib"] is not None and start["wanted_gib"] > start["cuda_gib"] and not use.recorded:
+        doubts.append(f"{wanted}, and CUDA's own free memory was reported to end near {start['cuda_gib']:.0f}, whatever MemAvailable says")
     what = f"one sequence of {use.context} tokens takes {of.one + of.state:.2f} GiB"
     if use.seqs and of.least > of.one + of.state:
         what = f"the state of {use.seqs} sequences takes {of.least:.2f} GiB"
@@ -553,50 +627,90 @@ def _judged(facts: t.Mapping[str, t.Any], use: Settings, node: Node, of: _Parts,
     elif of.pool - of.pool_within < of.easy:
         text = what if of.pool - of.pool_within < of.least else f"one sequence and the state of {_seqs(use)} take {of.easy:.2f} GiB"
         doubts.append(f"{text} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f} GiB")
-    if node.total - serving["used_gib"] - serving["within_gib"] < reserve:
-        doubts.append(f"{serving['available_gib']:.1f} +/- {serving['within_gib']:.1f} GiB stay available while it serves, {reserve:g} are wanted as a reserve")
     mapped = facts.get("file_backed_gib") or 0
     if mapped and serving["available_gib"] < mapped:
         doubts.append(f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages")
     if use.kv_bytes is not None and not use.recorded:
         doubts.append("kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver")
-    if use.unsized_draft:
+    if use.unsized_draft and not use.recorded:
         doubts.append("how large the drafter is is not known: give its repository a size_gb")
-    if noes:
-        rest = node.total - of.weights
-        noes.append(
-            f"the weights take {of.weights:.1f} GiB and leave {rest:.1f}, of which the KV cache could have {max(0.0, node.total - of.out - of.inner):.1f} "
+    shared = f"gpu_memory_utilization is left to the engine, and its {use.default_share:g} is made for memory that the system does not share"
+    unbounded = [shared] if use.left_to_engine else []
+    if noes or ((risks or unbounded) and not (use.recorded or result["reported"])):
+        could = max(0.0, node.total - of.out - of.inner)
+        rest = (
+            f"the weights take {of.weights:.1f} GiB and leave {node.total - of.weights:.1f}, of which the KV cache could have {could:.1f} "
             f"+/- {serving['within_gib']:.1f}"
         )
-        return NO, [*noes, *doubts]
+        return NO, [*noes, *risks, *unbounded, *([rest] if noes or risks else []), *doubts]
+    doubts = [*risks, *unbounded, *doubts]
+    if doubts and result["reported"]:
+        doubts.append(f"it is reported to run: {result['reported']}")
     return (TIGHT, doubts) if doubts else (FITS, [])
 
 
 def _seqs(use: Settings) -> str:
-    return f"{use.seqs} sequences" if use.seqs else f"{DEFAULTS['max_num_seqs']} sequences (max_num_seqs is left to the engine)"
+    return f"{use.seqs} sequences" if use.seqs else f"{use.sequences} sequences (max_num_seqs is left to the engine)"
 
 
 def _left(use: Settings, node: Node, of: _Parts) -> str:
     """Say what share and own parts leave, where that is the reason."""
     if use.kv_bytes is not None:
         return " GiB, as pinned"
-    return f" GiB: {of.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"
+    return f" GiB: {use.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"
 
 
-def _start_check(use: Settings, node: Node, share: float, at_start: Constant, noes: list[str], doubts: list[str]) -> None:
-    """Judge the engine's own check at its start: the share has to be free then."""
-    system = CONSTANTS["os"]
+def _at_start(use: Settings, node: Node) -> dict[str, float | None]:
+    """Return what the engine's own check at its start wants free and would find, and where CUDA's own free memory was reported to end.
+
+    The latter is None for a node of another size than those, and for one whose engine said itself what it finds.
+    """
+    system, engine, end = CONSTANTS["os"], CONSTANTS["engine_start"], CONSTANTS["cuda_end"]
     if node.free_at_start is not None:
         free, within = node.free_at_start, 0.3
     elif node.available is not None:
-        free, within = node.available - at_start.value - node.tenants, at_start.within
+        free, within = node.available - engine.value - node.tenants, engine.within
     else:
-        free, within = node.total - system.value - at_start.value - node.tenants, _root(system.within, at_start.within)
-    text = f"at its start the engine wants {share * node.total:.1f} GiB free ({share:g} of {node.total:g}) and would find {free:.1f} +/- {within:.1f}"
-    if share * node.total > free + within:
-        noes.append(text)
-    elif share * node.total > free - within:
-        doubts.append(text)
+        free, within = node.total - system.value - engine.value - node.tenants, _root(system.within, engine.within)
+    alike = ALIKE <= node.total / CLASS_TOTAL[128] <= 1 / ALIKE and node.free_at_start is None
+    cuda = round(min(free, end.value * node.total / CLASS_TOTAL[128]), 2) if alike else None
+    return {"wanted_gib": round(use.share * node.total, 2), "free_gib": round(free, 2), "within_gib": round(within, 2), "cuda_gib": cuda}
+
+
+# -- recipes that run --------------------------------------------------------------------------------------------------
+
+
+def weights_gib(facts: t.Mapping[str, t.Any], use: Settings, declared: float | None) -> float:
+    """Return the GiB that one rank loads, drafter and what becomes free afterwards with it."""
+    return sum(part.gib for part in weights(facts, use, declared))
+
+
+def reported(use: Settings, loads: float, node: Node, reports: t.Iterable[Report]) -> str:
+    """Return who reported a recipe to run that takes no less of a node that has no more, empty without one. ``loads`` as :func:`weights_gib`.
+
+    On a node with more in use than an idle one a report says nothing, unless what is in use is what others held there, too.
+    """
+    idle = CONSTANTS["os"]
+    if node.free_at_start is not None or (node.available is not None and node.total - node.available > idle.value + idle.within):
+        return ""
+    for one in reports:
+        fits = node.total >= ALIKE * one.total and node.tenants <= one.tenants and loads <= one.weights / ALIKE
+        if fits and _takes_no_more(use, one.use):
+            return one.source
+    return ""
+
+
+def _takes_no_more(use: Settings, than: Settings) -> bool:
+    """Return whether settings take no more of a node than others do, as far as every one of them tells by itself."""
+    same = ("tensor", "pipeline", "data", "context_ranks", "own_draft", "draft_split")
+    most = ("context", "sequences", "batched", "kv_value", "drafts", "graphs", "vision", "ray", "online_fp8", "pinned_gib", "unsized_draft")
+    if any(getattr(use, name) != getattr(than, name) for name in same) or any(getattr(use, name) > getattr(than, name) for name in most):
+        return False
+    if use.loader == "fastsafetensors" != than.loader:
+        return False
+    if use.kv_bytes is None or than.kv_bytes is None:
+        return use.kv_bytes is than.kv_bytes and use.share <= than.share
+    return use.kv_bytes <= than.kv_bytes
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -615,16 +729,18 @@ def plan(
     declared_gib: float | None = None,
     concurrency: int = 1,
     search: bool = True,
+    reports: t.Sequence[Report] = (),
 ) -> dict[str, t.Any]:
     """Return the plan of a recipe on its nodes: verdict (that of the worst node), each node's figures, and with ``no`` or ``tight`` what would fit.
 
     ``facts`` as of :mod:`model_facts`; ``declared_gib`` is what a profile says that one node loads. Where facts are missing the verdict is ``unknown`` and
-    ``missing`` names them; nothing is guessed. ``search`` off leaves out what would fit.
+    ``missing`` names them, as it names the values of arguments that the engine would not read; nothing is guessed. ``search`` off leaves out what would fit.
+    ``reports`` are recipes of the model that were reported to run.
     """
-    without = lacking(facts, declared_gib) or ([] if nodes else ["nodes"])
+    without = [*use.unread, *lacking(facts, declared_gib)] or ([] if nodes else ["nodes"])
     if without:
         return {"verdict": UNKNOWN, "missing": without, "nodes": [], "would_fit": [], "kv": {}, "reasons": [f"unknown without {', '.join(without)}"]}
-    found = [node_plan(facts, use, node, declared_gib, concurrency) for node in nodes]
+    found = [node_plan(facts, use, node, declared_gib, concurrency, reports) for node in nodes]
     verdict = max((one["verdict"] for one in found), key=ORDER.index)
     proposals = [one["propose_kv_cache_memory_bytes"] for one in found]
     return {
@@ -639,27 +755,27 @@ def plan(
             "state_bytes_a_sequence": round(state_bytes(facts, use)),
         },
         "propose_kv_cache_memory_bytes": min(proposals) if proposals and all(proposals) else None,
-        "would_fit": would_fit(facts, use, nodes, declared_gib, concurrency) if search and verdict != FITS else [],
+        "would_fit": would_fit(facts, use, nodes, declared_gib, concurrency, reports) if search and verdict != FITS else [],
     }
 
 
 def would_fit(
-    facts: t.Mapping[str, t.Any], use: Settings, nodes: t.Sequence[Node], declared: float | None, concurrency: int
+    facts: t.Mapping[str, t.Any], use: Settings, nodes: t.Sequence[Node], declared: float | None, concurrency: int, reports: t.Sequence[Report] = ()
 ) -> list[dict[str, t.Any]]:
-    """Return single changes that get a better verdict: a shorter context, fewer sequences, another share, more nodes. The first of each kind that does."""
+    """Return single changes that get a better verdict: a shorter context, fewer sequences, another share, more nodes. The first of each kind that does,
+    the best verdicts first."""
 
     def verdict_of(changed: Settings, loaded: float | None) -> str:
-        return str(plan(facts, changed, nodes, declared_gib=loaded, concurrency=concurrency, search=False)["verdict"])
+        return str(plan(facts, changed, nodes, declared_gib=loaded, concurrency=concurrency, search=False, reports=reports)["verdict"])
 
     now = verdict_of(use, declared)
     changes: list[tuple[str, t.Any, Settings, float | None]] = []
     lengths = [use.context // 2**power // 1024 * 1024 for power in range(1, 8)]
     changes += [("max_model_len", one, use._replace(context=one), declared) for one in lengths if one >= 4096]
-    seqs = [one for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < (use.seqs or DEFAULTS["max_num_seqs"])]
+    seqs = [one for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < use.sequences]
     changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in seqs]
-    share = use.utilization if use.utilization is not None else DEFAULTS["gpu_memory_utilization"]
     if use.kv_bytes is None:
-        shares = [one / 100 for one in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if one / 100 < share]
+        shares = [one / 100 for one in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if one / 100 < use.share]
         changes += [("gpu_memory_utilization", one, use._replace(utilization=one), declared) for one in shares]
     else:
         changes += [("kv_cache_memory_bytes", one, use._replace(kv_bytes=one), declared) for one in (use.kv_bytes // 2**power for power in range(1, 4))]
@@ -676,7 +792,7 @@ def would_fit(
         better = ORDER.index(verdict) < ORDER.index(now) and not any(one["change"] == name and one["verdict"] == verdict for one in found)
         if better:
             found.append({"change": name, "to": value, "verdict": verdict})
-    return found
+    return sorted(found, key=lambda one: ORDER.index(one["verdict"]))
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------
@@ -712,11 +828,12 @@ def advice(facts: t.Mapping[str, t.Any], use: Settings, single: str | None) -> l
     read, known = model_facts.read_share(facts), model_facts.weights_bytes(facts)
     if read and known:
         bytes_a_token = known[0] * read
-        low, high = (rate * use.tensor / bytes_a_token for rate in BANDWIDTH)
+        ends = dict.fromkeys(f"{rate * use.tensor / bytes_a_token:.0f}" for rate in BANDWIDTH)
         kind = "experts" if facts.get("num_experts") else "a dense model"
+        makes = f"steps/s for one user, each of up to {1 + use.drafts} tokens with the drafter" if use.drafts else "tokens/s for one user"
         found.append(
-            f"{kind}: a token reads about {bytes_a_token / 1e9:.1f} GB of weights, so {use.tensor} node(s) decode at most {low:.0f} to {high:.0f} tokens/s "
-            "for one user without a drafter (180 to 192 GB/s of a Spark's memory; spark-training-gotchas)"
+            f"{kind}: a step reads about {bytes_a_token / 1e9:.1f} GB of weights, so {use.tensor} node(s) make at most {' to '.join(ends)} {makes} "
+            "(180 to 192 GB/s of a Spark's memory; spark-training-gotchas)"
         )
     if not facts.get("num_experts"):
         found.append(

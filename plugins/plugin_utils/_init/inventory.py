@@ -611,6 +611,7 @@ class Cluster:
             hosts[name] = {
                 "login": answer["login"],
                 "gb10_fabric_address": str(mine[0][1].ip),
+                "total_mb": self.totals.get(name, 0),
                 "settings": {
                     "gb10_fabric_interfaces": [end.name for end, _address in mine],
                     "gb10_control_interface": mine[0][0].name,

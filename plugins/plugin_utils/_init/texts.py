@@ -134,6 +134,7 @@ def hosts_text(found: Text) -> str:
             *[line for key, value in own.items() for line in setting(key, value, 10)],
             *comment(f"Found on the node and adopted: {host['link']}.", 10),
             *setting("gb10_fabric_address", host["gb10_fabric_address"], 10),
+            *(setting("gb10_total_mb", host["total_mb"], 10) if host["total_mb"] else []),
         ]
 
     workers = [name for name in hosts if name != head]

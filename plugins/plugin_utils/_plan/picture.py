@@ -10,6 +10,7 @@ import typing as t
 from xml.sax.saxutils import escape
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import CONSTANTS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.drawing import frame, mark, text
 
 #: Widths and heights in pixels of the picture's own system.
@@ -27,7 +28,7 @@ _COLORS = {
 
 def svg(found: t.Mapping[str, t.Any]) -> str:
     """Return the picture of a plan as SVG. A plan that could not be made has none: its text says what is missing."""
-    nodes = found["nodes"]
+    nodes = [{**column.node, "node": column.title} for column in planning.columns(found)]
     most = max((max(node["total_gib"], node["loading"]["driver_sees_gib"], node["serving"]["used_gib"]) for node in nodes), default=1.0) * 1.02
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     legend = list(dict.fromkeys((part["id"], part["title"]) for node in nodes for part in node["components"]))
@@ -46,7 +47,7 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
             rows += _bar(node, when, top + place * (_BAR + _GAP), scale)
         bottom = top + 2 * _BAR + _GAP
         rows.append(mark(_LEFT + node["total_gib"] * scale, top - 4, bottom + 4, "#000000", ""))
-        rows.append(mark(_LEFT + (node["total_gib"] - CONSTANTS["reserve"].value) * scale, top - 4, bottom + 4, "#000000", "4 3"))
+        rows.append(mark(_LEFT + (node["total_gib"] - CONSTANTS["unproven"].value) * scale, top - 4, bottom + 4, "#000000", "4 3"))
     rows += _axis(most, scale, axis)
     for index, (name, title) in enumerate(legend):
         left, base = 10 + index % columns * step, axis + 55 + index // columns * _LINE
@@ -57,7 +58,8 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
 
 def _subtitle(found: t.Mapping[str, t.Any]) -> str:
     use = found["settings"]
-    return f"{use['context']} tokens, GiB a node; solid line: MemTotal, dashed: less the reserve; thin line: what the figure may be wrong by"
+    lines = "solid line: MemTotal, dashed: less what is wanted without a start on record; thin line: what the figure may be wrong by"
+    return f"{use['context']} tokens, GiB a node; {lines}"
 
 
 def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.Iterator[str]:

@@ -12,12 +12,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
+import shlex
 import typing as t
 from pathlib import Path
 
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
@@ -26,13 +29,17 @@ KIND = "gb10.cluster.plan"
 #: Ids of findings that are made here.
 IDS = ("plan.profile",)
 
-_TABLE = Path(__file__).with_name("models.yml")
+_TABLE, _RECIPES = Path(__file__).with_name("models.yml"), Path(__file__).with_name("recipes.yml")
 _GB = 1e9
 #: How a finding says what a plan does.
 _VERDICTS = {plan.FITS: "pass", plan.TIGHT: "warn", plan.NO: "block", plan.UNKNOWN: "unknown"}
 #: Variables that leave a model's table in a file, with the values that do.
 _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
+#: The words of a repository's name that say how its weights are stored; what stands before them names the model.
+_STORED = re.compile(r"[-_.](?:nvfp4(?:a16)?|mxfp[48]|fp[48]|w\d+a\d+|int[48]|gptq|awq|exl3|autoround|bf16|[348]-?bit)(?=[-_.]|$)", re.IGNORECASE)
+#: Builds that a fork counts by itself have lower numbers, and are as new as can be.
+_OLDEST = (0, 10)
 #: What is said of a tenant.
 _TENANT = ("name", "node", "gib")
 #: What a node may say of itself, with the least and the most of each, in GiB.
@@ -45,15 +52,40 @@ def table() -> dict[str, t.Any]:
     return yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def recipes() -> list[dict[str, t.Any]]:
+    """Return the recipes on record, those that were reported to run and those that failed."""
+    return yaml.safe_load(_RECIPES.read_text(encoding="utf-8"))["records"]
+
+
+def model_of(repo: str) -> str:
+    """Return the model's name of a repository, without its owner and how its weights are stored: ``a/Qwen3.6-27B-NVFP4`` gives ``qwen3.6-27b``."""
+    return _STORED.split(repo.rsplit("/", maxsplit=1)[-1], maxsplit=1)[0].lower()
+
+
+@functools.cache
+def _shapes() -> dict[str, str]:
+    """Return the shapes of the table by the names of models."""
+    return {model_of(repo): listed["is"] for repo, listed in table()["repositories"].items()}
+
+
 def facts_of(profile: t.Mapping[str, t.Any], config: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
-    """Return the facts of a profile's model: those of the table, of ``config`` (a parsed config.json or facts of one) and of the profile, the last winning."""
+    """Return the facts of a profile's model: those of the table, of ``config`` (a parsed config.json or facts of one) and of the profile, the last winning.
+
+    A repository that the table lacks has the shape of the model that its name says, and is as large as the profile says of its files.
+    """
     repo = profile["model"]["repo"]
     listed = dict(table()["repositories"].get(repo) or {})
-    shape = table()["architectures"].get(listed.pop("is", ""), {})
+    name = listed.pop("is", "")
+    shape = table()["architectures"].get(name or _shapes().get(model_of(repo), ""), {})
+    if not name and shape and profile["model"].get("size_gb"):
+        listed["checkpoint_gb"] = profile["model"]["size_gb"]
     read = {} if config is None else (model_facts.from_config(config) if {"architectures", "model_type"} & set(config) else dict(config))
     own = {name: value for name, value in profile["memory"]["config"].items() if value is not None}
     facts = {**shape.get("facts", {}), **listed, **read, **own}
     sources = [own.get("source") or ("the profile" if own else ""), "config.json in the cache" if read else "", shape.get("source", "")]
+    if shape and not name:
+        sources.append(f"of which {repo} is a quantization by its name")
     facts["source"] = ", ".join(dict.fromkeys(one for one in sources if one))
     env = profile["env"]["shared"]
     if facts.get("table_gib") and any(str(env.get(name)) in values for name, values in _MAPPED.items()):
@@ -71,8 +103,9 @@ def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> flo
     """Return the GiB on disk of a drafter that is a repository of its own, 0.0 for none or one of unknown size."""
     spec = serve.get("speculative_config")
     name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
-    known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {}
-    return (known.get("size_gb") or 0.0) * _GB / plan.GIB
+    known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {"repo": name}
+    listed = table()["drafters"].get(known.get("repo"), {})
+    return (known.get("size_gb") or listed.get("size_gb") or 0.0) * _GB / plan.GIB
 
 
 def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
@@ -83,13 +116,28 @@ def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
     return profile["executor"] == "ray" or (profile["executor"] == "auto" and "ray" in profile["image"]["layers"])
 
 
+def default_share(profile: t.Mapping[str, t.Any]) -> float:
+    """Return the share of the memory that the engine takes where nobody says one: that of the newest vLLM that the profile allows."""
+    wanted = profile.get("requires", {}).get("vllm", "").replace(" ", "").split(",")
+    # 0.20.0 is 0.20, and no later than that.
+    found = [re.fullmatch(r"(<=|<|==)([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?![0-9.]).*", one) for one in wanted]
+    ends = [(tuple(int(part) for part in one[2].split(".")), one[1] == "<") for one in found if one]
+    newest = [(end, below) for end, below in ends if end >= _OLDEST]
+    return next(
+        share for since, share in reversed(plan.DEFAULT_SHARES.items()) if all(since < end if below else since <= end for end, below in newest)
+    )
+
+
 class Claim(t.NamedTuple):
-    """What a profile asks of each node's memory: facts of its model, settings, GiB that it declares, and the facts without which there is no plan."""
+    """What a profile asks of each node's memory: facts of its model, settings, GiB that it declares, and the facts without which there is no plan; recipes
+    of the model that were reported to run; and the arguments that were given over the profile's."""
 
     facts: dict[str, t.Any]
     use: plan.Settings
     declared_gib: float | None
     missing: list[str]
+    reports: tuple[plan.Report, ...]
+    given: dict[str, t.Any]
 
 
 def claim(
@@ -102,11 +150,26 @@ def claim(
     recorded: bool = False,
 ) -> Claim:
     """Return what a profile asks of each node's memory. The arguments are those of :func:`memory_plan`."""
-    arguments = {name: value for name, value in {**profile["serve"], **(serve or {})}.items() if value is not None}
+    over = {name.replace("-", "_"): value for name, value in (serve or {}).items()}
+    facts, use, declared_gib = _asked(profile, over, context=context, concurrency=concurrency, config=config, recorded=recorded)
+    given = {**over, **({"max_model_len": use.context} if context else {}), **({"max_num_seqs": use.seqs} if concurrency and use.seqs == concurrency else {})}
+    return Claim(facts, use, declared_gib, plan.lacking(facts, declared_gib), reports_of(profile["model"]["repo"]), given)
+
+
+def _asked(
+    profile: t.Mapping[str, t.Any],
+    serve: t.Mapping[str, t.Any],
+    *,
+    context: int | None = None,
+    concurrency: int | None = None,
+    config: t.Mapping[str, t.Any] | None = None,
+    recorded: bool = False,
+) -> tuple[dict[str, t.Any], plan.Settings, float | None]:
+    """Return the facts of a profile's model, its settings, and the GiB that it declares."""
+    arguments = {name: value for name, value in {**profile["serve"], **serve}.items() if value is not None}
     facts = facts_of(profile, config)
-    declared = profile["memory"]["weights_gb"]
+    declared_gb = profile["memory"]["weights_gb"]
     from_facts = model_facts.weights_bytes(facts) is not None
-    seqs = arguments.get("max_num_seqs")
     use = plan.settings_of(
         arguments,
         profile["parallel"],
@@ -115,10 +178,41 @@ def claim(
         draft_gib=drafter(profile, arguments) if from_facts else 0.0,
         draft_in_weights=not from_facts,
         context=context,
-        seqs=concurrency if concurrency and isinstance(seqs, int) and concurrency > seqs else None,
         recorded=recorded,
+        default_share=default_share(profile),
     )
-    return Claim(facts, use, declared * _GB / plan.GIB if declared else None, plan.lacking(facts, declared))
+    if concurrency and use.seqs and concurrency > use.seqs:
+        use = use._replace(seqs=concurrency)
+    return facts, use, declared_gb * _GB / plan.GIB if declared_gb else None
+
+
+def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return a recipe on record as a profile, as far as memory follows from it."""
+    return {
+        "id": record["id"],
+        "model": {"repo": record["repo"]},
+        "memory": {"class_gb": record.get("class_gb", 128), "weights_gb": None, "config": record.get("facts", {})},
+        "parallel": {"tensor": record["nodes"], "pipeline": 1, "data": 1, "expert": record.get("expert", False)},
+        "executor": "ray" if record.get("ray") else "native",
+        "image": {"layers": []},
+        "env": {"shared": record.get("env", {})},
+        "serve": record["serve"],
+        "repositories": {"drafter": {"size_gb": record["drafter_gb"]}} if "drafter_gb" in record else {},
+        "ladder": [],
+    }
+
+
+@functools.cache
+def reports_of(repo: str) -> tuple[plan.Report, ...]:
+    """Return the recipes of a repository that were reported to run, as a plan compares them."""
+    found = []
+    for record in recipes():
+        if record["repo"] == repo and record["runs"]:
+            profile, node = recorded_profile(record), record.get("node", {})
+            facts, use, declared_gib = _asked(profile, {})
+            total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
+            found.append(plan.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
+    return tuple(found)
 
 
 def tenant_faults(tenants: t.Any) -> list[tuple[str, str, str]]:
@@ -186,12 +280,14 @@ def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
-    ``given`` is a size in GiB for each node, a list of sizes, or a list of mappings with ``node``, ``total_gib`` and maybe ``tenants_gib``, ``available_gib``
-    and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
+    ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
+    ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
     """
     usual = plan.CLASS_TOTAL[class_gb or 128]
     if given is None or given == [] or given == "":
         given = [usual] * number
+    elif isinstance(given, str) and "," in given:
+        given = [one.strip() for one in given.split(",")]
     elif not isinstance(given, list):
         given = [given] * number
     wrong, found = [], []
@@ -214,23 +310,32 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]
     if len(given) != number:
         wrong.append(f"nodes: found {len(given)}, expected {number}, as many as the profile has ranks")
     if wrong:
-        remedy = "Correct them, or leave them out for Sparks of the profile's class."
+        remedy = "Correct them, or leave them out for what the inventory has, or else for both classes of Sparks."
         raise ClusterError("; ".join(wrong), where="nodes of the plan", remedy=remedy, reason="input")
     return found
 
 
-def _whole(name: str, value: t.Any, wrong: list[str]) -> int | None:
+def _whole(name: str, value: t.Any, wrong: list[str], read: t.Callable[[str], int] = argument_values.size) -> int | None:
     """Return a whole number of 1 or more, also from a text, None for nothing; what is neither is noted in ``wrong``."""
     if value is None or value == "":
         return None
     try:
-        number = int(str(value))
+        number = read(str(value))
     except ValueError:
         number = 0
     if number < 1 or isinstance(value, bool):
         wrong.append(f"{name}: found {value!r}, expected a whole number of 1 or more")
         return None
     return number
+
+
+def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:
+    """Return the nodes to plan for of an inventory, the smallest of them; none where it does not say the size of each, or has fewer."""
+    if len(sizes) < number or not all(sizes.values()):
+        return []
+    gib = {name: round(int(size) / 1024, 2) for name, size in sizes.items()}
+    least = sorted(gib, key=lambda name: gib[name])[:number]
+    return [{"node": name, "total_gib": gib[name]} for name in gib if name in least]
 
 
 def memory_plan(
@@ -243,51 +348,65 @@ def memory_plan(
     config: t.Mapping[str, t.Any] | None = None,
     recorded: bool = False,
     tenants: t.Any = (),
+    inventory: t.Mapping[str, t.Any] | None = None,
 ) -> dict[str, t.Any]:
     """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for arguments that cannot be.
 
     ``serve`` wins over the profile's arguments, null removing one. ``context`` is the length in tokens, ``concurrency`` how many sequences of that length the
     cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
-    others claim of the nodes, as ``gb10_tenants``.
+    others claim of the nodes, as ``gb10_tenants``. Without ``nodes`` those of ``inventory`` count (MemTotal in MiB by name); where that does not say it, the
+    plan is for a Spark of the profile's class, and ``classes`` has that of every class beside it.
     """
     wrong: list[str] = []
-    tokens, wanted = _whole("context", context, wrong), _whole("concurrency", concurrency, wrong)
+    tokens, wanted = _whole("context", context, wrong), _whole("concurrency", concurrency, wrong, int)
     rungs = profile["ladder"] if lengths in (None, "", []) else lengths if isinstance(lengths, list) else str(lengths).split(",")
     steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in rungs) if one]
     if wrong:
         raise ClusterError("; ".join(wrong), where="the plan", remedy="Correct them.", reason="input")
-    facts, use, declared_gib, _missing = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
-    on = _with_claims(nodes_of(nodes, use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"]), list(tenants or []))
-    result = plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1)
+    asked = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
+    facts, use, declared_gib = asked.facts, asked.use, asked.declared_gib
+    number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)
+    nodes = nodes or of_inventory(inventory or {}, number)
+
+    def planned(on: list[plan.Node], search: bool = True) -> dict[str, t.Any]:
+        return plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1, search=search, reports=asked.reports)
+
+    on = _with_claims(nodes_of(nodes, number, class_gb), list(tenants or []))
+    result = planned(on)
+    classes = []
+    for size in () if nodes or result["missing"] else sorted(plan.CLASS_TOTAL):
+        found = result if size == class_gb else planned(_with_claims(nodes_of(None, number, size), list(tenants or [])), search=False)
+        classes.append({"class_gb": size, "total_gib": plan.CLASS_TOTAL[size], "verdict": found["verdict"], "nodes": found["nodes"]})
     single = None
     if use.tensor > 1 and not result["missing"]:
         alone = use._replace(tensor=1, pipeline=1, data=1, ray=False)
         total = declared_gib and declared_gib * use.tensor
-        single = plan.plan(facts, alone, on[:1], declared_gib=total, search=False)["verdict"]
+        single = plan.plan(facts, alone, on[:1], declared_gib=total, search=False, reports=asked.reports)["verdict"]
     return {
         "schema": 1,
         "kind": KIND,
         "profile": profile["id"],
         "repo": profile["model"]["repo"],
         **result,
+        "class_gb": None if nodes else class_gb,
+        "classes": classes,
+        "given": asked.given,
         "settings": use._asdict(),
         "facts": facts,
-        "lengths": [] if result["missing"] else _lengths(facts, use, on, declared_gib, steps, profile["model"]["repo"]),
+        "lengths": [] if result["missing"] else _lengths(asked, on, steps, profile["model"]["repo"]),
         "one_node": single,
         "advice": [] if result["missing"] else plan.advice(facts, use, single),
         "declared_weights_gib": declared_gib and round(declared_gib, 2),
     }
 
 
-def _lengths(
-    facts: t.Mapping[str, t.Any], use: plan.Settings, nodes: list[plan.Node], declared: float | None, steps: list[int], repo: str
-) -> list[dict[str, t.Any]]:
+def _lengths(asked: Claim, nodes: list[plan.Node], steps: list[int], repo: str) -> list[dict[str, t.Any]]:
     """Return a row for each length: verdict, GiB of one sequence on a node, and how much more that is than the row before, with what was reported of it."""
     rows: list[dict[str, t.Any]] = []
-    for tokens in sorted({*steps, use.context}):
-        changed = use._replace(context=tokens)
-        found = plan.plan(facts, changed, nodes, declared_gib=declared, search=False)
-        size = plan.kv_bytes(facts, changed) / plan.GIB
+    for tokens in sorted({*steps, asked.use.context}):
+        changed = asked.use._replace(context=tokens)
+        found = plan.plan(asked.facts, changed, nodes, declared_gib=asked.declared_gib, search=False, reports=asked.reports)
+        size = plan.kv_bytes(asked.facts, changed) / plan.GIB
         before = rows[-1] if rows else None
         more = None if before is None else round(size - before["kv_gib"], 3)
         reported = [one for one in growth_of(repo) if before and (one["from"], one["to"]) == (before["context"], tokens)]
@@ -306,8 +425,10 @@ def admission(asked: Claim, node: plan.Node, records: t.Sequence[starts.Start] =
     use, known = asked.use, starts.taken_gib(records, asked.use.context)
     if known is not None:
         node = node._replace(took=known[0], peak=known[1])
-    found = plan.plan(asked.facts, use._replace(recorded=starts.bears(records, use.context)), [node], declared_gib=asked.declared_gib)
-    return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": would_go(found)}
+    use = use._replace(recorded=starts.bears(records, use.context))
+    found = plan.plan(asked.facts, use, [node], declared_gib=asked.declared_gib, reports=asked.reports)
+    words = would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"])
+    return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": words}
 
 
 class Pin(t.NamedTuple):
@@ -333,8 +454,9 @@ def pin(asked: Claim, nodes: t.Sequence[plan.Node], records: t.Mapping[str, t.Se
         most = max((one["context"] for one in records[node.name]), default=0)
         longest = f"; the longest had {most}" if most else ""
         lacks[node.name] = f"no start of this image, profile and driver with {asked.use.context} tokens is on record{longest}"
-    if asked.missing:
-        lacks.update({node.name: f"nothing is proposed without {', '.join(asked.missing)}" for node in nodes})
+    without = [*asked.use.unread, *asked.missing]
+    if without:
+        lacks.update({node.name: f"nothing is proposed without {', '.join(without)}" for node in nodes})
     size = None
     if not lacks:
         found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
@@ -394,29 +516,40 @@ def expected(
 
 
 def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Return one finding for each node of a plan, or one for a plan that could not be made."""
+    """Return one finding for each node of a plan, and of a plan for a class of Sparks those for each larger class on which it goes; one for no plan."""
     if found["missing"]:
-        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
         text = f"{found['profile']}: {'; '.join(found['reasons'])}"
+        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
+        if found["settings"]["unread"]:
+            remedy = "Correct the value in gb10_serve_arguments, or in the profile."
         return [finding("plan.profile", "controller", "unknown", text, measured=found["missing"], remedy=remedy)]
+    others = [one for one in found["classes"] if one["class_gb"] > found["class_gb"] and one["verdict"] in (plan.FITS, plan.TIGHT)]
+    go = "".join(f"On a Spark with {one['class_gb']} GB: {one['verdict']} (-e gb10_plan_nodes={one['total_gib']:g}). " for one in others)
     rows = []
     for node in found["nodes"]:
-        serving = node["serving"]
-        why = "".join(f"; {reason}" for reason in node["reasons"])
-        remedy = "" if node["verdict"] == plan.FITS else f"{would_go(found)}."
-        rows.append(
-            finding(
-                "plan.profile",
-                node["node"],
-                _VERDICTS[node["verdict"]],
-                f"{node['verdict']}: {figures(node)}{why}",
-                measured=serving["available_gib"],
-                needed=plan.CONSTANTS["reserve"].value,
-                remedy=remedy,
-                source="docs/plan.md",
-            )
-        )
-    return rows
+        words = would_go(found["would_fit"], found["given"], node["reported"])
+        rows.append(_row(node, "" if node["verdict"] == plan.FITS else f"{go}{words}."))
+    return rows + [_row(node, "") for one in others for node in one["nodes"]]
+
+
+def _row(node: t.Mapping[str, t.Any], remedy: str) -> dict[str, t.Any]:
+    why = "".join(f"; {reason}" for reason in node["reasons"])
+    return finding(
+        "plan.profile",
+        node["node"],
+        _VERDICTS[node["verdict"]],
+        f"{node['verdict']}: {figures(node)}{why}",
+        measured=node["serving"]["available_gib"],
+        needed=plan.CONSTANTS["unproven"].value,
+        remedy=remedy,
+        source="docs/plan.md",
+    )
+
+
+def spark(total_gib: float) -> str:
+    """Return what kind of machine shows so much memory, in words."""
+    known = (size for size, usual in plan.CLASS_TOTAL.items() if 0.9 <= total_gib / usual <= 1.1)
+    return next((f"Spark with {size} GB" for size in known), f"node with {total_gib:g} GiB")
 
 
 def figures(node: t.Mapping[str, t.Any]) -> str:
@@ -424,14 +557,47 @@ def figures(node: t.Mapping[str, t.Any]) -> str:
     serving, loading = node["serving"], node["loading"]
     return (
         f"{serving['used_gib']:.1f} +/- {serving['within_gib']:.1f} GiB in use while it serves, "
-        f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g}"
+        f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g} on a {spark(node['total_gib'])}"
     )
 
 
-def would_go(found: t.Mapping[str, t.Any]) -> str:
-    """Return single changes that get a better verdict, in words."""
-    change = "; ".join(f"{one['change']} {one['to']} ({one['verdict']})" for one in found["would_fit"])
-    return f"What would go: {change}" if change else "Nothing that was tried goes better: take smaller weights or more nodes"
+def would_go(would_fit: t.Sequence[t.Mapping[str, t.Any]], given: t.Mapping[str, t.Any], reported: str) -> str:
+    """Return single changes that get a better verdict, as what to type; ``given`` are the arguments that the line has to keep."""
+    if not would_fit and reported:
+        return "Nothing that was tried goes better, and it is reported to run as it is"
+    if not would_fit:
+        return "Nothing that was tried goes better: take smaller weights or more nodes"
+    typed = []
+    for one in would_fit:
+        line = f"-e {shlex.quote(json.dumps({'gb10_serve_arguments': {**given, one['change']: one['to']}}))}"
+        typed.append(f"{one['to']} nodes ({one['verdict']})" if one["change"] == "nodes" else f"{line} ({one['verdict']})")
+    return f"What would go: {'; '.join(typed)}"
+
+
+class Column(t.NamedTuple):
+    """Nodes with one and the same plan, and what they are called together."""
+
+    title: str
+    node: dict[str, t.Any]
+
+
+def columns(found: t.Mapping[str, t.Any]) -> list[Column]:
+    """Return the nodes of a plan, equal ones once; of a plan for no nodes in particular those of each class of Sparks, side by side."""
+    groups: list[tuple[str, dict[str, t.Any], list[str]]] = []
+    for name, nodes in [(f"Spark with {one['class_gb']} GB", one["nodes"]) for one in found["classes"]] or [("", found["nodes"])]:
+        for node in nodes:
+            said = {key: value for key, value in node.items() if key != "node"}
+            known = next((names for where, other, names in groups if where == name and other == said), None)
+            if known is None:
+                groups.append((name, said, [node["node"]]))
+            else:
+                known.append(node["node"])
+    alone = [name for name, _said, _names in groups]
+    return [Column(name if name and alone.count(name) == 1 else ", ".join(filter(None, (name, *names))), said) for name, said, names in groups]
+
+
+#: Width of the first column of a plan's table.
+_NAMES = 44
 
 
 def lines(found: t.Mapping[str, t.Any]) -> list[str]:
@@ -441,28 +607,55 @@ def lines(found: t.Mapping[str, t.Any]) -> list[str]:
     use = found["settings"]
     pinned = f"KV cache of {use['kv_bytes']} bytes" if use["kv_bytes"] else f"utilization {use['utilization'] or 'left to the engine'}"
     ranks = f"{use['tensor']} x {use['pipeline']} x {use['data']}"
+    verdicts = ", ".join(f"{one['verdict']} on a Spark with {one['class_gb']} GB" for one in found["classes"])
     rows = [
-        f"{found['profile']} ({found['repo']}): {found['verdict']}",
+        f"{found['profile']} ({found['repo']}): {verdicts or found['verdict']}",
         f"{use['context']} tokens, {use['seqs'] or 'default'} sequences, {use['batched']} tokens a step, {pinned}, ranks {ranks} (tensor x pipeline x data)",
+        "",
+        *_table(columns(found)),
+        "",
     ]
-    for node in found["nodes"]:
-        rows.append(f"{node['node']}: {node['total_gib']:g} GiB, {node['verdict']}")
-        for part in node["components"]:
-            when = {"loading": "loading", "serving": "serving"}.get("".join(part["when"]), "both")
-            rows.append(f"  {part['title']:<44} {part['gib']:8.2f} +/- {part['within']:5.2f}  {when:<8} {part['arithmetic']}")
-        for name in ("loading", "serving"):
-            one = node[name]
-            rows.append(f"  {'= ' + name:<44} {one['used_gib']:8.2f} +/- {one['within_gib']:5.2f}  {one['available_gib']:.2f} left")
-        rows.append(f"  the cache holds {node['sequences']} sequence(s) of {use['context']} tokens, {node['one_sequence_gib']:g} GiB each with state")
-    rows += [f"why: {reason}" for reason in found["reasons"]]
-    rows += [f"would go: {one['change']} {one['to']}: {one['verdict']}" for one in found["would_fit"]]
+    rows += [f"why ({column.title}): {reason}" for column in columns(found) for reason in column.node["reasons"]]
+    if found["would_fit"]:
+        rows.append(would_go(found["would_fit"], found["given"], ""))
     for one in found["lengths"]:
         more = "" if one["more_gib"] is None else f", {one['more_gib']:g} more than the length before"
         reported = f"; reported: {one['reported']}" if one["reported"] else ""
         rows.append(f"length {one['context']}: {one['verdict']}, {one['kv_gib']:g} GiB a sequence{more}{reported}")
-    if found["propose_kv_cache_memory_bytes"]:
+    if found["propose_kv_cache_memory_bytes"] and use["recorded"]:
         size = found["propose_kv_cache_memory_bytes"]
-        asked = f"--kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
-        after = "not proposed until a start of this image, profile and driver is on record (gb10_plan_recorded)"
-        rows.append(f"proposed, applied with gb10_kv_cache=recorded: {asked}" if use["recorded"] else f"a figure, {after}: {asked}")
+        rows.append(f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)")
     return [*rows, *(f"advice: {one}" for one in found["advice"])]
+
+
+def _table(nodes: t.Sequence[Column]) -> list[str]:
+    """Return parts, sums and verdicts of each column, in GiB."""
+    parts = dict.fromkeys(part["id"] for column in nodes for part in column.node["components"])
+    widths = [max(18, len(column.title)) for column in nodes]
+
+    def row(name: str, cells: t.Iterable[str], *more: str) -> str:
+        return "  ".join([name.ljust(_NAMES), *(cell.rjust(width) for cell, width in zip(cells, widths)), *more]).rstrip()
+
+    rows = [row("GiB on each node", (column.title for column in nodes), "when    ", "how")]
+    for name in parts:
+        found = [next((part for part in column.node["components"] if part["id"] == name), None) for column in nodes]
+        known = [(column.title, part) for column, part in zip(nodes, found) if part]
+        how = dict.fromkeys(part["arithmetic"] for _title, part in known)
+        words = next(iter(how)) if len(how) == 1 else "; ".join(f"{title}: {part['arithmetic']}" for title, part in known)
+        when = {"loading": "loading ", "serving": "serving "}.get("".join(known[0][1]["when"]), "both    ")
+        titles = dict.fromkeys(part["title"] for _title, part in known)
+        rows.append(row(" / ".join(titles), ("" if part is None else _amount(part["gib"], part["within"]) for part in found), when, words))
+    for name, words in (("loading", "once it is loaded"), ("serving", "while it serves")):
+        figures_of = [column.node[name] for column in nodes]
+        rows.append(row(f"= in use {words}", (_amount(one["used_gib"], one["within_gib"]) for one in figures_of)))
+        rows.append(row(f"  left {words}", (_amount(one["available_gib"], one["within_gib"]) for one in figures_of)))
+    start = [column.node["at_start"] for column in nodes]
+    rows.append(row("the engine wants free at its start", (f"{one['wanted_gib']:.2f}" for one in start)))
+    rows.append(row("  and would find, by MemAvailable", (_amount(one["free_gib"], one["within_gib"]) for one in start)))
+    rows.append(row("  where CUDA's own was reported to end", ("not known" if one["cuda_gib"] is None else f"{one['cuda_gib']:.2f}" for one in start)))
+    rows.append(row("sequences that the cache holds", (str(column.node["sequences"]) for column in nodes)))
+    return [*rows, row("verdict", (column.node["verdict"] for column in nodes))]
+
+
+def _amount(gib: float, within: float) -> str:
+    return f"{gib:.2f} +/- {within:5.2f}"

@@ -20,7 +20,6 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan, starts
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import size_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
@@ -681,18 +680,26 @@ def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Fa
     """
     if node.engine_live and not node.needs["allow_restart"]:
         return
+    readable(node)
     memory, total, available = node.needs["memory"], node.get("memory.total_mb"), available_mb(node)
     kv_bytes, fraction = memory["kv_cache_bytes"], memory["utilization"]
     if kv_bytes is not None:
-        kv, weights = size_bytes(kv_bytes), memory["weights_gb"]
-        if kv is None or weights is None:
-            raise Unseen("memory.weights_gb of the profile" if kv is not None else f"kv_cache_memory_bytes ({kv_bytes})")
-        needed = (weights * GB + kv) / GIB + limits["reserve_gib"]
-        why = f"{weights} GB of weights, {round(kv / GIB, 1)} GiB of KV cache and {limits['reserve_gib']} GiB of reserve"
+        weights = memory["weights_gb"]
+        if weights is None:
+            raise Unseen("memory.weights_gb of the profile")
+        needed = (weights * GB + kv_bytes) / GIB + limits["reserve_gib"]
+        why = f"{weights} GB of weights, {round(kv_bytes / GIB, 1)} GiB of KV cache and {limits['reserve_gib']} GiB of reserve"
     else:
         needed, why = fraction * total / MIB_IN_GIB, f"{fraction} of {gib(total)} GiB, as gpu_memory_utilization asks"
     if available / MIB_IN_GIB < needed:
         yield Fault(gib(available), round(needed, 1), {"available": gib(available), "missing": round(needed - available / MIB_IN_GIB, 1), "why": why})
+
+
+def readable(node: Node) -> None:
+    """The engine reads every number among its arguments that memory follows from."""
+    unread = node.needs["plan"].use.unread
+    if unread:
+        raise Unseen("what the engine is told", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
 
 
 def available_mb(node: Node) -> int:
@@ -799,6 +806,7 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """
     if node.engine_live and not node.needs["allow_restart"]:
         return
+    readable(node)
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
     more, who = claims(node)
     pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
@@ -808,7 +816,7 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
         words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": why, "would_go": found["would_go"]}
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
-        yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["reserve"].value, words, verdict=verdict)
+        yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
 @check

@@ -423,20 +423,16 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
     """Return what a profile, with a node's settings over it, asks of that node, in the words that rules use (``only_if``, checks)."""
     over = {name.replace("-", "_"): value for name, value in settings["serve_arguments"].items()}
     serve = {name: value for name, value in {**profile["serve"], **over}.items() if value is not None}
-    memory = {
-        "utilization": serve.get("gpu_memory_utilization"),
-        "kv_cache_bytes": serve.get("kv_cache_memory_bytes"),
-        "weights_gb": profile["memory"]["weights_gb"],
-    }
     repositories = wanted(profile, nodes)
     asked = planning.claim(profile, over)
+    use = asked.use
     return {
         **settings,
         "profile": profile["id"],
         "image": {name: profile["image"][name] for name in ("base", "tag")},
-        "memory": memory,
+        "memory": {"utilization": use.utilization, "kv_cache_bytes": use.kv_bytes, "weights_gb": profile["memory"]["weights_gb"]},
         "memory_class_gb": profile["memory"]["class_gb"],
-        "memory_stated": memory["utilization"] is not None or memory["kv_cache_bytes"] is not None,
+        "memory_stated": bool(use.unread) or not use.left_to_engine,
         "plan": asked,
         "plan_known": not asked.missing,
         "plan_digest": planning.digest(profile, over),

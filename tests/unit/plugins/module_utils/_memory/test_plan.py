@@ -101,6 +101,19 @@ def test_a_request_takes_what_the_engine_said():
     assert size == pytest.approx(36.25 / 27.81, rel=0.1)
 
 
+def test_a_start_that_was_measured_on_an_h100_is_planned_as_it_went():
+    """vLLM 0.26.0, a model of Qwen3-8B's shape: 30.73 GiB of cache hold 6.83 sequences of 32768 tokens. That GPU has memory of its own, so its log is a
+    record of what the engine counts, and none of what the system takes."""
+    facts = {
+        "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151936, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "head_dim": 128, "weights_gib_per_rank": 15.27,
+    }  # fmt: skip
+    found = planned(facts, 1, nodes=[plan.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
+    (one,) = found["nodes"]
+    assert found["verdict"] == plan.FITS and one["one_sequence_gib"] == pytest.approx(30.73 / 6.83, abs=0.01)
+    assert one["at_start"]["wanted_gib"] == 47.51 and one["pool_gib"] == pytest.approx(30.73, abs=4.0) and one["pool_gib"] < 30.73
+
+
 def test_a_sliding_layer_keeps_its_window_and_a_step():
     """The log of one start: 40.61 GiB hold 35.75 sequences of 8192 tokens at 4096 tokens a step."""
     size = plan.kv_bytes(SLIDING, use(SLIDING, 1, max_model_len=8192, max_num_batched_tokens=4096)) / plan.GIB
@@ -294,17 +307,12 @@ def test_every_constant_has_a_source():
     assert all(one.source and one.within >= 0 for one in plan.CONSTANTS.values())
 
 
-@pytest.mark.parametrize("text, size", [("8G", 8 * plan.GIB), ("8g", 8 * 10**9), (1024, 1024), ("1.5M", 1572864), ("8 GiB", None), ("", None)])
-def test_a_size_is_what_the_engine_takes_it_for(text, size):
-    assert plan.size_bytes(text) == size
-
-
 @pytest.mark.parametrize("name", ["plan.py", "model_facts.py"])
 def test_a_node_needs_nothing_but_the_standard_library(name):
     tree = ast.parse((ROOM / name).read_text(encoding="utf-8"), feature_version=(3, 10))
     names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert all(one.split(".")[0] in sys.stdlib_module_names or one.startswith("ansible_collections.gb10.cluster.plugins.module_utils._memory") for one in names)
+    assert all(one.split(".")[0] in sys.stdlib_module_names or one.startswith("ansible_collections.gb10.cluster.plugins.module_utils.") for one in names)
 
 
 def test_advice_has_published_figures():
@@ -322,7 +330,7 @@ def test_a_token_reads_all_of_a_dense_model_and_the_active_experts_of_others():
     assert model_facts.read_share(QWEN_235B) == pytest.approx(22.2 / 235.1, rel=0.02)
     assert model_facts.read_share({"num_experts": 8}) is None
     text = " ".join(plan.advice(DENSE, use(DENSE), plan.TIGHT))
-    assert "a dense model: a token reads about" in text and "two replicas outlive the death of one node" in text
+    assert "a dense model: a step reads about" in text and "two replicas outlive the death of one node" in text
     assert "no choice between" in " ".join(plan.advice(NEMOTRON, use(NEMOTRON), plan.NO))
 
 

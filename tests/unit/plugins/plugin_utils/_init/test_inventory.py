@@ -572,8 +572,10 @@ def test_logins_are_written_once_where_they_agree():
     plan = planned(*nodes)
     tree = yaml.safe_load(next(file["content"] for file in plan["files"] if file["path"] == "hosts.yml"))["gb10_cluster"]
     assert tree["vars"] == {"ansible_python_interpreter": "/usr/bin/python3", "ansible_user": "nvidia"}
-    assert tree["children"]["gb10_head"]["hosts"]["spark1"] == {"ansible_host": "10.0.0.11", "gb10_fabric_address": "192.168.100.11"}
-    assert tree["children"]["gb10_workers"]["hosts"]["spark2"] == {"ansible_port": 2222, "gb10_fabric_address": "192.168.100.12"}
+    assert tree["children"]["gb10_head"]["hosts"]["spark1"] == {
+        "ansible_host": "10.0.0.11", "gb10_fabric_address": "192.168.100.11", "gb10_total_mb": 124610,
+    }  # fmt: skip
+    assert tree["children"]["gb10_workers"]["hosts"]["spark2"] == {"ansible_port": 2222, "gb10_fabric_address": "192.168.100.12", "gb10_total_mb": 124610}
 
 
 ODD = ["yes", "1.10", "0x1f", "null", "a: b", "- a", "#a", "", "2600:1::1", "a\nb", "ü", '"', 7, True, "1e3", "=", "~", "12:30:45"]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -116,6 +117,165 @@ def test_the_documentation_names_every_constant_with_its_value():
         assert f"| `{name}` | {one.value:g} ± {one.within:g} |" in text, name
 
 
+# -- values, facts and nodes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text, tokens", [("1M", 1048576), ("64k", 64000), ("128K", 131072), ("4096", 4096)])
+def test_a_length_in_words_is_the_length(text, tokens):
+    profile = profiles.load("gpt_oss_120b_one")
+    said, meant = (planning.memory_plan(profile, serve={"max_model_len": value}) for value in (text, tokens))
+    assert said["kv"]["context"] == tokens and {**said, "given": {}} == {**meant, "given": {}}
+    assert planning.memory_plan(profile, context=text)["kv"]["context"] == tokens
+    dashed = planning.memory_plan(profile, serve={"max-model-len": text})
+    assert dashed["kv"]["context"] == tokens
+
+
+def test_numbers_as_text_are_the_numbers():
+    said = {"gpu_memory_utilization": "0.6", "max_num_batched_tokens": "64k", "max_num_seqs": "8", "max_model_len": "auto"}
+    use = planning.memory_plan(profiles.load("gpt_oss_120b_one"), serve=said)["settings"]
+    assert (use["utilization"], use["batched"], use["seqs"], use["context"]) == (0.6, 64000, 8, 131072)
+    alias = {"gpu_memory_utilization": None, "device_memory_utilization": 0.65}
+    assert planning.memory_plan(profiles.load("gpt_oss_120b_one"), serve=alias)["settings"]["utilization"] == 0.65
+
+
+@pytest.mark.parametrize("name, value", [("max_model_len", "huge"), ("max_model_len", "1.5M"), ("gpu_memory_utilization", 95), ("max_num_seqs", "64k")])
+def test_a_value_that_the_engine_would_not_read_is_unknown_and_named(name, value):
+    found = planning.memory_plan(profiles.load("gpt_oss_120b_one"), serve={name: value})
+    (row,) = planning.findings(found)
+    assert found["verdict"] == plan.UNKNOWN and row["verdict"] == "unknown" and f"{name}: is {value!r}; expected" in row["message"]
+    assert row["remedy"] == "Correct the value in gb10_serve_arguments, or in the profile." and f"{name}: is" in planning.lines(found)[1]
+
+
+@pytest.mark.parametrize(
+    "requires, share",
+    [
+        (None, 0.92), (">=0.20.0", 0.92), (">=0.19.0,<0.33.0", 0.92), (">=0.17.0,<0.20.0", 0.9), ("<=0.19.1", 0.9), ("==0.19.0", 0.9), ("<=0.20", 0.92),
+        ("==0.20.1", 0.92), (">=0.1.dev21553,<0.2", 0.92), (">=0.17.0, <0.20", 0.9),
+    ],
+)  # fmt: skip
+def test_the_share_that_nobody_says_is_that_of_the_vllm_which_the_profile_allows(requires, share):
+    profile = {**profiles.load("gpt_oss_120b_one"), "requires": {"vllm": requires} if requires else {}}
+    found = planning.memory_plan(profile, serve={"gpu_memory_utilization": None})
+    assert planning.default_share(profile) == share and found["nodes"][0]["at_start"]["wanted_gib"] == round(share * 121.69, 2)
+    assert found["verdict"] == plan.NO and f"its {share:g} is made for memory that the system does not share" in " ".join(found["reasons"])
+    assert found["would_fit"][0] == {"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan.FITS}
+
+
+def test_a_quantized_repository_has_the_shape_of_its_base_and_the_size_of_its_files():
+    """nvidia/Qwen3.6-27B-NVFP4, of which the table has the base alone."""
+    memory = {"class_gb": 128, "weights_gb": None, "config": {}}
+    profile = {**profiles.load("qwen3_6_35b_a3b_redhat_one"), "memory": memory, "model": {"repo": "nvidia/Qwen3.6-27B-NVFP4", "size_gb": 17.5}}
+    found = planning.memory_plan(profile)
+    assert found["verdict"] == plan.FITS and found["facts"]["linear_layers"] == 48 and "(17.5 GB of files)" in str(found["nodes"])
+    assert found["facts"]["source"].endswith("Qwen3.6-27B/blob/main/config.json, of which nvidia/Qwen3.6-27B-NVFP4 is a quantization by its name")
+    unsized = planning.memory_plan({**profile, "model": {"repo": "nvidia/Qwen3.6-27B-NVFP4", "size_gb": None}})
+    assert unsized["verdict"] == plan.UNKNOWN and len(unsized["missing"]) == 1 and "memory.weights_gb" in unsized["missing"][0]
+    pruned = planning.memory_plan({**profile, "model": {"repo": "org/Qwen3.6-27B-REAP-NVFP4", "size_gb": 12}})
+    assert pruned["verdict"] == plan.UNKNOWN and "memory.config.hidden_size" in pruned["missing"]
+
+
+def test_a_name_is_of_one_model_however_its_weights_are_stored():
+    table = planning.table()["repositories"]
+    shapes = {}
+    for repo, listed in table.items():
+        shapes.setdefault(planning.model_of(repo), set()).add(listed["is"])
+    assert all(len(found) == 1 for found in shapes.values()), shapes
+    stored = ["-FP8", "-FP8-dynamic", "-NVFP4", "-NVFP4-GB10", "-NVFP4A16", "-AWQ", "-AWQ-4bit", "-GPTQ-Int4", "-W4A16", "-EXL3-TR3-4bpw", ""]
+    stored += ["-int4-AutoRound", "_fp8"]
+    assert {planning.model_of(f"somebody/Qwen3.6-27B{end}") for end in stored} == {"qwen3.6-27b"}
+
+
+@pytest.mark.parametrize("model", ["repository:drafter", "z-lab/Qwen3.8-27B-DFlash2"])
+def test_a_drafter_on_record_has_its_size(model):
+    profile = profiles.load("qwen3_8_27b_nvfp4_one")
+    unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
+    serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
+    found = planning.memory_plan({**profile, **unsized}, serve=serve)
+    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / plan.GIB)
+    other = planning.memory_plan({**profile, "repositories": {}}, serve={"speculative_config": {"method": "dflash", "model": "org/other"}})
+    assert other["settings"]["unsized_draft"]
+
+
+def test_a_profile_is_planned_for_both_classes_side_by_side():
+    """A profile that a Spark with 64 GB bears, and one that it does not."""
+    found = planning.memory_plan(profiles.load("qwen3_8_27b_nvfp4_one"))
+    assert [(one["class_gb"], one["total_gib"], one["verdict"]) for one in found["classes"]] == [(64, 60.84, "tight"), (128, 121.69, "fits")]
+    assert found["classes"][0]["nodes"] == found["nodes"] and found["class_gb"] == 64
+    rows = planning.findings(found)
+    assert [row["verdict"] for row in rows] == ["warn", "pass"]
+    assert "of 60.84 on a Spark with 64 GB" in rows[0]["message"] and "of 121.69 on a Spark with 128 GB" in rows[1]["message"]
+    larger = "On a Spark with 128 GB: fits (-e gb10_plan_nodes=121.69)."
+    assert rows[0]["remedy"] == f"{larger} Nothing that was tried goes better, and it is reported to run as it is."
+    text = planning.lines(found)
+    assert text[0].endswith(": tight on a Spark with 64 GB, fits on a Spark with 128 GB")
+    assert text[3].split("  ")[0] == "GiB on each node" and "Spark with 64 GB   Spark with 128 GB" in text[3]
+    large = planning.memory_plan(profiles.load(NEMOTRON))
+    assert [(one["class_gb"], one["verdict"]) for one in large["classes"]] == [(64, "no"), (128, "fits")] and large["verdict"] == plan.FITS
+    assert [row["verdict"] for row in planning.findings(large)] == ["pass", "pass"], "of a Spark that it is not made for nothing stops"
+    assert planning.lines(large)[0].endswith(": no on a Spark with 64 GB, fits on a Spark with 128 GB")
+
+
+def test_nodes_of_the_inventory_count_where_it_says_their_memory():
+    profile = profiles.load("qwen3_8_27b_nvfp4_tp2")
+    found = planning.memory_plan(profile, inventory={"a": 124620, "b": "122470", "c": 124518})
+    assert [(one["node"], one["total_gib"]) for one in found["nodes"]] == [("b", 119.6), ("c", 121.6)] and found["classes"] == []
+    for short in ({"a": 124620}, {"a": 124620, "b": 0}, {}, None):
+        assert len(planning.memory_plan(profile, inventory=short)["classes"]) == 2
+    given = planning.memory_plan(profile, nodes="60.8, 60.9", inventory={"a": 124620, "b": 124620})
+    assert [one["total_gib"] for one in given["nodes"]] == [60.8, 60.9] and given["class_gb"] is None
+
+
+def test_a_shipped_profile_with_a_recipe_on_record_says_so():
+    said = {}
+    for name in profiles.known():
+        found = planning.memory_plan(profiles.load(name))
+        if found["verdict"] == plan.TIGHT:
+            said[name] = "it is reported to run: https://" in " ".join(found["reasons"])
+    assert said.pop("qwen3_30b_a3b_thinking_fp8_tp2") is False, "nobody reported that"
+    assert len(said) == 7 and all(said.values()), said
+
+
+def test_a_report_says_nothing_of_a_node_with_more_in_use_or_of_a_recipe_that_takes_more():
+    profile = profiles.load("qwen3_8_27b_nvfp4_one")
+
+    def verdict(node, serve=None):
+        return planning.memory_plan(profile, nodes=[{"total_gib": 60.84, **node}], serve=serve)["verdict"]
+
+    assert verdict({}) == verdict({"available_gib": 56.0}) == plan.TIGHT
+    assert verdict({"available_gib": 54.0}) == verdict({"tenants_gib": 0.5}) == verdict({}, {"gpu_memory_utilization": 0.81}) == plan.NO
+
+
+def test_lines_to_type_keep_what_was_given():
+    profile = profiles.load(NEMOTRON)
+    found = planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.99, "kv-cache-dtype": "fp8"}, context="512K", concurrency=40)
+    assert found["given"] == {"gpu_memory_utilization": 0.99, "kv_cache_dtype": "fp8", "max_model_len": 524288, "max_num_seqs": 40}
+    line = '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.82, "kv_cache_dtype": "fp8", "max_model_len": 524288, "max_num_seqs": 40}}'
+    change = {"change": "gpu_memory_utilization", "to": 0.82, "verdict": "fits"}
+    more = {"change": "nodes", "to": 4, "verdict": "fits"}
+    assert planning.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
+    quoted = planning.would_go([change], {"chat_template": "it's"}, "")
+    assert shlex.split(quoted.removeprefix("What would go: "))[1] == '{"gb10_serve_arguments": {"chat_template": "it\'s", "gpu_memory_utilization": 0.82}}'
+    assert planning.would_go([], {}, "").endswith("take smaller weights or more nodes")
+
+
+def test_equal_nodes_stand_in_the_table_once_and_a_short_cache_says_so():
+    found = planning.memory_plan(profiles.load(NEMOTRON), nodes=121.69, context="1M", concurrency=64)
+    text = planning.lines(found)
+    assert [column.title for column in planning.columns(found)] == ["node-1, node-2"] and len([row for row in text if row.startswith("weights ")]) == 1
+    for start in ("KV cache, part of 64 x 1048576 tokens ", "sequences that the cache holds "):
+        assert len([row for row in text if row.startswith(start)]) == 1
+    assert sum("the cache holds 21.3 of 64 sequences" in row for row in text) == 1
+    claimed = planning.memory_plan(profiles.load(NEMOTRON), tenants=[{"name": "a", "node": "node-1", "gib": 1}])
+    titles = ["Spark with 64 GB, node-1", "Spark with 64 GB, node-2", "Spark with 128 GB, node-1", "Spark with 128 GB, node-2"]
+    assert [column.title for column in planning.columns(claimed)] == titles
+
+
+def test_what_a_drafter_makes_of_a_step_is_said_and_no_range_has_one_number():
+    advice = planning.memory_plan(profiles.load("qwen3_8_27b_nvfp4_one"))["advice"][0]
+    assert "make at most 9 steps/s for one user, each of up to 9 tokens with the drafter" in advice
+    assert "make at most 46 to 49 tokens/s for one user" in planning.memory_plan(profiles.load(NEMOTRON))["advice"][0]
+
+
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
@@ -203,18 +363,18 @@ def test_what_cannot_be_is_said_all_at_once(arguments, words):
 def test_a_plan_that_does_not_fit_stops_and_says_what_would():
     profile = profiles.load(NEMOTRON)
     rows = planning.findings(planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.99}))
-    assert {row["verdict"] for row in rows} == {"block"} and all("gpu_memory_utilization 0.8" in row["remedy"] for row in rows)
+    assert {row["verdict"] for row in rows} == {"block"} and all(
+        """-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.8}}' (fits)""" in row["remedy"] for row in rows
+    )
 
 
-@pytest.mark.parametrize(
-    "recorded, words",
-    [(True, "proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes"), (False, "a figure, not proposed until a start")],
-)
-def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded, words):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
-    (row,) = [one for one in planning.lines(found) if "--kv-cache-memory-bytes" in one]
-    assert row.startswith(words) and str(size) in row
+    rows = [one for one in planning.lines(found) if "kv-cache-memory-bytes" in one]
+    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
+    assert rows == ([proposal] if recorded else [])
     pinned = planning.memory_plan(profiles.load(NEMOTRON), serve={"kv_cache_memory_bytes": size}, recorded=recorded)
     assert pinned["verdict"] == (plan.FITS if recorded else plan.TIGHT)
 
