@@ -10,6 +10,7 @@ import json
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import CLOSE, OPEN, as_written, missing_names, spellings
 
@@ -35,12 +36,9 @@ _SWITCHES = {
 _SWITCH_START = ("enable_", "disable_", "return_")
 #: Arguments whose values are text, also where they look like numbers.
 _TEXTS = {"served_model_name", "model", "tokenizer", "revision", "tokenizer_revision", "code_revision", "chat_template", "api_key", "hf_token", "host"}
-#: Arguments that take sizes such as 8G or 128k: the engine reads capital letters as powers of 1024, small ones as powers of 1000.
-_SIZES = {"kv_cache_memory_bytes", "max_model_len", "max_num_batched_tokens", "max_num_seqs"}
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?:\.[0-9]+)?[eE][-+]?[0-9]{1,2})\Z")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT])\Z")
 #: What is left of a template.
 _BRACES = re.compile(r"\{\{|\}\}|\{[%#]|[%#]\}|\{[ \t]*[A-Za-z_][\w.!:]*[ \t]*\}")
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -70,9 +68,11 @@ def typed(name: str, text: str) -> t.Any:
             raise RecipeError("is not JSON", where=text, remedy=_CORRECT) from None
     if name in _TEXTS:
         return text
-    if name in _SIZES and (size := _SIZE.match(stripped)):
-        base = 1024 if size[2].isupper() else 1000
-        return int(float(size[1]) * base ** ("kmgt".index(size[2].lower()) + 1))
+    if name in argument_values.SIZES:
+        try:
+            return argument_values.size(stripped)
+        except ValueError:
+            return text
     if _INTEGER.match(stripped):
         return int(stripped)
     if _NUMBER.match(stripped):

@@ -29,6 +29,7 @@ def parse(text, doubled_first=True, ledger=None):
         ("--kv-cache-memory-bytes 8G --max-model-len 128k --max-num-batched-tokens 2K", {
             "kv_cache_memory_bytes": 8 * 1024**3, "max_model_len": 128000, "max_num_batched_tokens": 2048,
         }),
+        ("--max-model-len 1.5M --max-num-seqs 64k", {"max_model_len": "1.5M", "max_num_seqs": "64k"}),
         ("--max-model-len auto --block-size 016", {"max_model_len": "auto", "block_size": "016"}),
         ("--seed -1 --temperature -0.5 --x 1e-3 --y 1.", {"seed": -1, "temperature": -0.5, "x": 0.001, "y": 1.0}),
         ("--enable-prefix-caching --no-async-scheduling --enforce-eager", {"enable_prefix_caching": True, "async_scheduling": False, "enforce_eager": True}),
