@@ -19,11 +19,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import architectures, launcher_recipes, places, vllm_recipes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger
-from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import VLLM_RECIPES, Recipe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, SPARKRUN, VLLM_RECIPES, Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+
+#: Where recipes of each kind are published.
+_SOURCES = {EUGR: f"https://github.com/{EUGR}", SPARKRUN: "https://github.com/spark-arena/sparkrun", VLLM_RECIPES: f"https://github.com/{VLLM_RECIPES}"}
 
 #: What marks a profile that came from a recipe.
 MARK = "Imported, untested"
@@ -173,6 +176,7 @@ class _Mapper:
             "executor_reason": self._executor_reason(nodes),
             "env": {"shared": env} if env else None,
             "serve": dict(sorted(self.serve.items())),
+            "fork_flags": self._fork_flags(recipe.kind),
             "memory": memory,
             "answers": answers,
             "requires": draft.requires,
@@ -185,6 +189,11 @@ class _Mapper:
         if nodes == 1:
             return ""
         return "its recipe says so" if self.executor else "its recipe does not ask for Ray"
+
+    def _fork_flags(self, kind: str) -> dict[str, dict[str, str]]:
+        """Return the arguments that no known release of the engine has, as what the recipe's image alone has."""
+        unknown = [name for name in sorted(self.serve) if not flags.is_known(name)]
+        return {name: {"why": "its recipe sets it", "source": _SOURCES[kind], "image": self.draft.image} for name in unknown}
 
     def _description(self) -> str:
         """Return what the recipe says about itself, unless that holds a secret."""
@@ -238,7 +247,11 @@ class _Mapper:
         else:
             self._path(field, name, value)
             self.serve[name] = self._second(name, value)
-            self.ledger.taken(field, value, f"serve.{name}")
+            if flags.is_known(name):
+                self.ledger.taken(field, value, f"serve.{name}")
+            else:
+                why = f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has"
+                self.ledger.changed(field, value, f"serve.{name}, listed in fork_flags", why, remedy="correct the recipe if it is misspelt")
 
     def _size(self, field: str, size: str, value: t.Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import typing as t
 from pathlib import Path
 
@@ -25,6 +26,12 @@ Problems = t.Iterator[Problem]
 
 #: Ids of findings that are made here.
 IDS = ("input.choice", "input.template", "input.type", "input.unknown_setting", "input.vault")
+
+#: What all settings begin with.
+PREFIX = "gb10_"
+
+#: Settings that say which profile a run is about, and what its engine gets.
+OF_PROFILE = ("gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb10_serve_arguments")
 
 #: The roles, seen from this file, in a clone and in an installed collection alike.
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -45,13 +52,13 @@ _PYTHON: dict[str, type] = {"str": str, "list": list, "dict": dict}
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((int, float), "the number"), (list, "a list"), (dict, "a mapping"))
 
 
+@functools.cache
 def options(role: str) -> dict[str, dict[str, t.Any]]:
     """The options of a role's main entry point, by name."""
     specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
     return specs["argument_specs"]["main"].get("options") or {}
 
 
-@functools.cache
 def settings() -> dict[str, dict[str, t.Any]]:
     """The settings of the whole collection, by name."""
     return options("gb10")
@@ -63,12 +70,13 @@ def known_settings() -> frozenset[str]:
     return frozenset(name for path in ROLES.glob("*/meta/argument_specs.yml") for name in options(path.parents[1].name))
 
 
-def unknown_settings(names: t.Iterable[str]) -> Problems:
-    """Variables that begin like a setting and are none. The first setting that gets another name is refused here, with the new one."""
+def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = ()) -> Problems:
+    """Variables that begin like a setting and are none. One that is close to a setting is a slip, and so is one that was ``given`` for this run."""
     for name in sorted(names):
-        if name.startswith("gb10_") and name not in known_settings() and name not in ARTIFACTS:
-            what = f"no role reads this variable{near(name, sorted(known_settings()))}"
-            yield Problem("input.unknown_setting", name, what, remedy="correct its name, or remove it", verdict="warn")
+        if name.startswith(PREFIX) and name not in known_settings() and name not in ARTIFACTS:
+            hint = near(name, sorted(known_settings()), PREFIX)
+            verdict = "block" if hint or name in given else "warn"
+            yield Problem("input.unknown_setting", name, f"no role reads this variable{hint}", remedy="correct its name, or remove it", verdict=verdict)
 
 
 def only_if(*rows: tuple[t.Any, Problem]) -> Problems:
@@ -104,12 +112,17 @@ class Failure(t.NamedTuple):
 # --- types --------------------------------------------------------------------------------------------------------------------
 
 
-def typed(values: Values) -> tuple[dict[str, t.Any], list[Problem]]:
-    """The values in their option's type, without those that have another, and what is wrong with the latter."""
+def read_by(role: str) -> dict[str, dict[str, t.Any]]:
+    """The options of a role that needs no cluster, by name, and what says which profile it is about."""
+    return {**{name: settings()[name] for name in OF_PROFILE}, **options(role)}
+
+
+def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tuple[dict[str, t.Any], list[Problem]]:
+    """The values in their option's type, without those that have another, and what is wrong with the latter. ``spec`` is that of all settings."""
     fitting: dict[str, t.Any] = {}
     problems: list[Problem] = []
     for name, value in values.items():
-        option = settings()[name]
+        option = (spec or settings())[name]
         try:
             converted = _as_type(option, value)
         except TypeError:
@@ -159,6 +172,9 @@ def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
     elif option["type"] == "list" and isinstance(value, str):
         entries = _entries(value)
         remedy = f"write {name} as a list: {name}: [{', '.join(entries)}] (on the command line: -e '{json.dumps({name: entries})}')"
+    elif option["type"] == "dict" and isinstance(value, str) and (pair := re.fullmatch(r"\s*-*([\w.-]+)[=: ]\s*(\S+)\s*", value)):
+        # As somebody types it who means one entry.
+        remedy = f"write {name} as a mapping, on the command line: -e '{json.dumps({name: {pair[1]: yaml_load(pair[2])}})}'"
     else:
         remedy = f"set {name} to {expected}"
     return Problem("input.type", name, f"is {kind}{shown}", expected, remedy, measured=kind)
