@@ -15,7 +15,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible.module_utils.common.validation import check_type_bool, check_type_int
+from ansible.module_utils.common.validation import check_type_bool, check_type_float, check_type_int
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
@@ -47,7 +47,7 @@ ARTIFACTS = frozenset(
 
 VAULT_REMEDY = "run with --ask-vault-pass or --vault-password-file FILE and give the password that it was encrypted with"
 
-_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping", "raw": "a value"}
+_WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a mapping", "raw": "a value"}
 _PYTHON: dict[str, type] = {"str": str, "list": list, "dict": dict}
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((int, float), "the number"), (list, "a list"), (dict, "a mapping"))
 
@@ -124,7 +124,7 @@ def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tu
     for name, value in values.items():
         option = (spec or settings())[name]
         try:
-            converted = _as_type(option, value)
+            converted = _as_type(option, value, strict=spec is None)
         except TypeError:
             problems.append(_wrong_type(name, option, value))
             continue
@@ -137,26 +137,27 @@ def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tu
     return fitting, problems
 
 
-def _as_type(option: dict[str, t.Any], value: t.Any) -> t.Any:
+def _as_type(option: dict[str, t.Any], value: t.Any, strict: bool) -> t.Any:
     """``value`` as the roles understand it. Raises :class:`TypeError` where they would not, or would take it for something else.
 
     Stricter than a module's options, since roles use the values as they are written: a text is not a list of its letters, and a
-    version written without quotes (2.60) is a number that has lost its zero.
+    version written without quotes (2.60) is a number that has lost its zero. Without ``strict`` a whole number is a text as well.
     """
     wanted, of_texts = option["type"], option.get("elements") == "str"
     fits = {
         "bool": value is not None,
         "dict": isinstance(value, dict) and all(isinstance(key, str) for key in value),
+        "float": value is not None and not isinstance(value, bool),
         "int": value is not None and not isinstance(value, (bool, float)),
         "list": isinstance(value, list) and (not of_texts or all(isinstance(entry, (str, int)) and not isinstance(entry, bool) for entry in value)),
         "raw": value is not None,
-        "str": isinstance(value, str),
+        "str": isinstance(value, str) or not strict and isinstance(value, int) and not isinstance(value, bool),
     }
     if not fits[wanted]:
         raise TypeError
     if of_texts:
         return [str(entry) for entry in value]
-    return {"bool": check_type_bool, "int": check_type_int, "list": list}.get(wanted, lambda same: same)(value)
+    return {"bool": check_type_bool, "float": check_type_float, "int": check_type_int, "list": list, "str": str}.get(wanted, lambda same: same)(value)
 
 
 def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
