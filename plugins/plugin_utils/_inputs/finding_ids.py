@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching, stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
 #: Ids of findings that are made here.
@@ -32,7 +32,7 @@ IDS = ("input.silenced",)
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
     bundling, cluster, digests, flags, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
-    node_memory, page_cache, plan, planning, rows, schema, settings, signature, stage_findings, tags, values,
+    node_memory, page_cache, plan, planning, reaching, rows, schema, settings, signature, stage_findings, tags, values,
 )  # fmt: skip
 
 
