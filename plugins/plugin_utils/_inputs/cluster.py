@@ -22,6 +22,7 @@ Answers = dict[str, dict[str, t.Any]]
 #: Ids of findings that are made here.
 IDS = (
     "input.address",
+    "input.address_family",
     "input.cluster_group",
     "input.differs",
     "input.forks",
@@ -221,7 +222,7 @@ def _between(answers: Answers) -> Problems:
         family, other = _family(address), _family(answers[next(iter(answers))]["settings"].get("gb10_fabric_address"))
         if family and other and family != other:
             what = f"{address} is an address of {family}, and that of {next(iter(answers))} one of {other}"
-            yield Problem("input.fabric_address", "gb10_fabric_address", what, remedy="give all nodes addresses of one kind", measured=address, node=node)
+            yield Problem("input.address_family", "gb10_fabric_address", what, remedy="give all nodes addresses of one kind", measured=address, node=node)
         first = machines.setdefault(tuple(str(login[part]) for part in ("connection", "host", "port")), node)
         if first != node:
             what, remedy = f"{login['host']} is also {first}; one machine can't be two nodes", "give every node its own ansible_host"

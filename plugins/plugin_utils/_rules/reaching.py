@@ -51,7 +51,7 @@ CAUSES = (
     ),
     Cause(
         "python",
-        r"python[\w./-]*: (not found|No such file or directory)|No such file or directory.{0,80}python|No python interpreters|interpreter was not found",
+        r"python[\w./-]*: (not found|No such file or directory)|No such file or directory.{0,80}python|No python interpreters|interpreter .{0,60}was not found",
         "it has no Python where Ansible looks for it",
         "ssh {login} sudo apt-get install -y python3, or set ansible_python_interpreter",
     ),
@@ -94,5 +94,5 @@ def failure(reach: t.Mapping[str, t.Any] | None) -> dict[str, str]:
     """Return why a node could not be looked at (``failure``) and a ``remedy`` for a doctor, who may look as an ordinary account, too; empty when it could."""
     if not reach or reach["reached"]:
         return {}
-    without = "; or run with -e gb10_become=false for what an ordinary account sees" if reach["cause"] in ("sudo", "sudoers") else ""
+    without = "; or run with -e gb10_become=false for what an ordinary account sees" if reach["cause"] in ("sudo", "sudoers", "unknown") else ""
     return {"failure": reach["what"], "remedy": f"{reach['remedy']}{without}"}

@@ -477,7 +477,7 @@ def together(change=None, play=None, second=None):
 
 def test_fabric_addresses_of_two_kinds_are_refused():
     (finding,) = together(second={"gb10_fabric_address": "2001:db8::2"})
-    assert (finding["id"], finding["verdict"], finding["node"]) == ("input.fabric_address", "block", "spark-2")
+    assert (finding["id"], finding["verdict"], finding["node"]) == ("input.address_family", "block", "spark-2")
     assert "2001:db8::2 is an address of IPv6, and that of spark-1 one of IPv4" in finding["message"]
 
 
