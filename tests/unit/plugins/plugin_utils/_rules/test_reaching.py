@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import reachin
     ("said", "cause", "remedy"),
     [
         ("Failed to connect to the host via ssh: ssh: Could not resolve hostname spark1: Name or service not known", "name", "correct the name"),
-        ("Failed to connect to the host via ssh: ssh: connect to host 192.0.2.1 port 22: Connection timed out", "answer", "ping 192.0.2.1; then ssh me@192.0.2.1"),
+        ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "answer", "ping 192.0.2.1; then ssh me@192.0.2.1"),
         ("ssh: connect to host 192.0.2.1 port 22: Connection refused", "answer", "see that it is on"),
         ("ssh: connect to host 192.0.2.1 port 22: No route to host", "answer", "see that it is on"),
         ("Failed to connect to the host via ssh: me@192.0.2.1: Permission denied (publickey,password).", "account", "ssh-copy-id me@192.0.2.1"),
