@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+from ansible import context
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.gb10.cluster.plugins.module_utils._module import problem_finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings, tags, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.catalogue import CONTROLLER
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 
 #: What the role gb10 computes from the settings, by its names there.
@@ -26,12 +30,21 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
-        spec = {"passwords_of": {"type": "list", "elements": "str"}, "profile": {"type": "bool", "default": True}}
-        dummy, arguments = self.validate_argument_spec(argument_spec=spec)
-        if arguments["passwords_of"] is None:
-            answer = self._settings(task_vars, arguments["profile"])
+        dummy, arguments = self.validate_argument_spec(
+            argument_spec={
+                "passwords_of": {"type": "list", "elements": "str"},
+                "role": {"type": "str"},
+                "profile": {"type": "bool", "default": True},
+            },
+            mutually_exclusive=[["passwords_of", "role"]],
+        )
+        if arguments["passwords_of"] is not None:
+            found = self._command_line(task_vars, self._given()) + self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+            answer = {"findings": found}
+        elif arguments["role"]:
+            answer = {"findings": self._command_line(task_vars, task_vars) + self._role(task_vars, arguments["role"], arguments["profile"])}
         else:
-            answer = self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+            answer = self._settings(task_vars, arguments["profile"])
         result = {
             "changed": False,
             "msg": table.counts(answer["findings"]),
@@ -44,6 +57,23 @@ class ActionModule(ActionBase):
         # A setting that holds a secret is refused by a finding; its value is not shown for that.
         return cleaned(result, {})
 
+    def _given(self):
+        """The names that the command line, or a job controller, gives values to."""
+        return set(load_extra_vars(self._loader))
+
+    def _command_line(self, task_vars, names):
+        """What is wrong with the names among these variables, and with the run's tags."""
+        problems = [
+            *settings.unknown_settings(names, self._given()),
+            *tags.problems(context.CLIARGS.get("args", ()), task_vars.get("ansible_run_tags", ()), task_vars.get("ansible_skip_tags", ())),
+        ]
+        return [problem_finding(problem, CONTROLLER) for problem in problems]
+
+    def _role(self, task_vars, role, with_profile):
+        """What is wrong with what a role reads, where anybody has set it."""
+        evaluated, failures = self._evaluate(task_vars, settings.read_by(role))
+        return inputs.judge_role(role, CONTROLLER, evaluated, failures, profiles.roots(task_vars), with_profile)
+
     def _settings(self, task_vars, with_profile):
         """The settings of this host, with the profile where that is wanted, and how Ansible reaches it."""
         missing = sorted(set(settings.settings()) - set(task_vars))
@@ -55,7 +85,7 @@ class ActionModule(ActionBase):
         derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == settings.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
         login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *values.KEY_FILES))
-        judged = inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars), with_profile)
+        judged = inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars), with_profile, self._given())
         return {
             "login": {
                 "connection": login.get("ansible_connection", "ssh"),
@@ -85,7 +115,7 @@ class ActionModule(ActionBase):
                 failures[host] = {"a file with variables of this host (group_vars or host_vars)": settings.Failure.of(str(error))}
             else:
                 failures[host] = self._evaluate(variables, cluster.PASSWORDS)[1]
-        return {"findings": cluster.judge_passwords(failures)}
+        return cluster.judge_passwords(failures)
 
     def _evaluate(self, variables, names):
         """The values of those variables that are defined and can be evaluated, and why the others can't."""

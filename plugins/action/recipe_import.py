@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import NO_SDK
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
@@ -126,6 +127,9 @@ class ActionModule(ActionBase):
         answer = self._execute_module(module_name="gb10.cluster.image_digest_info", module_args={"image": image}, task_vars=task_vars)
         if not answer.get("failed"):
             return str(answer["digest"]), ""
+        if answer.get("reason") == NO_SDK:
+            # The node that the module speaks of is this controller.
+            return "", "registries are asked through the Docker engine of this controller, whose Python lacks the Docker SDK (pip install docker)"
         return "", " ".join(str(answer.get("msg") or "no answer").split()).rstrip(".")
 
     @staticmethod

@@ -73,7 +73,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         raise ClusterError(
             f"the registry does not say what {image} is: {error}",
             remedy=error.remedy or pulling.remedy_of(str(error), image),
-            reason="no digest",
+            reason=error.reason or "no digest",
         ) from error
     return {"msg": f"{image} is {digest}", "digest": digest, "reference": f"{images.repository(image)}@{digest}"}
 

@@ -26,13 +26,18 @@ attributes:
 options:
   passwords_of:
     description:
-      - Evaluates the passwords that Ansible logs in to these hosts with instead, and nothing else. No password is returned or shown.
+      - Judges the command line and evaluates the passwords that Ansible logs in to these hosts with instead. No password is returned or shown.
+      - Of the command line it judges names that no role reads, and tags that no stage of the playbook has.
       - Ansible evaluates them before any task of a host, so this is asked for another host, such as C(localhost).
     type: list
     elements: str
+  role:
+    description:
+      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster.
+    type: str
   profile:
     description:
-      - Whether the profile is read and judged, too. What takes a cluster down needs none.
+      - Whether the profile is read and judged, too, with the arguments over it. What takes a cluster down needs none.
     type: bool
     default: true
 """
@@ -61,30 +66,30 @@ EXAMPLES = r"""
 RETURN = r"""
 settings:
   description: The settings that have a usable value, in their types. Secrets are left out, and so are mappings such as C(gb10_env).
-  returned: without O(passwords_of)
+  returned: without O(passwords_of) and O(role)
   type: dict
   sample: {"gb10_api_port": 8000, "gb10_cluster_name": gb10}
 marks:
   description: For mappings that are alike on all hosts, a mark for each key's value. Two values with other marks differ; no value can be told from its mark.
-  returned: without O(passwords_of)
+  returned: without O(passwords_of) and O(role)
   type: dict
   sample: {"gb10_env": {"NCCL_DEBUG": 5a1f}}
 profile:
   description: The profile that C(gb10_profile) names, with its defaults. Null when it can't be used, and with O(profile=false).
-  returned: without O(passwords_of)
+  returned: without O(passwords_of) and O(role)
   type: dict
   sample: {"id": nemotron_3_super_tp2}
 derived:
   description:
     - What the role P(gb10.cluster.gb10#role) computes from sound settings (C(profile), C(env), C(own_names), C(executor_choice), C(serve_arguments)).
     - What can't be computed, or not before the image was asked, is left out, and all of it with O(profile=false).
-  returned: without O(passwords_of)
+  returned: without O(passwords_of) and O(role)
   type: dict
   version_added: 0.2.0
   sample: {"own_names": [VLLM_HOST_IP]}
 login:
   description: How Ansible reaches the host.
-  returned: without O(passwords_of)
+  returned: without O(passwords_of) and O(role)
   type: dict
   sample: {"connection": ssh, "host": spark-1.example.lan, "port": 22}
 findings:

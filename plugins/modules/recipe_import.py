@@ -16,6 +16,7 @@ description:
   - Nothing of a recipe is executed. Its command is taken apart into typed arguments and variables; what only a shell can do is refused.
   - A recipe is refused as a whole when a part of it cannot be in a profile, such as another engine, a script, or code of a repository without a commit.
     That is a result (V(block)) and no failure. Then nothing is written.
+  - Code of a repository without a commit is left out where vLLM has the model's code itself.
   - A tag of an image becomes its digest where the registry answers, through the controller's Docker engine and the module
     M(gb10.cluster.image_digest_info). Else it stays a tag, and that is said.
   - Changes of the image (mods) that are patches and pinned packages become layers of the profile. Those with scripts are refused.

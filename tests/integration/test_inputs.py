@@ -471,7 +471,7 @@ CASES = [
     ("arguments", "gb10_ray_port: is 8000, and so is gb10_api_port; expected a port of its own.", "choose another gb10_ray_port or gb10_api_port"),
     ("arguments", "gb10_ray_port_range: 20100-20110 has 11 ports; expected 50 or more", "Give a longer range, for example 20100-20299."),
     ("arguments", "gb10_serve_arguments.api_key: is set by the collection", "remove it from gb10_serve_arguments"),
-    ("arguments", "is not the name of an argument; expected a name such as max_model_len", "correct gb10_serve_arguments"),
+    ("arguments", "gb10_serve_arguments.--max-model-len: begins with dashes.", "leave out the dashes: write max_model_len"),
     ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into gb10_hf_token"),
     ("schema", "profiles/mine.yml: model.repo: ", "correct the file, or choose another profile with -e gb10_profile=ID"),
     ("schema", "profiles/mine.yml: parallel.tensor: ", "correct the file"),
@@ -549,3 +549,111 @@ def test_every_playbook_refuses_bad_input_without_contact(plays: Plays, playbook
     assert run.rc != 0, str(run)
     assert run.says("gb10_cluster_name: is 'My Cluster'; expected 1 to 32 of a-z"), str(run)
     assert run.contacts == [], str(run)
+
+
+# -- wrong values and names, each alone ---------------------------------------------------------------------------------
+
+
+def extra(**values: t.Any) -> tuple[str, ...]:
+    return ("-e", json.dumps(values))
+
+
+def serve(**values: t.Any) -> tuple[str, ...]:
+    return extra(gb10_serve_arguments=values)
+
+
+#: Playbook, arguments, and what is said. Each is a run of its own with the good inventory, so these are few and quick.
+ALONE: list[tuple[str, tuple[str, ...], str]] = [
+    ("serve.yml", ("-e", "gb10_profle=qwen3_8_27b_nvfp4_tp2"), "gb10_profle: no role reads this variable (did you mean 'gb10_profile'?)."),
+    ("serve.yml", ("-e", "gb10_prot=8000", "--check"), "gb10_prot: no role reads this variable."),
+    ("teardown.yml", ("-e", "gb10_clustr_group=other"), "gb10_clustr_group: no role reads this variable (did you mean 'gb10_cluster_group'?)."),
+    ("serve.yml", ("--tags", "prefligth"), "--tags: no stage has the tag 'prefligth' (did you mean 'preflight'?)"),
+    ("serve.yml", ("--skip-tags", "modell"), "--skip-tags: no stage has the tag 'modell' (did you mean 'model'?)"),
+    ("status.yml", ("--tags", "preflight"), "--tags: no stage has the tag 'preflight'; expected one of glance."),
+    ("plan.yml", ("-e", "gb10_plan_contxt=1000"), "gb10_plan_contxt: no role reads this variable (did you mean 'gb10_plan_context'?)."),
+    ("plan.yml", ("-e", "gb10_profile=nope"), "gb10_profile: unknown profile 'nope'."),
+    ("plan.yml", ("-e", "gb10_plan_concurrency=many"), "gb10_plan_concurrency: is the text 'many'; expected a whole number."),
+    ("plan.yml", serve(max_model_len="huge"), "gb10_serve_arguments.max_model_len: is 'huge'; expected a whole number of 1 or more"),
+    ("plan.yml", ("--tags", "x"), "--tags: no stage has the tag 'x'"),
+    ("explain.yml", ("-e", "gb10_explian=./engine.log"), "gb10_explian: no role reads this variable (did you mean 'gb10_explain'?)."),
+    ("import.yml", ("-e", "gb10_import=a.yaml", "-e", "gb10_import_too=x"), "gb10_import_too: no role reads this variable (did you mean 'gb10_import_to'?)."),
+    ("import.yml", ("-e", "gb10_import=https://github.com/o/r/blob/main/g.yaml"), "curl -LO https://raw.githubusercontent.com/o/r/main/g.yaml"),
+    ("doctor.yml", ("-e", "doctor_probe=maybe"), "doctor_probe: is the text 'maybe'; expected true or false."),
+    ("doctor.yml", ("-e", "gb10_becom=false"), "gb10_becom: no role reads this variable (did you mean 'gb10_become'?)."),
+    ("init.yml", ("-e", "gb10_init_dri=x"), "gb10_init_dri: no role reads this variable (did you mean 'gb10_init_dir'?)."),
+    ("profiles.yml", ("-e", "gb10_profile=qwen3_8_27b"), "gb10_profile: unknown profile 'qwen3_8_27b' (did you mean"),
+]  # fmt: skip
+
+#: What one run with all of them says, each in a line of its own.
+TOGETHER: list[tuple[dict[str, t.Any], str]] = [
+    ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization: is 1.5; expected a number above 0, up to 1."),
+    ({"max_model_len": -5}, "max_model_len: is -5; expected a whole number of 1 or more"),
+    ({"max_num_batched_tokens": "64kk"}, "max_num_batched_tokens: is '64kk'; expected a whole number of 1 or more"),
+    ({"max_num_seqs": 0}, "max_num_seqs: is 0; expected a whole number of 1 or more."),
+    ({"kv_cache_memory_bytes": "3.5G"}, "kv_cache_memory_bytes: is '3.5G'; expected a whole number of 1 or more"),
+    ({"dtype": "float7"}, "dtype: is 'float7'; expected one of auto, bfloat16, float, float16, float32, half"),
+    ({"max_model_length": 4096}, "max_model_length: is an argument of no release of vLLM from 0.19.1 to 0.33.0 (did you mean 'max_model_len'?)."),
+    ({"swap_space": 4}, "swap_space: vLLM 0.32.0 knows no --swap-space; it is gone since 0.18.0"),
+    ({"--max-num-seqs": 4}, "--max-num-seqs: begins with dashes."),
+    ({"enforce_eager": "yes"}, "enforce_eager: is 'yes'; expected true or false."),
+    ({"enable_prefix_caching": 1}, "enable_prefix_caching: is 1; expected true or false."),
+    ({"seed": "x"}, "seed: is 'x'; expected a whole number."),
+    ({"block_size": 0}, "block_size: is 0; expected a whole number of 1 or more."),
+    ({"shutdown_timeout": -1}, "shutdown_timeout: is -1; expected a whole number of 0 or more."),
+    ({"moe_backend": "marlinn"}, "moe_backend: is 'marlinn'; expected one of"),
+    ({"linear_backend": "cutlas"}, "(did you mean 'cutlass'?)"),
+    ({"scheduling_policy": "lifo"}, "scheduling_policy: is 'lifo'; expected one of fcfs, priority"),
+    ({"performance_mode": "fast"}, "performance_mode: is 'fast'; expected one of balanced, interactivity, throughput"),
+    ({"stream_interval": 0.5}, "stream_interval: is 0.5; expected a whole number of 1 or more."),
+    ({"kv_cache_dtype": "fp9"}, "kv_cache_dtype: is 'fp9', which no release of vLLM has (did you mean 'fp8'?)."),
+    ({"tensor_parallel_size": 2}, "tensor_parallel_size: is set by the collection from parallel.tensor"),
+    ({"quantum_mode": True}, "quantum_mode: is an argument of no release of vLLM from 0.19.1 to 0.33.0."),
+    ({"hf_token": "x"}, "hf_token: is a secret"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("playbook", "arguments", "message"), ALONE, ids=lambda value: value if isinstance(value, str) and value.endswith(".yml") else "")
+def test_a_wrong_value_or_name_is_one_message_without_contact(plays: Plays, playbook: str, arguments: tuple[str, ...], message: str) -> None:
+    run = plays.play(GOOD, *arguments, playbook=playbook)
+    assert run.rc not in (0, 4) and run.says(message), str(run)
+    assert "caused by" not in run.output, str(run)
+    assert run.contacts == [], str(run)
+
+
+def wrong_arguments(plays: Plays) -> Run:
+    return plays.play(GOOD, *extra(gb10_serve_arguments={name: value for given, _message in TOGETHER for name, value in given.items()}))
+
+
+SCENARIOS["wrong_arguments"] = wrong_arguments
+
+
+@pytest.mark.xdist_group("wrong_arguments")
+@pytest.mark.parametrize(("given", "message"), TOGETHER, ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
+def test_a_wrong_argument_is_one_message_without_contact(plays: Plays, given: dict[str, t.Any], message: str) -> None:
+    run = plays.once("wrong_arguments")
+    assert run.rc != 0 and run.contacts == [], str(run)
+    where = f"gb10_serve_arguments.{next(iter(given))}: "
+    assert run.says(message) and run.output.count(where) == 1, str(run)
+
+
+def test_at_least_forty_wrong_values_and_names_are_refused() -> None:
+    assert len(ALONE) + len(TOGETHER) >= 40
+
+
+# -- nodes that can't be looked at ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("playbook", ["preflight.yml", "status.yml", "serve.yml", "fabric.yml", "baseline.yml"])
+def test_nodes_that_do_not_answer_are_one_table_and_a_failure(plays: Plays, playbook: str) -> None:
+    run = plays.play(GOOD, playbook=playbook)
+    assert run.rc == 2 and "UNREACHABLE" not in run.output, str(run)
+    # What the watched connection says is no cause that is known, and differs from node to node.
+    assert run.says("Nodes: 2 block") and run.output.count("the node could not be looked at") == 2, str(run)
+    assert {contact.split()[0] for contact in run.contacts} == {"192.0.2.1", "192.0.2.2"}, str(run)
+
+
+def test_the_doctor_needs_hosts_and_one_that_answers(plays: Plays) -> None:
+    run = plays.play("spark1", playbook="doctor.yml")
+    assert run.rc == 2 and run.says("No host was named. Name them with -i, with a comma after the last one"), str(run)
+    run = plays.play(GOOD, "-e", "doctor_probe=false", playbook="doctor.yml")
+    assert run.rc == 2 and "UNREACHABLE" not in run.output and run.says("the node could not be looked at"), str(run)

@@ -149,6 +149,6 @@ def test_a_node_where_nobody_may_become_root_is_reported(doctor: Doctor) -> None
         {"spark-1": doctor.node("a")}, gb10_become=True, ansible_become_user="nobody", ansible_become_exe="/nonexistent/sudo",
         ansible_become_method="ansible.builtin.sudo",
     )  # fmt: skip
-    assert code == 0, output
+    assert code == 2, output
     (found,) = [one for one in doctor.written()["findings"] if one["id"] == "node.answers"]
     assert "gb10_become=false" in found["remedy"]

@@ -78,9 +78,10 @@ def test_a_refused_recipe_fails_with_the_whole_table_and_writes_nothing(tmp_path
 
 def test_remote_code_is_refused_until_its_commit_is_given(tmp_path):
     recipe = RECIPES / "eugr" / "nemotron-3-super-solo.yaml"
-    given = {"gb10_import_image": f"registry.example/engine@sha256:{'0' * 64}"}
+    # A release whose registry is not known to have the model's code.
+    given = {"gb10_import_image": f"vllm/vllm-openai:v0.20.0@sha256:{'0' * 64}"}
     code, text = run(recipe, cwd=tmp_path, **given)
-    assert code != 0 and "it runs code from the model's repository, whose commit the recipe does not name" in text
+    assert code != 0 and "whose commit the recipe does not name" in text
     revisions = {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4": "4f0cf9daaeb7a4d5e23f80a00e7ed15f0e03caf6"}
     code, text = run(recipe, cwd=tmp_path, gb10_import_revisions=revisions, **given)
     assert code == 0 and "nothing was written: give a directory as gb10_import_to" in text and list(tmp_path.iterdir()) == [], text
@@ -97,7 +98,16 @@ def test_variant_features_and_values_are_chosen(tmp_path):
     assert profile["repositories"] == {"assistant": {"repo": "google/gemma-4-26B-A4B-it-assistant", "purpose": "assistant"}}
 
 
-@pytest.mark.parametrize(("given", "words"), [("none.yaml", "none.yaml: cannot be read: No such file or directory"), ("", "No recipe was named.")])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
+        ("", "No recipe was named."),
+        ("https://github.com/org/r/blob/main/a/glm.yaml", "curl -LO https://raw.githubusercontent.com/org/r/main/a/glm.yaml, look at it, then -e gb10_import="),
+        ("qwen3-1.7b-vllm", "is the name of a recipe, which is not fetched; expected a file"),
+        ("@official/qwen3-1.7b-vllm", "then -e gb10_import=./qwen3-1.7b-vllm.yaml"),
+    ],
+)
 def test_what_cannot_be_read_is_named(tmp_path, given, words):
     code, text = run(given, cwd=tmp_path)
     assert code != 0 and words in text

@@ -215,5 +215,12 @@ def test_a_host_that_cannot_be_reached_is_named_among_the_others(tmp_path: Path)
     (tmp_path / "names").write_text("one ansible_connection=local\ntwo ansible_host=127.0.0.1 ansible_port=1\n", encoding="utf-8")
     code, output = run(PLAYBOOK, "-i", "names", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
     assert code != 0
-    assert "Found: 1 block" in output and "two  could not be looked at; see above." in output
+    assert "Found: 1 block" in output and "two  could not be looked at: it does not answer over ssh." in output
+    assert "UNREACHABLE" not in output
+
+
+def test_where_no_host_can_be_reached_it_is_one_table_and_a_failure(tmp_path: Path) -> None:
+    code, output = run(PLAYBOOK, "-i", "one.invalid,two.invalid,", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
+    assert code == 2 and "UNREACHABLE" not in output
+    assert output.count("the node could not be looked at: its name has no address.") == 1 and "Nodes: 2 block" in output
     assert not (tmp_path / "gb10-inventory").exists()

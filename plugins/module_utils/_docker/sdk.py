@@ -27,6 +27,8 @@ else:
     SDK_MISSING = None
 
 
+#: The reason of a failure where the SDK is missing.
+NO_SDK = "no Docker SDK"
 #: Most bytes of a container's log that are kept when it goes.
 WHOLE_LOG_LIMIT = 64 * 1024 * 1024
 
@@ -39,6 +41,7 @@ class Docker(EngineApi):
             raise ClusterError(
                 f"the node's Python lacks the Docker SDK: {SDK_MISSING}",
                 remedy="Install the distribution's package: apt-get install python3-docker",
+                reason=NO_SDK,
             )
         super().__init__(socket_path, timeout)
         with sdk_errors(f"connecting to the Docker engine at {socket_path}"):

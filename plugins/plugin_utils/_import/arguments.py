@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import CLOSE, OPEN, as_written, missing_names, spellings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
 
 #: vLLM's short options, and names that launchers and people write for the long ones.
 _SHORT = {
@@ -28,11 +29,7 @@ _ALSO = {
     "decode_context_parallel": "decode_context_parallel_size",
 }  # fmt: skip
 
-#: Arguments that are switches, whatever stands behind them.
-_SWITCHES = {
-    "async_scheduling", "enforce_eager", "exclude_tools_when_tool_choice_none", "fully_sharded_loras", "headless", "kv_sharing_fast_prefill",
-    "language_model_only", "scheduler_reserve_full_isl", "skip_mm_profiling", "skip_tokenizer_init", "trust_remote_code", "calculate_kv_scales",
-}  # fmt: skip
+#: What begins switches that no release of the engine has: a fork may.
 _SWITCH_START = ("enable_", "disable_", "return_")
 #: Arguments whose values are text, also where they look like numbers.
 _TEXTS = {"served_model_name", "model", "tokenizer", "revision", "tokenizer_revision", "code_revision", "chat_template", "api_key", "hf_token", "host"}
@@ -86,7 +83,7 @@ def _refuse_constant(name: str) -> t.NoReturn:
 
 def is_switch(name: str) -> bool:
     """Return whether an argument takes no value."""
-    return name in _SWITCHES or name.startswith(_SWITCH_START)
+    return flags.is_switch(name) or not flags.is_known(name) and name.startswith(_SWITCH_START)
 
 
 def _value(name: str, word: str, doubled_first: bool) -> t.Any:

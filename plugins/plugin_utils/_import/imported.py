@@ -16,14 +16,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text impo
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.known_answers import CHECKS
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret, shown_value
-from ansible_collections.gb10.cluster.plugins.plugin_utils._import import launcher_recipes, vllm_recipes
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import architectures, launcher_recipes, places, vllm_recipes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger
-from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import VLLM_RECIPES, Recipe
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, SPARKRUN, VLLM_RECIPES, Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+
+#: Where recipes of each kind are published.
+_SOURCES = {EUGR: f"https://github.com/{EUGR}", SPARKRUN: "https://github.com/spark-arena/sparkrun", VLLM_RECIPES: f"https://github.com/{VLLM_RECIPES}"}
 
 #: What marks a profile that came from a recipe.
 MARK = "Imported, untested"
@@ -134,16 +137,17 @@ class _Mapper:
         self.draft = draft
         self.choices = choices
         self.ledger = ledger
-        self.model: dict[str, t.Any] = {"repo": draft.model}
+        self.model: dict[str, t.Any] = {"path" if places.is_path(draft.model) else "repo": draft.model}
         self.repositories: dict[str, dict[str, str]] = {}
         self.parallel: dict[str, t.Any] = {"tensor": 1}
         self.serve: dict[str, t.Any] = {}
         self.executor = draft.executor
+        self.remote_code = False
 
     def profile(self, recipe: Recipe) -> dict[str, t.Any]:
         """Return the profile; it is only of use when nothing was refused."""
         draft = self.draft
-        if not _REPOSITORY.match(draft.model):
+        if "repo" in self.model and not _REPOSITORY.match(draft.model):
             self._refuse("model", draft.model or "nothing", "it is not a repository of the hub, such as org/name", "name the repository in the recipe")
         if draft.image and not _REFERENCE.match(draft.image):
             self._refuse(draft.image_field, draft.image, "it is not the reference of an image", "give one as gb10_import_image")
@@ -172,6 +176,7 @@ class _Mapper:
             "executor_reason": self._executor_reason(nodes),
             "env": {"shared": env} if env else None,
             "serve": dict(sorted(self.serve.items())),
+            "fork_flags": self._fork_flags(recipe.kind),
             "memory": memory,
             "answers": answers,
             "requires": draft.requires,
@@ -184,6 +189,11 @@ class _Mapper:
         if nodes == 1:
             return ""
         return "its recipe says so" if self.executor else "its recipe does not ask for Ray"
+
+    def _fork_flags(self, kind: str) -> dict[str, dict[str, str]]:
+        """Return the arguments that no known release of the engine has, as what the recipe's image alone has."""
+        unknown = [name for name in sorted(self.serve) if not flags.is_known(name)]
+        return {name: {"why": "its recipe sets it", "source": _SOURCES[kind], "image": self.draft.image} for name in unknown}
 
     def _description(self) -> str:
         """Return what the recipe says about itself, unless that holds a secret."""
@@ -232,10 +242,16 @@ class _Mapper:
             self.ledger.secret(field)
         elif name in _PLUGINS:
             self._plugin(field, name, str(value))
+        elif name == "trust_remote_code":
+            self.remote_code = bool(value)
         else:
             self._path(field, name, value)
             self.serve[name] = self._second(name, value)
-            self.ledger.taken(field, value, f"serve.{name}")
+            if flags.is_known(name):
+                self.ledger.taken(field, value, f"serve.{name}")
+            else:
+                why = f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has"
+                self.ledger.changed(field, value, f"serve.{name}, listed in fork_flags", why, remedy="correct the recipe if it is misspelt")
 
     def _size(self, field: str, size: str, value: t.Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -285,7 +301,15 @@ class _Mapper:
         return value if other == given.get("path") else {**given, "path": other}
 
     def _repository(self, field: str, name: str, purpose: str, repo: t.Any, revision: t.Any = None) -> t.Any:
-        """Return how an argument refers to a repository, once it is one of the profile; anything else is returned as it is."""
+        """Return how an argument refers to a repository or a directory, once it is one of the profile; anything else is returned as it is."""
+        path, place = places.behind(repo, self.draft.places) if places.is_path(repo) else ("", "")
+        held = places.snapshot(path)
+        if held:
+            repo, revision = held
+        elif place:
+            self.repositories[name] = {"path": path, "purpose": purpose}
+            self.ledger.changed(field, repo, f"repositories.{name}.path = {path}", "it has to lie there on every node")
+            return f"repository:{name}"
         if not isinstance(repo, str) or not _REPOSITORY.match(repo) or repo == self.draft.model:
             return repo
         chosen = self.choices.revisions.get(repo) or revision
@@ -319,14 +343,18 @@ class _Mapper:
             self.model["revision"] = value
             self.ledger.taken(field, value, "model.revision")
 
-    def _pin(self, repo: str) -> str:
-        return f"""pin it: -e '{{"gb10_import_revisions": {{"{repo}": "COMMIT"}}}}', with 40 hexadecimal digits"""
+    def _pin(self, *repos: str) -> str:
+        """Return what to type so that these repositories are pinned to the commits that they have now; no commit says what a directory holds."""
+        if any(map(places.is_path, repos)):
+            return "name the hub's repository in the recipe instead of the directory"
+        commits = ", ".join(rf'\"{repo}\": \"$(git ls-remote https://huggingface.co/{repo} HEAD | cut -f1)\"' for repo in repos)
+        return rf'look at the code, then pin the commit of today: -e "{{\"gb10_import_revisions\": {{{commits}}}}}"'
 
     def _revision(self) -> None:
         if self.draft.revision:
             self._commit("model_revision", self.draft.revision)
         chosen = self.choices.revisions.get(self.draft.model)
-        named = {self.draft.model, *(one["repo"] for one in self.repositories.values())}
+        named = {one["repo"] for one in (self.model, *self.repositories.values()) if "repo" in one}
         for repo in self.choices.revisions:
             if repo not in named:
                 self._refuse("gb10_import_revisions", repo, f"the recipe does not name this repository{near(repo, named)}", "correct its name, or leave it out")
@@ -335,18 +363,28 @@ class _Mapper:
             self.ledger.changed("model", self.draft.model, f"model.revision = {chosen}", "gb10_import_revisions says so", differs=False)
 
     def _remote_code(self) -> None:
-        """Refuse code of a repository whose commit is not pinned."""
-        pinned = "revision" in self.model
-        if self.serve.get("trust_remote_code") and not pinned:
-            what = "it runs code from the model's repository, whose commit the recipe does not name"
-            self._refuse("--trust-remote-code", "true", what, f"{self._pin(self.draft.model)}; or remove the argument where vLLM knows the architecture")
-        for name, one in self.repositories.items():
-            if self.serve.get("trust_remote_code") and "revision" not in one and one["purpose"] != "tokenizer":
-                what = "it lets code of this repository run, too, whose commit the recipe does not name"
-                self._refuse("--trust-remote-code", one["repo"], what, self._pin(one["repo"]))
-        for file in self.model.get("side_files", []):
-            if not pinned:
-                self._refuse("model", file, "it is code of a repository whose commit the recipe does not name", self._pin(self.draft.model))
+        """Take code of repositories whose commits are pinned, leave it out where the engine has its own, and refuse any other. One row says which."""
+        field = "--trust-remote-code"
+        unpinned = [] if "revision" in self.model else [self.draft.model]
+        for file in self.model.get("side_files", []) if unpinned else ():
+            self._refuse("model", file, "it is code of a repository whose commit the recipe does not name", self._pin(self.draft.model))
+        if not self.remote_code:
+            if "trust_remote_code" in self.draft.parsed.arguments:
+                self.ledger.dropped(field, False, "code of repositories does not run unless it is asked for", differs=False)
+            return
+        unpinned += [one.get("repo") or one["path"] for one in self.repositories.values() if "revision" not in one and one["purpose"] != "tokenizer"]
+        known = architectures.known(self.draft.model, self.draft.image, self.draft.requires.get("vllm", "")) if unpinned else None
+        if not unpinned:
+            self.serve["trust_remote_code"] = True
+            self.ledger.taken(field, True, "serve.trust_remote_code")
+        elif known and known.has is not False:
+            remedy = "" if known.has else f"an image with an older vLLM says at once that it needs it: then {self._pin(*unpinned)}"
+            why = f"vLLM has this model's code itself since {known.since} ({known.architecture}), so none of the repository runs"
+            self.ledger.dropped(field, True, why, remedy=remedy, differs=not known.has)
+        else:
+            older = f", and vLLM has its own for this model only since {known.since}" if known else ""
+            why = f"it runs code of {' and '.join(unpinned)}, whose commit the recipe does not name{older}"
+            self._refuse(field, True, why, self._pin(*unpinned))
 
     def _nodes(self) -> int:
         """Return the number of nodes, which has to be one that the recipe is for."""

@@ -10,7 +10,7 @@ import re
 import shlex
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, mods, shell, template
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, mods, places, shell, template
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, Recipe
@@ -89,7 +89,6 @@ _SAID_WHEN_OFF = {"enable_prefix_caching", "enable_chunked_prefill", "async_sche
 #: Facts of a model that sparkrun's metadata may hold, and what a profile calls them.
 _CONFIG = {"num_layers": "num_hidden_layers", "num_kv_heads": "num_key_value_heads", "head_dim": "head_dim", "kv_lora_rank": "kv_lora_rank"}
 _GGUF = re.compile(r"[^/\s]+/[^/\s:]+:[A-Za-z0-9_.-]+\Z")
-_CACHES = re.compile(r"(?:/root/\.(?:cache|triton)|/tmp|/dev/shm|/cache)(?:/|\Z)")
 
 
 def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
@@ -101,7 +100,7 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
         return None
     _other_fields(recipe.data, ledger)
     _engine(fields, ledger)
-    _hooks(recipe.data, ledger)
+    links = _hooks(recipe.data, fields, ledger)
     changes = mods.read(fields["mods"], recipe.path.parent, ledger)
     _executor_config(fields["executor_config"], ledger)
     values = {**fields["defaults"], **choices.values, "model": fields["model"]}
@@ -115,16 +114,17 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     found = _command(fields, values, choices.values, recipe.kind == EUGR, ledger)
     if found is None:
         return None
-    parsed, env = found
-    model = _model(fields, parsed.model, ledger)
-    _volumes(fields["volumes"], parsed.model if parsed.model != model else "", ledger)
+    parsed, env, more = found
+    directories = _places(fields["volumes"], {**links, **more}, parsed, fields["model"] or "", ledger)
+    model, revision = _model(fields, parsed.model, directories, ledger)
     return Draft(
         name=recipe.path.stem,
         model=model,
         image=_image(fields, choices, recipe.kind, ledger),
         parsed=parsed,
         env={**fields["env"], **env},
-        revision=fields["model_revision"] or "",
+        places=directories,
+        revision=fields["model_revision"] or revision,
         least_nodes=least,
         most_nodes=most,
         memory=_memory(fields["metadata"], ledger),
@@ -157,17 +157,31 @@ def _engine(fields: dict[str, t.Any], ledger: Ledger) -> None:
         ledger.refused("executor", fields["executor"], "this collection starts engines in Docker's containers alone", "choose a recipe for Docker")
 
 
-def _hooks(data: dict[t.Any, t.Any], ledger: Ledger) -> None:
-    """Refuse what would have to run before the engine starts, and leave out what runs after."""
+def _hooks(data: dict[t.Any, t.Any], fields: dict[str, t.Any], ledger: Ledger) -> dict[str, str]:
+    """Return the links that commands before the engine's make; what else would have to run there is refused, and what runs after is left out."""
     remedy = "put what it does into an image of your own, give that as gb10_import_image, and remove it from the recipe"
+    links: dict[str, str] = {}
     for name in _HOOKS_BEFORE:
         entries = data.get(name) or []
         for entry in entries if isinstance(entries, list) else [entries]:
-            what = "it is copied into the container" if isinstance(entry, dict) else "it is a command that runs before the engine, and none is executed"
-            ledger.refused(name, entry, what, remedy)
+            if isinstance(entry, dict) and places.is_cache(str(entry.get("dest"))):
+                ledger.dropped(name, entry, "it is about a cache, and this collection's containers keep their own from start to start", differs=False)
+            elif isinstance(entry, dict):
+                ledger.refused(name, entry, "it is copied into the container", remedy)
+            else:
+                try:
+                    links |= shell.links_of(str(entry), _variables(fields), ledger)
+                except RecipeError:
+                    ledger.refused(name, entry, "it is a command that runs before the engine, and none is executed", remedy)
     for name in _HOOKS_AFTER:
         if data.get(name):
             ledger.dropped(name, data[name], "it runs after the engine has started, and nothing of a recipe is executed")
+    return links
+
+
+def _variables(fields: dict[str, t.Any]) -> dict[str, str]:
+    """Return the recipe's variables, as far as commands can use them."""
+    return {name: str(value) for name, value in fields["env"].items() if isinstance(value, (str, int, float))}
 
 
 def _executor_config(config: dict[str, t.Any], ledger: Ledger) -> None:
@@ -187,14 +201,13 @@ def _nodes(fields: dict[str, t.Any]) -> tuple[int, int]:
 
 def _command(
     fields: dict[str, t.Any], values: dict[str, t.Any], chosen: t.Mapping[str, t.Any], doubled_first: bool, ledger: Ledger
-) -> tuple[arguments.Parsed, dict[str, str]] | None:
-    """Return the engine's arguments and the variables that the command sets, None when it is refused."""
+) -> tuple[arguments.Parsed, dict[str, str], dict[str, str]] | None:
+    """Return the engine's arguments, and the variables and links that the command makes; None when it is refused."""
     text = fields["command"] or _generated(fields, values, ledger)
     filled = template.fill(text, values)
     used = filled.used if fields["command"] else set(values) & {*_GENERATED, "model"}
-    variables = {name: str(value) for name, value in fields["env"].items() if isinstance(value, (str, int, float))}
     try:
-        command = shell.take_apart(filled.text, variables, ledger)
+        command = shell.take_apart(filled.text, _variables(fields), ledger)
         parsed = arguments.parse(command.words, fields["model"] or "", doubled_first, ledger)
     except RecipeError as error:
         ledger.refused("command", template.as_written(error.where), f"it {error.what}", error.remedy)
@@ -210,7 +223,7 @@ def _command(
                 parsed.arguments[name] = values[name]
                 continue
             ledger.dropped(f"defaults.{name}", values[name], "the command does not use it", differs=name not in parsed.arguments and name not in _GENERATED)
-    return parsed, command.env
+    return parsed, command.env, command.links
 
 
 def _generated(fields: dict[str, t.Any], values: dict[str, t.Any], ledger: Ledger) -> str:
@@ -230,28 +243,60 @@ def _generated(fields: dict[str, t.Any], values: dict[str, t.Any], ledger: Ledge
     return " ".join(words)
 
 
-def _model(fields: dict[str, t.Any], served: str, ledger: Ledger) -> str:
-    """Return the model's repository."""
+def _model(fields: dict[str, t.Any], served: str, directories: dict[str, str], ledger: Ledger) -> tuple[str, str]:
+    """Return the model's repository and its commit where a path names it; or a directory of the nodes."""
     model = fields["model"] or served
+    path = places.behind(served, directories)[0]
+    held = places.snapshot(path)
     if _GGUF.match(model) or model.lower().endswith(".gguf"):
         ledger.refused("model", model, "it is a GGUF file, which llama.cpp serves, and not vLLM", shell.OTHER_ENGINE_REMEDY)
+    elif held and (held.repo == model or places.is_path(model)):
+        ledger.changed("command", served, f"{held.repo} at {held.commit}", "this is the commit whose files lie there", differs=False)
+        return held.repo, held.commit
+    elif places.is_path(model):
+        path = places.behind(model, directories)[0]
+        ledger.changed("model", model, f"model.path = {path}", "it has to lie there on every node, and is served from there")
+        return path, ""
     elif served and served != model and not served.startswith(("/", "~", ".")):
         ledger.refused("command", served, f"it is another model than the recipe's {model}", "correct the recipe")
     elif served != model and served:
         ledger.changed("command", served, model, "a profile names a repository, and no folder of one machine")
-    return model
+    return model, ""
 
 
-def _volumes(volumes: list[str], served: str, ledger: Ledger) -> None:
-    """Leave out mounts of caches and of the model; anything else that a recipe mounts is unknown content."""
+def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed, model: str, ledger: Ledger) -> dict[str, str]:
+    """Return what stands behind links and mounted directories that the engine reads models from. Others are refused, unless they are about caches."""
+    drafter, adapters = parsed.arguments.get("speculative_config"), parsed.arguments.get("lora_modules")
+    read = [model, parsed.model, parsed.arguments.get("tokenizer"), drafter.get("model") if isinstance(drafter, dict) else None]
+    read += [one.get("path") if isinstance(one, dict) else str(one).partition("=")[2] for one in (adapters if isinstance(adapters, list) else [adapters])]
+    found = dict(links)
+    mounted: dict[str, str] = {}
     for volume in volumes:
-        _source, _colon, target = volume.partition(":")
-        target = target.partition(":")[0]
-        if _CACHES.match(target) or served and target == served:
+        source, _colon, target = volume.partition(":")
+        mounted[target.partition(":")[0].rstrip("/")] = source
+    steps = [place for path in read if places.is_path(path) for place in _behind(path, links, mounted)]
+    for volume, (target, source) in zip(volumes, mounted.items()):
+        if places.is_cache(target):
             ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
+        elif target in steps:
+            ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
+            found[target] = source
         else:
             remedy = "build an image that holds them, and give that as gb10_import_image"
             ledger.refused("volumes", volume, "it puts files of one machine into the container", remedy)
+    for link, target in links.items():
+        if link in steps:
+            ledger.dropped("command", f"ln -s {target} {link}", "the profile names what the link stands for", differs=False)
+        else:
+            ledger.refused("command", f"ln -s {target} {link}", "no model is read through this link, and no command is executed", "remove it from the recipe")
+    # A link may point into a mounted directory.
+    return {place: places.behind(there, {name: one for name, one in found.items() if name != place})[0] for place, there in found.items()}
+
+
+def _behind(path: str, links: dict[str, str], mounted: dict[str, str]) -> list[str]:
+    """Return the link and the mounted directory through which a path goes."""
+    there, link = places.behind(path, links)
+    return [link, places.behind(there, mounted)[1]]
 
 
 def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger) -> str:

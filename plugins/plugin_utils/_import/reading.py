@@ -65,6 +65,7 @@ class _Loader(yaml.SafeLoader):
 
 def read(path: str) -> Recipe:
     """Read a recipe. Raises :class:`RecipeError` for what is none."""
+    _refuse_elsewhere(path)
     place = Path(path)
     try:
         if not stat.S_ISREG(place.stat().st_mode):
@@ -77,6 +78,19 @@ def read(path: str) -> Recipe:
         raise RecipeError(f"is larger than {MOST_BYTES // 1024} KiB", where=path, expected="a recipe", remedy=_REMEDY)
     data = parse(content, path)
     return Recipe(kind_of(data, path), data, place, hashlib.sha256(content).hexdigest())
+
+
+def _refuse_elsewhere(path: str) -> None:
+    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is fetched, and what is read lies where a person can look at it."""
+    address = re.match(r"https?://", path)
+    if address:
+        raw = re.sub(r"https?://github\.com/([^/]+/[^/]+)/(?:blob|raw)/", r"https://raw.githubusercontent.com/\1/", path)
+        name = raw.rpartition("/")[2]
+        remedy = f"curl -LO {raw}, look at it, then -e gb10_import=./{name}"
+        raise RecipeError("is an address, which is not fetched", where=path, expected="a file", remedy=remedy)
+    if not Path(path).exists() and ("/" not in path or path.startswith("@")) and not path.endswith((".yaml", ".yml")):
+        remedy = f"curl -LO the address of its raw file in its launcher's repository, then -e gb10_import=./{path.rpartition('/')[2]}.yaml"
+        raise RecipeError("is the name of a recipe, which is not fetched", where=path, expected="a file", remedy=remedy)
 
 
 def parse(content: bytes, where: str) -> dict[str, t.Any]:

@@ -14,6 +14,7 @@ import shlex
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import places
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import CLOSE, OPEN, as_written, missing, without_missing
 
@@ -37,6 +38,10 @@ _SEPARATORS = (";", "&&")
 _KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "function", "{", "}", "[[", "[", "test", "!"}
 #: Commands that change nothing about the engine.
 _HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
+#: Commands that make, copy or link files.
+_FILES = {"mkdir", "cp", "rsync", "ln"}
+#: What may stand behind one of these, as its words: it hides what they print, and that they fail.
+_HIDES = (["2", ">", "/dev/null"], [">", "/dev/null"], ["&>", "/dev/null"], ["2", ">&", "1"], ["||", "true"], ["||", ":"])
 #: Commands that only start what follows them.
 _STARTERS = {"exec", "nohup", "time", "command"}
 _SHELLS = {"bash", "sh", "dash", "zsh"}
@@ -61,6 +66,8 @@ class Command(t.NamedTuple):
 
     words: list[str]
     env: dict[str, str]
+    #: Links that commands before it make, by their names.
+    links: dict[str, str]
 
 
 class Refused(RecipeError):
@@ -120,7 +127,14 @@ def commands(text: str) -> list[list[str]]:
         words = list(lexer)
     except ValueError as error:
         raise Refused(f"cannot be taken apart: {error}", where="the command", remedy="correct the command") from error
-    for word in words:
+    at = 0
+    while at < len(words):
+        hides = next((hide for hide in _HIDES if words[at : at + len(hide)] == hide), None) if found[-1] and found[-1][0] in _FILES else None
+        if hides:
+            at += len(hides)
+            continue
+        word = words[at]
+        at += 1
         if word in _SEPARATORS:
             found.append([])
         elif word and not word.strip(";|&()<>"):
@@ -135,9 +149,10 @@ class Shell:
     """Reads commands one after the other, as far as no shell is needed."""
 
     def __init__(self, variables: t.Mapping[str, str], ledger: Ledger) -> None:
-        self.variables = dict(variables)
+        self.variables = {"HOME": "/root", **variables}
         self.exported = set(variables)
         self.env: dict[str, str] = {}
+        self.links: dict[str, str] = {}
         self.engine: list[str] | None = None
         self.ledger = ledger
 
@@ -195,10 +210,25 @@ class Shell:
                 self.env.pop(one, None)
         elif name in _HARMLESS:
             self.ledger.dropped("command", " ".join(words), "the engine does not depend on it", differs=False)
+        elif name in _FILES:
+            self._files(name, words)
         elif name in _SHELLS:
             self._inner(words, depth)
         else:
             self._engine(words)
+
+    def _files(self, name: str, words: list[str]) -> None:
+        """Read a command that makes, copies or links files: in a cache it is of no use here, and what a link stands for is kept. Raises :class:`Refused`."""
+        options = [word for word in words[1:] if word.startswith("-")]
+        paths = [re.sub(r"~(?=/|\Z)", "/root", word) for word in words[1:] if not word.startswith("-")]
+        made, shown = paths if name == "mkdir" else paths[-1:], as_written(" ".join(words))
+        if paths and all(map(places.is_cache, made)):
+            self.ledger.dropped("command", shown, "it is about a cache, and this collection's containers keep their own from start to start", differs=False)
+        elif name == "ln" and len(paths) == 2 and all(map(places.is_path, paths)) and any("s" in option for option in options):
+            self.links[paths[1].rstrip("/")] = paths[0]
+        else:
+            remedy = "put what it does into an image of your own, and give that as gb10_import_image"
+            raise Refused("changes files of the container, and is not executed", where=shown[:60], remedy=remedy)
 
     def _export(self, words: list[str]) -> None:
         for word in words:
@@ -250,4 +280,13 @@ def take_apart(text: str, variables: t.Mapping[str, str], ledger: Ledger) -> Com
     shell.run(text)
     if shell.engine is None:
         raise Refused("holds no `vllm serve`", where="the command", remedy=OTHER_ENGINE_REMEDY)
-    return Command(shell.engine, shell.env)
+    return Command(shell.engine, shell.env, shell.links)
+
+
+def links_of(text: str, variables: t.Mapping[str, str], ledger: Ledger) -> dict[str, str]:
+    """Return the links that commands before the engine's make, where they do nothing else that matters. Raises :class:`Refused`."""
+    shell = Shell(variables, ledger)
+    shell.run(text)
+    if shell.engine is not None:
+        raise Refused("starts an engine", where="the command", remedy="make one recipe of each")
+    return shell.links

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import canonical
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, shell, template
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
@@ -25,6 +27,14 @@ _NODES = (1, 2, 4, 8)
 
 #: Images whose engine has the version of its release.
 _RELEASES = ("vllm/vllm-openai", "docker.io/vllm/vllm-openai", "nvcr.io/nvidia/vllm")
+
+#: An image of a release, wherever a recipe's file names it.
+_PINNED = re.compile(r"(?:docker\.io/)?(?:vllm/vllm-openai:v[0-9]|nvcr\.io/nvidia/vllm:[0-9])[\w.-]*[0-9a-z]")
+#: How a guide calls this machine.
+_NAMES_SPARK = re.compile(r"(?i)DGX.?Spark|\bGB10\b")
+_HEADING = re.compile(r"(#{1,6})\s")
+#: Lines of a guide that are shown.
+_MOST_LINES = 6
 
 _ARGS = {"type": "list", "elements": "str", "default": []}
 _PART: dict[str, t.Any] = {"extra_args": _ARGS, "extra_env": {"type": "dict", "default": {}}}
@@ -128,8 +138,13 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
         ledger.refused("args", template.as_written(error.where), f"it {error.what}", error.remedy)
         return None
     parsed.arguments.setdefault("tensor_parallel_size", nodes)
+    advice = _advice(str(recipe.data.get("guide") or ""))
+    for about, text in advice[:_MOST_LINES]:
+        remedy = "compare it with the profile: flags and image that it names for a Spark are not read"
+        ledger.dropped("guide", about, f"the guide says of a Spark: {text}" if text else "the guide says this of a Spark", remedy=remedy)
     vllm = str(variant.get("min_vllm_version") or whole_model.get("min_vllm_version") or "")
-    image = _image(whole_model, variant, choices, ledger)
+    pinned = _PINNED.search(" ".join(text for _about, text in advice)) or _PINNED.search(canonical(recipe.data))
+    image = _image(whole_model, variant, choices, pinned[0] if pinned else "", ledger)
     requires = {"vllm": f">={vllm}"} if vllm[:1].isdigit() and image.startswith(_RELEASES) else {}
     if requires:
         ledger.taken("min_vllm_version", vllm, "requires.vllm")
@@ -147,6 +162,25 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
         requires=requires,
         description=str(variant.get("description") or fields["meta"].get("description") or ""),
     )
+
+
+def _advice(guide: str) -> list[tuple[str, str]]:
+    """Return what a guide says of Sparks: each section that is about them with its text, and each other line that names one."""
+    found: list[tuple[str, str]] = []
+    section, fenced = 0, False
+    for line in guide.splitlines():
+        fenced ^= line.strip().startswith("```")
+        heading = None if fenced else _HEADING.match(line.strip())
+        if heading and section and len(heading[1]) <= section:
+            section = 0
+        if heading and not section and _NAMES_SPARK.search(line):
+            section = len(heading[1])
+            found.append((line.strip("# "), ""))
+        elif section and not line.strip().startswith("```"):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip().removesuffix(chr(92))}".strip())
+        elif _NAMES_SPARK.search(line):
+            found.append((line.strip(), ""))
+    return found
 
 
 def _words(item: str) -> list[str]:
@@ -282,14 +316,18 @@ def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledge
     return nodes
 
 
-def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices, ledger: Ledger) -> str:
-    """Return the image: the one asked for, the recipe's, or the one that its site takes where a recipe names none (``computeDockerMeta`` there)."""
+def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices, pinned: str, ledger: Ledger) -> str:
+    """Return the image: the one asked for, the recipe's, or the one that its site takes where a recipe names none (``computeDockerMeta`` there).
+
+    ``pinned`` is an image of a release that the recipe's file names in another place.
+    """
     exact = _mapping(_mapping(variant.get("hardware_overrides")).get(_SPARK)).get("docker_image")
     named = next(filter(None, map(_nvidia_image, (exact, variant.get("docker_image"), model.get("docker_image")))), "")
     if choices.image:
         ledger.changed("docker_image", named or "nothing", choices.image, "gb10_import_image says so", differs=False)
         return choices.image
-    remedy = "give an image: -e gb10_import_image=REFERENCE"
+    own = "take the one that the recipe's file names elsewhere" if pinned else "give an image"
+    remedy = f"{own}: -e gb10_import_image={pinned or 'REFERENCE'}"
     if named or model.get("nightly_required") is True:
         image = named or "vllm/vllm-openai:nightly"
         if not named:
@@ -297,7 +335,8 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices,
         return image
     # The name that is looked up: what calls this puts the digest that it has today in its place, or says that no registry told it.
     image = "vllm/vllm-openai:latest"
-    ledger.changed("docker_image", "nothing", image, "the recipes' own site takes the newest release where a recipe names none", remedy=remedy, differs=False)
+    why = "the recipes' own site takes the newest release where a recipe names none"
+    ledger.changed("docker_image", "nothing", image, why, remedy=remedy, differs=bool(pinned))
     return image
 
 

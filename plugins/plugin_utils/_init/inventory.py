@@ -356,8 +356,8 @@ class Cluster:
     def seen(self) -> Findings:
         """Yield nodes that were lost, names that can't be written, and what is unknown of the others."""
         for name in self.run["lost"]:
-            remedy = f"make `ansible -i {name}, all -m ansible.builtin.ping` work, then run init again"
-            yield row("reach", name, "block", "could not be looked at; see above.", remedy)
+            answer = self.run.get("reach", {}).get(name) or {"what": "see the task that failed above", "remedy": "correct that"}
+            yield row("reach", name, "block", f"could not be looked at: {answer['what'] or 'see the task that failed above'}.", answer["remedy"])
         for name, answer in self.nodes.items():
             if not _HOST.match(name):
                 yield row("name", CLUSTER, "block", f"{name!r} can't be a host's name in an inventory.", "name the host by its name or address alone")
@@ -640,7 +640,8 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
 
     ``answers`` holds for each node, in the order of the play, ``info`` (what ``node_info`` answered), ``reached`` (its address that Ansible came
     to, empty when not known), ``refused`` (what sudo said, empty when it worked) and ``login`` (connection variables to write, by name).
-    ``run`` has ``lost`` (hosts that could not be looked at), ``head`` (a name, or empty for the first host), ``catalogue`` (the profiles, as
+    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (what ``reach_info`` answered of them),
+    ``head`` (a name, or empty for the first host), ``catalogue`` (the profiles, as
     :func:`_catalogue.catalogue` returns them), ``chosen`` (the same of the profile that was asked for, or empty), ``fallback`` (``none`` or
     ``tcp``) and ``directory``.
 

@@ -22,6 +22,7 @@ Answers = dict[str, dict[str, t.Any]]
 #: Ids of findings that are made here.
 IDS = (
     "input.address",
+    "input.address_family",
     "input.cluster_group",
     "input.differs",
     "input.forks",
@@ -218,10 +219,22 @@ def _between(answers: Answers) -> Problems:
         if first != node:
             what = f"{address} is also the address of {first}"
             yield Problem("input.same_address", "gb10_fabric_address", what, remedy="give every node its own", measured=address, node=node)
+        family, other = _family(address), _family(answers[next(iter(answers))]["settings"].get("gb10_fabric_address"))
+        if family and other and family != other:
+            what = f"{address} is an address of {family}, and that of {next(iter(answers))} one of {other}"
+            yield Problem("input.address_family", "gb10_fabric_address", what, remedy="give all nodes addresses of one kind", measured=address, node=node)
         first = machines.setdefault(tuple(str(login[part]) for part in ("connection", "host", "port")), node)
         if first != node:
             what, remedy = f"{login['host']} is also {first}; one machine can't be two nodes", "give every node its own ansible_host"
             yield Problem("input.same_host", "ansible_host", what, remedy=remedy, measured=login["host"], node=node)
+
+
+def _family(address: str | None) -> str:
+    """What kind of address this is, empty for none."""
+    try:
+        return f"IPv{ipaddress.ip_address(address or '').version}"
+    except ValueError:
+        return ""
 
 
 def _api(answers: Answers, head: str) -> Problems:
@@ -243,6 +256,8 @@ def _api(answers: Answers, head: str) -> Problems:
     elif everywhere and values.get("gb10_api_key") == "none":
         what = f"{address} listens on all networks and gb10_api_key is none: whoever reaches the head can use the model"
         yield wrong(what, remedy="name one address of the head, or set gb10_api_key to generate", verdict="warn")
+    elif everywhere:
+        yield wrong(f"{address} listens on all networks of the head", remedy="name the one address that its users come to", verdict="warn")
 
 
 def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Problems:

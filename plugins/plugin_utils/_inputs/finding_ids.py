@@ -14,16 +14,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_m
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, tags, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching, stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
 #: Ids of findings that are made here.
@@ -31,8 +31,8 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    bundling, cluster, digests, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
-    node_memory, page_cache, plan, planning, rows, schema, settings, signature, stage_findings, values,
+    bundling, cluster, digests, flags, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
+    node_memory, page_cache, plan, planning, reaching, rows, schema, settings, signature, stage_findings, tags, values,
 )  # fmt: skip
 
 

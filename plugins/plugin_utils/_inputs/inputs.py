@@ -28,12 +28,13 @@ def judge_host(
     names: t.Iterable[str],
     roots: t.Sequence[Path] = (),
     with_profile: bool = True,
+    given: t.Collection[str] = (),
 ) -> dict[str, t.Any]:
     """Judge what was evaluated for one host.
 
     ``evaluated`` are the settings that could be, ``failures`` the variables that could not. ``login`` holds what is set of
     :data:`values.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
-    profiles are seen from. Without ``with_profile`` the profile is neither read nor judged.
+    profiles are seen from, ``given`` the names that the command line gives values to. Without ``with_profile`` the profile is neither read nor judged.
     Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_mark`, of mappings that
     are the same on all hosts), ``profile`` (None when it can't be used, or nobody asked for it), ``findings``.
     """
@@ -45,7 +46,7 @@ def judge_host(
     sound = {name: value for name, value in typed.items() if name not in wrong}
     problems += values.credentials_of(typed)
     problems += itertools.chain(values.judge(sound), finding_ids.silenced(sound.get("gb10_silenced", [])))
-    problems += itertools.chain(values.login(login), settings.unknown_settings(names))
+    problems += itertools.chain(values.login(login), settings.unknown_settings(names, given))
     profile = None
     if with_profile and {"gb10_profile", "gb10_profile_dirs"} <= set(typed):
         try:
@@ -66,6 +67,30 @@ def judge_host(
         "profile": profile,
         "findings": [problem_finding(problem, node) for problem in problems],
     }
+
+
+def judge_role(
+    role: str,
+    node: str,
+    evaluated: settings.Values,
+    failures: t.Mapping[str, settings.Failure],
+    roots: t.Sequence[Path] = (),
+    with_profile: bool = True,
+) -> list[dict[str, t.Any]]:
+    """Return the findings on what a role reads that needs no cluster, and with ``with_profile`` on the profile that it is about."""
+    spec = settings.read_by(role)
+    typed, problems = settings.typed(evaluated, spec)
+    problems += [failure.problem(name) for name, failure in failures.items()]
+    problems += values.wrong_forms(typed, spec)
+    if with_profile and not typed.get("gb10_plan_model"):
+        chosen = {name: typed.get(name) or settings.settings()[name]["default"] for name in settings.OF_PROFILE}
+        try:
+            profile = profiles.load(chosen["gb10_profile"], chosen["gb10_profile_dirs"], chosen["gb10_profile_switches"], roots)
+        except profiles.ProfileError as error:
+            problems += error.problems
+        else:
+            problems += values.of_engine(profile, chosen["gb10_serve_arguments"])
+    return [problem_finding(problem, node) for problem in problems]
 
 
 def _marks(mapping: dict[str, t.Any]) -> dict[str, str]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import typing as t
 from pathlib import Path
 
-from ansible.module_utils.common.validation import check_type_bool, check_type_int
+from ansible.module_utils.common.validation import check_type_bool, check_type_float, check_type_int
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
@@ -25,6 +26,12 @@ Problems = t.Iterator[Problem]
 
 #: Ids of findings that are made here.
 IDS = ("input.choice", "input.template", "input.type", "input.unknown_setting", "input.vault")
+
+#: What all settings begin with.
+PREFIX = "gb10_"
+
+#: Settings that say which profile a run is about, and what its engine gets.
+OF_PROFILE = ("gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb10_serve_arguments")
 
 #: The roles, seen from this file, in a clone and in an installed collection alike.
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -40,18 +47,18 @@ ARTIFACTS = frozenset(
 
 VAULT_REMEDY = "run with --ask-vault-pass or --vault-password-file FILE and give the password that it was encrypted with"
 
-_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "list": "a list", "dict": "a mapping", "raw": "a value"}
+_WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a mapping", "raw": "a value"}
 _PYTHON: dict[str, type] = {"str": str, "list": list, "dict": dict}
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((int, float), "the number"), (list, "a list"), (dict, "a mapping"))
 
 
+@functools.cache
 def options(role: str) -> dict[str, dict[str, t.Any]]:
     """The options of a role's main entry point, by name."""
     specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
     return specs["argument_specs"]["main"].get("options") or {}
 
 
-@functools.cache
 def settings() -> dict[str, dict[str, t.Any]]:
     """The settings of the whole collection, by name."""
     return options("gb10")
@@ -63,12 +70,13 @@ def known_settings() -> frozenset[str]:
     return frozenset(name for path in ROLES.glob("*/meta/argument_specs.yml") for name in options(path.parents[1].name))
 
 
-def unknown_settings(names: t.Iterable[str]) -> Problems:
-    """Variables that begin like a setting and are none. The first setting that gets another name is refused here, with the new one."""
+def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = ()) -> Problems:
+    """Variables that begin like a setting and are none. One that is close to a setting is a slip, and so is one that was ``given`` for this run."""
     for name in sorted(names):
-        if name.startswith("gb10_") and name not in known_settings() and name not in ARTIFACTS:
-            what = f"no role reads this variable{near(name, sorted(known_settings()))}"
-            yield Problem("input.unknown_setting", name, what, remedy="correct its name, or remove it", verdict="warn")
+        if name.startswith(PREFIX) and name not in known_settings() and name not in ARTIFACTS:
+            hint = near(name, sorted(known_settings()), PREFIX)
+            verdict = "block" if hint or name in given else "warn"
+            yield Problem("input.unknown_setting", name, f"no role reads this variable{hint}", remedy="correct its name, or remove it", verdict=verdict)
 
 
 def only_if(*rows: tuple[t.Any, Problem]) -> Problems:
@@ -104,14 +112,19 @@ class Failure(t.NamedTuple):
 # --- types --------------------------------------------------------------------------------------------------------------------
 
 
-def typed(values: Values) -> tuple[dict[str, t.Any], list[Problem]]:
-    """The values in their option's type, without those that have another, and what is wrong with the latter."""
+def read_by(role: str) -> dict[str, dict[str, t.Any]]:
+    """The options of a role that needs no cluster, by name, and what says which profile it is about."""
+    return {**{name: settings()[name] for name in OF_PROFILE}, **options(role)}
+
+
+def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tuple[dict[str, t.Any], list[Problem]]:
+    """The values in their option's type, without those that have another, and what is wrong with the latter. ``spec`` is that of all settings."""
     fitting: dict[str, t.Any] = {}
     problems: list[Problem] = []
     for name, value in values.items():
-        option = settings()[name]
+        option = (spec or settings())[name]
         try:
-            converted = _as_type(option, value)
+            converted = _as_type(option, value, strict=spec is None)
         except TypeError:
             problems.append(_wrong_type(name, option, value))
             continue
@@ -124,26 +137,27 @@ def typed(values: Values) -> tuple[dict[str, t.Any], list[Problem]]:
     return fitting, problems
 
 
-def _as_type(option: dict[str, t.Any], value: t.Any) -> t.Any:
+def _as_type(option: dict[str, t.Any], value: t.Any, strict: bool) -> t.Any:
     """``value`` as the roles understand it. Raises :class:`TypeError` where they would not, or would take it for something else.
 
     Stricter than a module's options, since roles use the values as they are written: a text is not a list of its letters, and a
-    version written without quotes (2.60) is a number that has lost its zero.
+    version written without quotes (2.60) is a number that has lost its zero. Without ``strict`` a whole number is a text as well.
     """
     wanted, of_texts = option["type"], option.get("elements") == "str"
     fits = {
         "bool": value is not None,
         "dict": isinstance(value, dict) and all(isinstance(key, str) for key in value),
+        "float": value is not None and not isinstance(value, bool),
         "int": value is not None and not isinstance(value, (bool, float)),
         "list": isinstance(value, list) and (not of_texts or all(isinstance(entry, (str, int)) and not isinstance(entry, bool) for entry in value)),
         "raw": value is not None,
-        "str": isinstance(value, str),
+        "str": isinstance(value, str) or not strict and isinstance(value, int) and not isinstance(value, bool),
     }
     if not fits[wanted]:
         raise TypeError
     if of_texts:
         return [str(entry) for entry in value]
-    return {"bool": check_type_bool, "int": check_type_int, "list": list}.get(wanted, lambda same: same)(value)
+    return {"bool": check_type_bool, "float": check_type_float, "int": check_type_int, "list": list, "str": str}.get(wanted, lambda same: same)(value)
 
 
 def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
@@ -159,6 +173,9 @@ def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
     elif option["type"] == "list" and isinstance(value, str):
         entries = _entries(value)
         remedy = f"write {name} as a list: {name}: [{', '.join(entries)}] (on the command line: -e '{json.dumps({name: entries})}')"
+    elif option["type"] == "dict" and isinstance(value, str) and (pair := re.fullmatch(r"\s*-*([\w.-]+)[=: ]\s*(\S+)\s*", value)):
+        # As somebody types it who means one entry.
+        remedy = f"write {name} as a mapping, on the command line: -e '{json.dumps({name: {pair[1]: yaml_load(pair[2])}})}'"
     else:
         remedy = f"set {name} to {expected}"
     return Problem("input.type", name, f"is {kind}{shown}", expected, remedy, measured=kind)

@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
 #: Ids of findings that are made here.
@@ -35,6 +35,7 @@ IDS = (
     "input.cluster_name",
     "input.companions",
     "input.confirm",
+    "input.control_interface",
     "input.credential",
     "input.env",
     "input.env_per_host",
@@ -170,7 +171,9 @@ def _is_ray_version(text: str) -> bool:
 
 def _is_node_address(text: str) -> bool:
     found = _address(text)
-    return found is not None and not (found.is_unspecified or found.is_loopback or found.is_multicast)
+    # One of IPv6's link-local addresses means something only together with an interface, which no variable of an engine takes.
+    of_a_link = isinstance(found, ipaddress.IPv6Address) and found.is_link_local
+    return found is not None and not (found.is_unspecified or found.is_loopback or found.is_multicast or of_a_link)
 
 
 def _is_absolute(path: str) -> bool:
@@ -300,24 +303,25 @@ FORMS: dict[str, Form] = {
 }
 
 
-def form_of(name: str) -> Form | None:
+def form_of(name: str, option: dict[str, t.Any] | None = None) -> Form | None:
     """What the value of a setting has to be, None where its type says all."""
-    if name in FORMS or settings()[name]["type"] != "int":
+    if name in FORMS or (option or settings()[name])["type"] != "int":
         return FORMS.get(name)
     if name.endswith("_port"):
         return PORT
     return _whole(1 if name.endswith(("_timeout", "_grace")) else 0)
 
 
-def wrong_forms(values: Values) -> Problems:
-    """Values that are not what they have to be."""
+def wrong_forms(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> Problems:
+    """Values that are not what they have to be. ``spec`` is that of all settings."""
     for name, value in values.items():
-        form = form_of(name)
+        option = (spec or settings())[name]
+        form = form_of(name, option)
         for entry in value if form and form.each else [value]:
             if form and not form.fits(entry):
-                own_place = f"give {name} a directory of its own, such as {settings()[name].get('default')}" if form is OWN_DIRECTORY else ""
-                shown = "has another form" if settings()[name].get("no_log") else f"{'holds' if form.each else 'is'} {_quoted(entry)}"
-                measured = None if settings()[name].get("no_log") else entry
+                own_place = f"give {name} a directory of its own, such as {option.get('default')}" if form is OWN_DIRECTORY else ""
+                shown = "has another form" if option.get("no_log") else f"{'holds' if form.each else 'is'} {_quoted(entry)}"
+                measured = None if option.get("no_log") else entry
                 yield Problem(form.id, name, shown, form.expected, own_place or form.remedy or f"set {name} to {form.expected}", measured=measured)
 
 
@@ -452,6 +456,14 @@ def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
         yield Problem("input.fabric_fallback", f"{where}.{around[0]}", "takes NCCL off InfiniBand, and gb10_fabric_fallback is none", remedy=remedy)
 
 
+def _control(control: str, interfaces: list[str]) -> Problems:
+    """Rendezvous over another link than the fabric works where both nodes have it, and is mostly a slip."""
+    if control and interfaces and control not in interfaces:
+        what = f"is {short(control)}, which is none of gb10_fabric_interfaces ({', '.join(interfaces)})"
+        remedy = "leave it out for the first of them, unless rendezvous is meant to go another way"
+        yield Problem("input.control_interface", "gb10_control_interface", what, remedy=remedy, verdict="warn", measured=control)
+
+
 def _one_cache(kv_cache: str, arguments: dict[str, t.Any]) -> Problems:
     """A size of the cache that is written down leaves nothing to take from a record."""
     stated = next((name for name in arguments if name.replace("-", "_") == "kv_cache_memory_bytes" and arguments[name] is not None), "")
@@ -528,6 +540,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_build_pip_env",), _build_env),
     (("gb10_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_env")),
     (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_host_env")),
+    (("gb10_control_interface", "gb10_fabric_interfaces"), _control),
     (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
     (("gb10_tenants", "gb10_head_host", "gb10_worker_hosts"), _tenants),
     (("gb10_companions",), _companions),
@@ -553,6 +566,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
     yield from credentials(profile, f"profile {profile['id']}")
     yield from _off_fabric(where, profile["env"]["shared"], str(values.get("gb10_fabric_fallback", "")))
     arguments = values.get("gb10_serve_arguments", {})
+    yield from of_engine(profile, arguments)
     readable = "is a secret; a command line can be read by everybody on the node"
     for name, value in arguments.items():
         wrong = functools.partial(Problem, "input.serve_arguments", f"gb10_serve_arguments.{name}")
@@ -560,7 +574,6 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
             (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
         )
-    yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
     for name, repo in profiles.not_listed(profile, {**profile["serve"], **arguments}).items():
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
@@ -570,6 +583,13 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"
         remedy = f"set gb10_stop_grace well above {shutdown}"
         yield Problem("input.stop_grace", "gb10_stop_grace", what, remedy=remedy, verdict="warn", measured=grace, needed=shutdown)
+
+
+def of_engine(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> Problems:
+    """What the engine's arguments are, those of the settings and those of the profile under them."""
+    yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
+    yield from flags.problems(profile, arguments, "gb10_serve_arguments")
+    yield from flags.problems(profile, {name: value for name, value in profile["serve"].items() if name not in arguments}, f"profile {profile['id']}: serve")
 
 
 # --- secrets, and what Ansible logs in with -----------------------------------------------------------------------------------

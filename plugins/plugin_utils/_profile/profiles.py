@@ -26,6 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text impo
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED, canonical
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
@@ -753,18 +754,24 @@ def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:
 
 def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
     """What is wrong with serve arguments for this profile; ``where`` is what the mapping is called, ``remedy`` what to do about most."""
-    names, pinned = _snake(arguments), profile["model"]["revision"] is not None
+    dashed = [name for name in arguments if name.startswith("-")]
+    names, pinned = _snake({name: value for name, value in arguments.items() if name not in dashed}), profile["model"]["revision"] is not None
     known = {one["name"]: one for one in repositories(profile)}
     problems = []
 
     def wrong(name: str, what: str, expected: str = "", own_remedy: str = "") -> None:
         problems.append(Problem(id, f"{where}.{name}", what, expected, own_remedy or remedy))
 
+    for name in dashed:
+        wrong(name, "begins with dashes", own_remedy=f"leave out the dashes: write {name.lstrip('-').replace('-', '_')}")
     for name, value in names.items():
         if sum(name == other.replace("-", "_") for other in arguments) > 1:
             wrong(name, "is given twice, with dashes and with underscores", "one of the two")
         if not _ARGUMENT.match(name):
             wrong(name, "is not the name of an argument", "a name such as max_model_len")
+        unfit = flags.fault(name, value) if value is not None and name not in profile["fork_flags"] else None
+        if unfit:
+            wrong(name, *unfit)
         if name in RESERVED and RESERVED[name].setting:
             wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
         if name == "trust_remote_code" and value and profile["model"]["path"]:

@@ -228,6 +228,14 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     return _refusal(engine, name, value, wanted), None
 
 
+def lacks(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
+    """Return why an engine cannot be given an argument; None when it can, or when it is refused for another reason than that it does not know it."""
+    if any(text_of(value) == refused["value"] for refused in history().get(name, {}).get("refused", ())):
+        return None
+    step = _settle(engine, name, value, wanted, "")[0]
+    return step if step and step.verdict == "block" else None
+
+
 def _of_a_fork(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
     """Return why an engine cannot be given what a fork alone knows; None when it can, or when nobody asked the engine."""
     has = not engine.takes or engine.has(name)

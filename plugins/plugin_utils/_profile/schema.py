@@ -31,6 +31,9 @@ EXPECTED = {"str": "a string", "int": "a whole number", "float": "a number", "bo
 #: What a YAML file may hold anywhere: a date, for one, has no place in an argument or a variable.
 PLAIN = (str, int, float, bool, list, dict, type(None))
 
+#: How much of two words without their common prefix has to be the same, from 0 to 1.
+_CLOSE = 0.75
+
 #: Characters of a found value that a message shows.
 SHOWN = 60
 
@@ -114,10 +117,11 @@ def found(value: t.Any) -> str:
     return f"{text if len(text) <= SHOWN else text[:SHOWN] + '…'} ({kind_of(value)})"
 
 
-def near(word: t.Any, known: t.Iterable[t.Any]) -> str:
-    """`` (did you mean 'x'?)`` when a known word is close, else nothing."""
-    close = difflib.get_close_matches(str(word), [str(item) for item in known], n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+def near(word: t.Any, known: t.Iterable[t.Any], prefix: str = "") -> str:
+    """`` (did you mean 'x'?)`` when a known word is close, else nothing. A ``prefix`` that all of them have makes no two words close."""
+    words = [str(item).removeprefix(prefix) for item in known]
+    close = difflib.get_close_matches(str(word).removeprefix(prefix), words, n=1, cutoff=_CLOSE if prefix else 0.6)
+    return f" (did you mean '{prefix}{close[0]}'?)" if close else ""
 
 
 def kind_of(value: t.Any) -> str:

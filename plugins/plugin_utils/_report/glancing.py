@@ -39,10 +39,11 @@ def lease_text(lease: t.Mapping[str, t.Any]) -> str:
     return f"lease of {record.of(lease)}: {lease['state']}: {lease['reason']}"
 
 
-def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
-    """Return the lines about a node."""
+def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str, t.Any] | None = None) -> list[str]:
+    """Return the lines about a node. ``reach`` is what ``reach_info`` answered."""
     if not answered(answer) or answer is None:
-        return [f"{node}: not reached: {answer['msg']}" if answer and answer.get("msg") else f"{node}: not reached"]
+        why = (reach or {}).get("what") or (answer or {}).get("msg")
+        return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
@@ -57,6 +58,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     record = max(records, key=lambda one: one["changed_at"], default=None)
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]
-    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"])]
+    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"], answer.get("reach"))]
     lines += [f"  {one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else [])]
     return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if answered(answer["seen"])}})

@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort,
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import sweeping, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, reaching, stage_findings
 
 #: What the rules ask of a node, by the variable of the node that says it.
 SETTINGS = {
@@ -137,7 +137,8 @@ def doctor_evidence(answers: Answers) -> dict[str, dict[str, t.Any]]:
         settings = {"rules": answer["rules"] or {}, "silenced": answer["silenced"] or [], "disk_gib": int(answer["disk_gib"] or 20)}
         info = answer["info"] or {}
         zombies = info.get("zombies") or {}
-        asked[node] = {"info": info, "stack": answer["stack"] or {}, "zombies": zombies, "failure": answer["failure"] or "", "settings": settings}
+        seen = {"failure": answer["failure"] or "", **reaching.failure(answer["reach"])}
+        asked[node] = {"info": info, "stack": answer["stack"] or {}, "zombies": zombies, "settings": settings, **seen}
     return asked
 
 
@@ -349,6 +350,11 @@ def known_answers(answers: Answers, run: Run) -> Outcome:
     return Outcome("Known answers", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
 
 
+def looked_at(answers: Answers, run: Run) -> Outcome:
+    """Say which nodes cannot be looked at, and why."""
+    return Outcome("Nodes", reaching.unanswered({node: answer["reach"] for node, answer in answers.items()}))
+
+
 def reach(answers: Answers, run: Run) -> Outcome:
     """Say which nodes are lost. ``settings`` has ``ignore``, whether the others are cleared without them."""
     found = stage_findings.lost({node: answer["reached"] for node, answer in answers.items()}, boolean(run.settings["ignore"]))
@@ -415,6 +421,7 @@ class Stage:
 
 
 STAGES = {
+    "answers": Stage(looked_at),
     "abort": Stage(abort.judge, abort.READS),
     "abort_plan": Stage(abort.plan, abort.READS),
     "baseline": Stage(baseline),

@@ -48,6 +48,8 @@ DOCTOR_TABLE = pathlib.Path(__file__).with_name("doctor.yml")
 DOCTOR_TAG = "doctor"
 #: The doctor's rule about the node itself. Where it does not pass, no other is judged.
 ANSWERS = "node.answers"
+#: What to do about it, where nothing says more.
+SEE = "ssh {node} python3 --version; without passwordless sudo run with -K, or with -e gb10_become=false for what an ordinary account sees"
 
 #: Version of what :func:`judge` returns, described by preflight.schema.json.
 RECORD_SCHEMA = 1
@@ -628,13 +630,13 @@ def judge_stacks(asked: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rule
     """Judge what runs on all nodes, whoever started it, and return the record that preflight.schema.json describes, with ``found``.
 
     ``asked`` maps a node to ``info``, ``stack`` and ``zombies`` (what the modules answered there, also when they failed or nobody was
-    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) and ``settings`` (any of :data:`NO_WISHES`).
+    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) with its ``remedy``, and ``settings`` (any of :data:`NO_WISHES`).
     ``run`` has ``cluster`` and ``time``. ``found`` says in lines what runs where.
     """
     nodes, beside = [], []
     for name, one in asked.items():
         why, tree, zombies = _seen(one)
-        nodes.append(Node(name, tree, zombies, {**NO_WISHES, **one.get("settings", {}), "failure": why}))
+        nodes.append(Node(name, tree, zombies, {**NO_WISHES, **one.get("settings", {}), "failure": why, "remedy": one.get("remedy") or SEE.format(node=name)}))
         beside += strays(name, zombies) if zombies else []
     judgement = Judge(nodes, of_doctor() if rules is None else rules)
     judgement.run()

@@ -141,7 +141,7 @@ def node_answered(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     """The node could be looked at."""
     why = node.needs["failure"]
     if why:
-        yield Fault(False, True, {"why": " ".join(why.split())[:500].rstrip(".")})
+        yield Fault(False, True, {"why": " ".join(why.split())[:500].rstrip("."), "remedy": node.needs["remedy"]})
 
 
 # --- ranks against ranks ----------------------------------------------------------------------------------------------------

@@ -33,11 +33,13 @@ _HEAD = 4096
 _GZIP = b"\x1f\x8b"
 #: Bytes that no text has.
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+#: What a name ends in that says only that it is a log: not the dots of a release or a model in it.
+_ENDING = re.compile(r"(?:\.(?:log|txt|out|err)(?:\.[0-9]{1,3})?)?(?:\.(?:gz|xz|bz2|zst))?\Z")
 
 
 @dataclasses.dataclass(frozen=True)
 class LogFile:
-    """One log. ``name`` is its path as seen from what was given, ``node`` the directory below that, else the file itself."""
+    """One log. ``name`` is its path as seen from what was given, ``node`` the directory below that, else the file's name without its ending."""
 
     path: pathlib.Path
     name: str
@@ -68,7 +70,7 @@ def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ClusterError(f"cannot be read: {reason}", where=given, expected="a log or a directory with logs", remedy="Correct gb10_explain.") from error
     if not root.is_dir():
-        return [LogFile(root, root.name, root.name.split(".")[0])], []
+        return [LogFile(root, root.name, _ENDING.sub("", root.name, count=1) or root.name)], []
     found: list[LogFile] = []
     unread: list[dict[str, str]] = []
 
@@ -87,7 +89,8 @@ def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
             if why:
                 unread.append({"name": str(relative), "why": why})
             else:
-                found.append(LogFile(path, str(relative), relative.parts[0] if len(relative.parts) > 1 else relative.name.split(".")[0]))
+                node = relative.parts[0] if len(relative.parts) > 1 else _ENDING.sub("", relative.name, count=1) or relative.name
+                found.append(LogFile(path, str(relative), node))
     return found, unread
 
 

@@ -31,6 +31,10 @@ def test_the_registry_is_asked_through_the_module_for_digests():
     [
         ({"failed": True, "msg": "the registry does not say\nwhat it is."}, "the registry does not say what it is"),
         ({"failed": True}, "no answer"),
+        (
+            {"failed": True, "msg": "the node's Python lacks the Docker SDK", "reason": "no Docker SDK"},
+            "registries are asked through the Docker engine of this controller, whose Python lacks the Docker SDK (pip install docker)",
+        ),
     ],
 )
 def test_a_registry_that_does_not_answer_is_a_reason_and_no_failure(answer, why):

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import architectures, imported, reading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
 
@@ -202,10 +203,61 @@ def test_an_image_that_is_given_wins(tmp_path):
 @pytest.mark.parametrize("command", ["vllm serve org/m --trust-remote-code", "vllm serve org/m --trust-remote-code --revision main"])
 def test_code_of_a_repository_needs_its_commit(tmp_path, command):
     found = eugr(tmp_path, command)
-    why = {"--trust-remote-code": "it runs code from the model's repository, whose commit the recipe does not name"}
+    why = {"--trust-remote-code": "it runs code of org/m, whose commit the recipe does not name"}
     assert refusals(found) == why and found.profile is None
-    assert '"gb10_import_revisions": {"org/m": "COMMIT"}' in next(row.remedy for row in found.ledger.rows if row.outcome == "refused")
+    assert [row.outcome for row in found.ledger.rows if row.field == "--trust-remote-code"] == ["refused"]
+    line = r'''-e "{\"gb10_import_revisions\": {\"org/m\": \"$(git ls-remote https://huggingface.co/org/m HEAD | cut -f1)\"}}"'''
+    assert next(row.remedy for row in found.ledger.rows if row.outcome == "refused").endswith(line)
     assert eugr(tmp_path, command, revisions={"org/m": COMMIT}).profile["model"]["revision"] == COMMIT
+
+
+@pytest.mark.parametrize(
+    ("model", "image", "outcome", "differs"),
+    [
+        ("Qwen/Qwen3.6-35B-A3B-FP8", "vllm/vllm-openai:v0.24.0", "dropped", False),
+        ("cyankiwi/MiniMax-M2.7-AWQ-4bit", "vllm/vllm-openai:v0.11.0", "dropped", False),
+        # Nothing says which release this is: the engine says at once when it lacks the code.
+        ("nvidia/Gemma-4-26B-A4B-NVFP4", "eugr/spark-vllm:latest", "dropped", True),
+        ("nvidia/Gemma-4-26B-A4B-NVFP4", "vllm/vllm-openai:v0.18.0", "refused", True),
+        ("moonshotai/Kimi-K2.5", "vllm/vllm-openai:v0.32.0", "refused", True),
+        ("Qwen/Qwen3-VL-Embedding-8B", "vllm/vllm-openai:v0.32.0", "refused", True),
+    ],
+)
+def test_code_of_a_repository_is_left_out_where_the_release_has_its_own(tmp_path, model, image, outcome, differs):
+    text = f"recipe_version: '1'\nname: n\nmodel: {model}\ncontainer: {image}\ncommand: vllm serve {model} --trust-remote-code\n"
+    found = of_text(text, tmp_path)
+    [row] = [row for row in found.ledger.rows if row.field == "--trust-remote-code"]
+    assert (row.outcome, row.differs) == (outcome, differs), row
+    assert (f"git ls-remote https://huggingface.co/{model} HEAD" in row.remedy) is differs
+    assert outcome == "refused" or "trust_remote_code" not in found.profile.get("serve", {}) and "vLLM has this model's code itself since" in row.why
+    pinned = of_text(text, tmp_path, revisions={model: COMMIT})
+    assert pinned.profile["serve"]["trust_remote_code"] is True
+
+
+def test_the_line_that_is_printed_is_one_that_a_shell_and_ansible_take(tmp_path):
+    remedy = next(row.remedy for row in eugr(tmp_path, "vllm serve org/m --trust-remote-code").ledger.rows if row.outcome == "refused")
+    line = remedy[remedy.index("-e ") :]
+    script = f'git() {{ printf "{COMMIT}\\tHEAD\\n"; }}; printf %s {line.removeprefix("-e ")}'
+    given = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=20).stdout
+    assert json.loads(given) == {"gb10_import_revisions": {"org/m": COMMIT}}
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [
+        ("org/Qwen3.8-Flash-Next-NVFP4", "Qwen4ExpForConditionalGeneration"),
+        ("/models/Qwen3.8-27B-NVFP4/", "Qwen3_5ForConditionalGeneration"),
+        ("org/Qwen3-Coder-Next-FP8", "Qwen3NextForCausalLM"),
+        ("org/Qwen3-Coder-30B", "Qwen3ForCausalLM"),
+        ("org/GLM-4.7-Flash", "Glm4MoeLiteForCausalLM"),
+        ("org/GLM-4.7-FP8", "Glm4MoeForCausalLM"),
+        ("org/GLM-5.3-Flash-NVFP4", "Glm5NextForConditionalGeneration"),
+        ("org/DeepSeek-V4.1-Flash", "DeepseekV41ForCausalLM"),
+        ("org/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "NemotronHForCausalLM"),
+    ],
+)
+def test_a_model_is_known_by_its_name(model, architecture):
+    assert architectures.known(model, "").architecture == architecture
 
 
 def test_a_commit_that_is_none_is_refused(tmp_path):
@@ -272,7 +324,7 @@ def test_a_drafter_without_a_commit_is_a_repository_that_nobody_pinned(tmp_path)
     assert found.profile["serve"]["speculative_config"] == {"method": "eagle3", "model": "repository:drafter", "num_speculative_tokens": 3}
     assert [row.why for row in found.ledger.rows if row.differs and "drafter" in row.became] == ["its commit is not known: the cache's main decides"]
     code = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT})
-    assert refusals(code)["--trust-remote-code"] == "it lets code of this repository run, too, whose commit the recipe does not name"
+    assert refusals(code)["--trust-remote-code"] == "it runs code of org/draft, whose commit the recipe does not name"
     both = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT, "org/draft": COMMIT})
     assert both.profile["repositories"]["drafter"]["revision"] == COMMIT
 
@@ -420,3 +472,92 @@ def test_all_reasons_are_named_at_once(tmp_path):
 def test_an_id_of_a_shipped_profile_is_not_taken(tmp_path):
     name = profiles.known()[0]
     assert imported.slug(name) == f"{name}_imported" and imported.slug("Qwen3.8-27B (NVFP4)") == "qwen3_8_27b_nvfp4"
+
+
+# --- commands before the engine, and files of one machine ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "mkdir -p /root/.cache/vllm && cp -a /opt/seed/. ~/.cache/vllm/ 2>/dev/null || true",
+        "cp -r /opt/seed/triton $HOME/.triton",
+        "{copy: /home/me/kernels, dest: /root/.cache/flashinfer}",
+        "export A=1; ln -sfn /opt/tuned /root/.cache/tuned",
+    ],
+)
+def test_what_only_fills_a_cache_is_left_out(tmp_path, hook):
+    value = hook if hook.startswith("{") else json.dumps(hook)
+    found = eugr(tmp_path, "vllm serve org/m", f"pre_exec: [{value}]")
+    assert refusals(found) == {} and found.profile
+    assert any("is about a cache" in row.why and not row.differs for row in found.ledger.rows)
+    before = eugr(tmp_path, f"{hook}\nvllm serve org/m") if not hook.startswith("{") else found
+    assert refusals(before) == {} and before.profile
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "cp /opt/x.py /usr/lib/python3/x.py",
+        "cp -a /a /root/.cache/a && pip install x",
+        "pip install x || true",
+        "ln -sf /opt/lib.so /usr/lib/lib.so",
+        "mkdir -p /root/.cache/a /etc/a",
+        "vllm serve org/other",
+        "cp a",
+        "cp",
+    ],
+)
+def test_a_hook_that_does_more_is_refused(tmp_path, hook):
+    found = eugr(tmp_path, "vllm serve org/m", f"pre_exec: [{json.dumps(hook)}]")
+    assert found.profile is None and set(refusals(found)) <= {"pre_exec", "command"}
+
+
+def test_a_directory_of_the_nodes_becomes_a_path(tmp_path):
+    text = "sparkrun_version: '0.3'\ncontainer: org/image:1\nvolumes: ['/data/models:/models:ro']\ncommand: |\n  {command}\n{more}"
+    draft = json.dumps({"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 4})
+    command = f"vllm serve /models/Qwen3.6-27B --trust-remote-code --speculative-config '{draft}'"
+    found = of_text(text.replace("{command}", command).replace("{more}", ""), tmp_path)
+    assert found.profile["model"] == {"path": "/data/models/Qwen3.6-27B"}
+    assert found.profile["repositories"] == {"drafter": {"path": "/data/models/drafter", "purpose": "drafter"}}
+    assert found.profile["serve"]["speculative_config"]["model"] == "repository:drafter"
+    assert [row.outcome for row in found.ledger.rows if row.field == "volumes"] == ["dropped"]
+    assert profiles.validate(found.profile)[1] == []
+    unmounted = text.replace("{command}", "vllm serve {model}").replace("{more}", "model: /srv/models/x").replace("'/data/models:/models:ro'", "")
+    absolute = of_text(unmounted, tmp_path)
+    assert absolute.profile["model"] == {"path": "/srv/models/x"}
+    code = of_text(text.replace("{command}", "vllm serve /models/mine --trust-remote-code").replace("{more}", ""), tmp_path)
+    assert refusals(code) == {"--trust-remote-code": "it runs code of /data/models/mine, whose commit the recipe does not name"}
+    assert next(row.remedy for row in code.ledger.rows if row.outcome == "refused") == "name the hub's repository in the recipe instead of the directory"
+
+
+def test_a_link_and_a_snapshot_say_which_commit_it_is(tmp_path):
+    snapshot = f"/root/.cache/huggingface/hub/models--org--m/snapshots/{COMMIT}"
+    for command in (f"ln -sfn {snapshot} /model && vllm serve /model", f"vllm serve {snapshot}"):
+        found = eugr(tmp_path, command)
+        assert found.profile["model"] == {"repo": "org/m", "revision": COMMIT}, found.ledger.rows
+    drafter = f"/root/.cache/huggingface/hub/models--org--draft/snapshots/{COMMIT}/"
+    found = eugr(tmp_path, f"""vllm serve org/m --speculative-config.model {drafter} --speculative-config.method eagle3""")
+    assert found.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter", "revision": COMMIT}}
+
+
+def test_what_a_guide_says_of_a_spark_is_shown_and_its_image_is_named(tmp_path):
+    guide = """## Overview
+- **DGX Spark:** vLLM 0.24 or newer
+### DGX Spark (GB10)
+Leave headroom:
+```bash
+# Use container: vllm/vllm-openai:v0.24.0-ubuntu2404
+vllm serve org/m --gpu-memory-utilization 0.8 \\
+  --max-num-seqs 8
+```
+### Others
+vllm serve org/m --gpu-memory-utilization 0.95
+"""
+    text = yaml.safe_dump({"meta": {"slug": "m", "hardware": {"dgx_spark_gb10": "verified"}}, "model": {"model_id": "org/m"}, "guide": guide})
+    found = of_text(text, tmp_path)
+    rows = [row for row in found.ledger.rows if row.field == "guide"]
+    assert [row.found for row in rows] == ["- **DGX Spark:** vLLM 0.24 or newer", "DGX Spark (GB10)"] and all(row.differs for row in rows)
+    assert "vllm serve org/m --gpu-memory-utilization 0.8 --max-num-seqs 8" in rows[1].why and "0.95" not in rows[1].why
+    [image] = [row for row in found.ledger.rows if row.field == "docker_image" and row.became.endswith(":latest")]
+    assert image.differs and image.remedy.endswith("-e gb10_import_image=vllm/vllm-openai:v0.24.0-ubuntu2404")

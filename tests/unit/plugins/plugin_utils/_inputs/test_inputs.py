@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -227,7 +228,7 @@ BAD = [
     ({"gb10_profile_dirs": ["/nonexistent/profiles"]}, "input.profile", "gb10_profile_dirs: no directory /nonexistent/profiles on the controller."),
     ({"gb10_signature_dirs": ["/nonexistent/signatures"]}, "input.signatures", "gb10_signature_dirs: no directory /nonexistent/signatures on the controller."),
     ({"gb10_serve_arguments": {"host": "x"}}, "input.serve_arguments", "gb10_serve_arguments.host: is set by the collection"),
-    ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "is not the name of an argument; expected a name such as max_model_len"),
+    ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "gb10_serve_arguments.--max-model-len: begins with dashes"),
     ({"gb10_serve_arguments": {"max-num-seqs": 1, "max_num_seqs": 2}}, "input.serve_arguments", "gb10_serve_arguments.max_num_seqs: is given twice"),
     ({"gb10_serve_arguments": {"hf_token": "x"}}, "input.serve_arguments", "gb10_serve_arguments.hf_token: is a secret"),
 ]  # fmt: skip
@@ -355,8 +356,88 @@ def test_a_private_key_that_others_can_read_is_named(tmp_path):
 
 def test_a_misspelt_setting_is_reported():
     (finding,) = judged(names=["gb10_api_prot", "ansible_host", *GOOD])
-    assert (finding["id"], finding["verdict"]) == ("input.unknown_setting", "warn")
+    assert (finding["id"], finding["verdict"]) == ("input.unknown_setting", "block")
     assert finding["message"] == "gb10_api_prot: no role reads this variable (did you mean 'gb10_api_port'?)."
+
+
+def test_a_name_of_the_users_own_is_reported_and_one_that_was_given_for_this_run_stops_it():
+    """What all settings begin with makes no two names close."""
+    (finding,) = judged(names=["gb10_rack_and_room", *GOOD])
+    assert (finding["id"], finding["verdict"], finding["message"]) == ("input.unknown_setting", "warn", "gb10_rack_and_room: no role reads this variable.")
+    verdicts = {problem.where: problem.verdict for problem in settings.unknown_settings(["gb10_rack_and_room", "gb10_other_thing"], {"gb10_other_thing"})}
+    assert verdicts == {"gb10_rack_and_room": "warn", "gb10_other_thing": "block"}
+
+
+def test_every_setting_that_a_playbook_reads_is_known():
+    """Else the command line could not give it."""
+    places = [*(ROOT / "playbooks").glob("*.yml"), *(ROOT / "playbooks" / "tasks").glob("*.yml"), *(ROOT / "roles").glob("*/*/*.yml")]
+    read = {name for path in places for name in re.findall(r"(?<![\w/.-])gb10_[a-z0-9_]+\b(?!['/])", path.read_text(encoding="utf-8"))}
+    groups = {"gb10_cluster", "gb10_head", "gb10_workers"}
+    unknown = {name for name in read - settings.known_settings() - settings.ARTIFACTS - groups if not name.startswith("gb10_awx_")}
+    assert unknown == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization: is 1.5; expected a number above 0, up to 1"),
+        ({"gpu_memory_utilization": 95}, "gpu_memory_utilization: is 95; expected a number above 0, up to 1"),
+        ({"max_model_len": "huge"}, "max_model_len: is 'huge'; expected a whole number of 1 or more"),
+        ({"max_model_len": -5}, "max_model_len: is -5; expected"),
+        ({"max_num_batched_tokens": "1.5M"}, "max_num_batched_tokens: is '1.5M'; expected"),
+        ({"dtype": "float7"}, "dtype: is 'float7'; expected one of auto, bfloat16, float, float16, float32, half (did you mean 'float'?)"),
+        ({"enforce_eager": "yes"}, "enforce_eager: is 'yes'; expected true or false"),
+        ({"seed": "x"}, "seed: is 'x'; expected a whole number"),
+        ({"block_size": 0}, "block_size: is 0; expected a whole number of 1 or more"),
+        ({"block_size": True}, "block_size: is True; expected"),
+        ({"watermark": "much"}, "watermark: is 'much'; expected a number"),
+        ({"scheduling_policy": ["fcfs", "lifo"]}, "scheduling_policy: is 'lifo'; expected one of fcfs, priority"),
+    ],
+)
+def test_values_that_no_engine_takes_block(change, where):
+    found = [finding for finding in judged({"gb10_serve_arguments": change}) if finding["id"] == "input.serve_arguments"]
+    assert [finding["verdict"] for finding in found] == ["block"] and found[0]["message"].startswith(f"gb10_serve_arguments.{where}"), found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpu_memory_utilization": "0.75"}, {"max_model_len": "64k"}, {"max_model_len": "auto"}, {"seed": "7"}, {"block_size": 16}, {"dtype": None},
+        {"enforce_eager": False}, {"long_prefill_token_threshold": "2k"}, {"max_lora_rank": 64}, {"no_enable_prefix_caching": True},
+        {"compilation_config.max_size": 1}, {"hf_overrides": {"a": 1}},
+    ],
+)  # fmt: skip
+def test_values_as_the_engine_reads_them_pass(change):
+    assert judged({"gb10_serve_arguments": change}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "verdict"),
+    [
+        ({"max_model_length": 4096}, "max_model_length: is an argument of no release of vLLM from 0.19.1 to 0.33.0 (did you mean 'max_model_len'?).", "block"),
+        ({"quantum_mode": 1}, "quantum_mode: is an argument of no release of vLLM from 0.19.1 to 0.33.0.", "block"),
+        ({"swap_space": 4}, "swap_space: vLLM 0.32.0 knows no --swap-space; it is gone since 0.18.0", "block"),
+        ({"disable_eplb": True}, "disable_eplb: is an argument of no release that the profile allows (0.18.0 to 0.32.0): it came after 0.32.0.", "block"),
+        ({"kv_cache_dtype": "fp9"}, "kv_cache_dtype: is 'fp9', which no release of vLLM has (did you mean 'fp8'?).", "warn"),
+    ],
+)
+def test_names_are_judged_by_the_releases_that_the_profile_allows(change, message, verdict):
+    (finding,) = judged({"gb10_serve_arguments": change})
+    assert (finding["id"], finding["verdict"]) == ("input.flags", verdict)
+    assert finding["message"].startswith(f"gb10_serve_arguments.{message}"), finding["message"]
+    assert finding["remedy"]
+
+
+def test_a_text_in_place_of_a_mapping_gets_the_mapping_to_type():
+    (found,) = [one for one in judged({"gb10_serve_arguments": "gpu_memory_utilization=0.65"}) if one["id"] == "input.type"]
+    assert found["remedy"].endswith("""-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.65}}'""")
+
+
+def test_what_can_hardly_work_is_said():
+    (control,) = judged({"gb10_control_interface": "eth99"})
+    assert (control["id"], control["verdict"]) == ("input.control_interface", "warn")
+    assert "input.fabric_address" in stopping(judged({"gb10_fabric_address": "fe80::1"}))
+    assert "input.fabric_address" not in stopping(judged({"gb10_fabric_address": "169.254.3.1"}))
 
 
 @pytest.mark.parametrize(("host", "told"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
@@ -393,6 +474,12 @@ def together(change=None, play=None, second=None):
     answers = {"spark-1": answer("spark-1", **(change or {})), "spark-2": answer("spark-2", **{**(change or {}), **(second or {})})}
     playing = {**PLAY, **(play or {})}
     return cluster.judge_cluster({host: answers[host] for host in playing["batch"]}, playing)
+
+
+def test_fabric_addresses_of_two_kinds_are_refused():
+    (finding,) = together(second={"gb10_fabric_address": "2001:db8::2"})
+    assert (finding["id"], finding["verdict"], finding["node"]) == ("input.address_family", "block", "spark-2")
+    assert "2001:db8::2 is an address of IPv6, and that of spark-1 one of IPv4" in finding["message"]
 
 
 def test_a_good_cluster_passes():
@@ -532,7 +619,8 @@ def test_one_machine_is_not_two_nodes():
 def test_an_open_api_without_a_key_is_reported():
     (finding,) = together({"gb10_api_address": "0.0.0.0", "gb10_api_key": "none"})
     assert (finding["id"], finding["verdict"]) == ("input.address", "warn")
-    assert stopping(together({"gb10_api_address": "0.0.0.0"})) == set()
+    (finding,) = together({"gb10_api_address": "0.0.0.0"})
+    assert (finding["id"], finding["verdict"]) == ("input.address", "warn") and finding["message"].endswith("0.0.0.0 listens on all networks of the head.")
 
 
 def test_tensor_must_divide_the_heads():

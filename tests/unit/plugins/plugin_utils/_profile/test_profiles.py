@@ -141,7 +141,7 @@ def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
         (changed(image__tag="registry.example/vllm:1"), "image.tag: is the base's own name"),
         (changed(image__layers=[]), "image.tag: is 'local/vllm:1', but without layers"),
         (changed(serve={"max_model_len": 1, "max-model-len": 2}), "serve.max_model_len: is given twice"),
-        (changed(serve={"--dtype": "auto"}), "serve.__dtype: is not the name of an argument"),
+        (changed(serve={"--dtype": "auto"}), "serve.--dtype: begins with dashes"),
         (changed(serve={"headless": True}), "serve.headless: is set by the collection from executor"),
         (changed(ladder=[0]), "ladder[0]: is 0"),
         (changed(ladder=[1024, 4096, 2048]), "ladder[2]: is 2048 after 4096; expected more than the length before it"),

@@ -25,12 +25,24 @@ def test_the_first_directory_stands_for_the_node_and_else_the_logs_name(tmp_path
         (tmp_path / name).write_text("x\n")
     found, unread = log_files.find(str(tmp_path))
     assert [(log.name, log.node) for log in found] == [
-        ("spark-3.engine.log", "spark-3"),
+        ("spark-3.engine.log", "spark-3.engine"),
         ("spark-1/a.log", "spark-1"),
         ("spark-2/session/logs/raylet.err", "spark-2"),
     ]
     assert unread == []
     assert [(log.name, log.node) for log in log_files.find(str(tmp_path / "spark-1" / "a.log"))[0]] == [("a.log", "a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("kat-coder-0.8.log", "kat-coder-0.8"), ("qwen3.8", "qwen3.8"), ("ngc-26.05.post1.txt", "ngc-26.05.post1"), ("ngc-26.10.log.1.gz", "ngc-26.10"),
+        ("a", "a"), (".log", ".log"),
+    ],
+)  # fmt: skip
+def test_a_log_is_called_by_its_name_without_what_says_only_that_it_is_a_log(tmp_path, name, node):
+    (tmp_path / name).write_text("x\n")
+    assert [log.node for log in log_files.find(str(tmp_path / name))[0]] == [log.node for log in log_files.find(str(tmp_path))[0]] == [node]
 
 
 def test_links_are_named_and_not_followed(tmp_path):

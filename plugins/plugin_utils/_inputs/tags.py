@@ -1,0 +1,75 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a run's tags are tags of its playbooks: Ansible runs nothing for one that no task has, and calls that a success. PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+
+#: Ids of findings that are made here.
+IDS = ("input.tag",)
+
+#: The playbooks of the collection, seen from this file, in a clone and in an installed collection alike.
+PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+_COLLECTION = "gb10.cluster."
+
+#: Tags that mean something to Ansible itself.
+_ALWAYS_KNOWN = {"all", "always", "never", "tagged", "untagged"}
+_LISTS = ("pre_tasks", "tasks", "post_tasks", "block", "rescue", "always")
+_FILES = ("import_tasks", "include_tasks")
+
+
+def of_collection(names: t.Iterable[str]) -> list[Path] | None:
+    """Return the files of the playbooks that a run was started with; None when one of them is not the collection's, whose tags are its own matter."""
+    paths = [PLAYBOOKS / f"{name.removeprefix(_COLLECTION).removesuffix('.yml')}.yml" if name.startswith(_COLLECTION) else Path(name) for name in names]
+    paths = [path.resolve() for path in paths]
+    return paths if paths and all(path.parent == PLAYBOOKS and path.is_file() for path in paths) else None
+
+
+def known(path: Path) -> set[str]:
+    """Return the tags of a playbook, with those of the playbooks and task files that it imports."""
+    found: set[str] = set()
+    for entry in yaml_load(path.read_text(encoding="utf-8")) or []:
+        found |= _of_entry(entry, path.parent)
+    return found
+
+
+def _of_entry(entry: dict[str, t.Any], directory: Path) -> set[str]:
+    """Return the tags of a play, a block or a task."""
+    found = _words(entry.get("tags"))
+    for key, value in entry.items():
+        name = key.removeprefix("ansible.builtin.")
+        if name in _LISTS:
+            found |= {tag for one in value or [] for tag in _of_entry(one, directory)}
+        elif name == "include_role":
+            found |= _words((value.get("apply") or {}).get("tags"))
+        elif name == "import_playbook" or name in _FILES:
+            file = value["file"] if isinstance(value, dict) else value
+            places = [place for place in (directory / file, PLAYBOOKS / file) if place.is_file()]
+            found |= known(places[0]) if places else set()
+    return found
+
+
+def _words(tags: t.Any) -> set[str]:
+    return set(tags.split(",") if isinstance(tags, str) else tags or ())
+
+
+def problems(books: t.Iterable[str], run_tags: t.Iterable[str], skip_tags: t.Iterable[str]) -> t.Iterator[Problem]:
+    """Yield a problem for each tag that no task of the run has. ``books`` are the playbooks as they were named."""
+    asked = [(option, tag) for option, tags in (("--tags", run_tags), ("--skip-tags", skip_tags)) for tag in tags if tag not in _ALWAYS_KNOWN]
+    paths = of_collection(books) if asked else None
+    if not paths:
+        return
+    stages = sorted(set().union(*map(known, paths)) - _ALWAYS_KNOWN)
+    for option, tag in asked:
+        if tag not in stages:
+            expected = f"one of {', '.join(stages)}" if stages else "no tag: this playbook has no stages"
+            yield Problem("input.tag", option, f"no stage has the tag '{tag}'{near(tag, stages)}", expected, f"correct it, or leave {option} out")

@@ -1,0 +1,169 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Serve arguments judged before any image is asked: their values, and their names by the releases that a profile allows. PRIVATE to the collection.
+
+An image's own parser is asked before its engine starts, but that is after the image and mostly after the model. What no release takes is said first.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from pathlib import Path
+
+from ansible.module_utils.common.yaml import yaml_load
+
+try:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import Version
+except ImportError:
+    # ansible-core requires packaging; only ansible-test's import check runs without it.
+    HAS_PACKAGING = False
+else:
+    HAS_PACKAGING = True
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+
+#: Ids of findings that are made here.
+IDS = ("input.flags",)
+
+_TABLE = Path(__file__).with_name("serve_flags.yml")
+_FORK = "what only the image's own engine has goes into fork_flags of the profile"
+
+
+class Table(t.NamedTuple):
+    """What arguments take, by their names with underscores."""
+
+    #: The releases whose parsers were read.
+    recorded: list[str]
+    #: The last recorded release without an argument, and the first that lacks it again; empty where there is none.
+    names: dict[str, tuple[str, str]]
+    kinds: dict[str, str]
+    least: dict[str, int]
+    choices: dict[str, list[str]]
+
+
+@functools.cache
+def table() -> Table:
+    """Return the table."""
+    raw = yaml_load(_TABLE.read_text(encoding="utf-8"))
+    names = {name: tuple(span.split("..")) for span, words in raw["names"].items() for name in words.split()}
+    kinds = {name: kind for kind in ("switch", "whole", "number") for name in raw[kind].split()}
+    least = {name: low for low, words in raw["least"].items() for name in words.split()}
+    return Table(raw["recorded"].split(), names, kinds, least, {name: words.split() for name, words in raw["choices"].items()})
+
+
+def is_switch(name: str) -> bool:
+    """Return whether an argument is true or false, and takes no value."""
+    return table().kinds.get(name) == "switch"
+
+
+def is_known(name: str) -> bool:
+    """Return whether a release of the engine has, or had, an argument."""
+    return name in table().names or name in resolver.history() and not resolver.is_variable(name) or name.startswith("no_") and is_switch(name[3:])
+
+
+def fault(name: str, value: t.Any) -> tuple[str, str] | None:
+    """Return what is wrong with a value, and what was expected; None for one that a release may take, as far as that is known."""
+    kind = table().kinds.get(name)
+    if name in argument_values.KINDS:
+        try:
+            argument_values.read(name, value)
+        except ClusterError as error:
+            return error.what, error.expected
+    elif kind == "switch":
+        return None if isinstance(value, bool) else (f"is {value!r}", "true or false")
+    elif kind:
+        return _number_fault(name, value, whole=kind == "whole")
+    elif name in table().choices:
+        listed = [*table().choices[name], *resolver.history().get(name, {}).get("values", {})]
+        for one in value if isinstance(value, list) else [value]:
+            if resolver.text_of(one) not in listed:
+                return f"is {one!r}", f"one of {', '.join(dict.fromkeys(listed))}{near(one, listed)}"
+    return None
+
+
+def _number_fault(name: str, value: t.Any, whole: bool) -> tuple[str, str] | None:
+    """Return what is wrong with a number; a text of it is the same to the engine."""
+    low = table().least.get(name)
+    expected = f"a {'whole ' if whole else ''}number{'' if low is None else f' of {low} or more'}"
+    try:
+        number = None if isinstance(value, (bool, list, dict)) else argument_values.size(str(value)) if whole else float(value)
+    except ValueError:
+        number = None
+    return (f"is {value!r}", expected) if number is None or low is not None and number < low else None
+
+
+def releases(profile: dict[str, t.Any]) -> list[str]:
+    """Return the known releases that a profile allows, oldest first; none for a fork that counts by itself, and for what is newer than all of them."""
+    if not HAS_PACKAGING:
+        return []
+    try:
+        allowed = SpecifierSet(profile["requires"].get("vllm") or "")
+    except InvalidSpecifier:  # named where the profile is judged
+        return []
+    return [one for one in _known_releases() if allowed.contains(one, prereleases=True)]
+
+
+@functools.cache
+def _known_releases() -> list[str]:
+    """Return the releases that the history or a recorded parser speaks of."""
+    spoken = set(table().recorded)
+    for row in resolver.history().values():
+        spoken |= {row[field] for field in ("added", "removed", "ignored") if field in row}
+        spoken |= {release for span in row["values"].values() for release in span if release}
+    return sorted(spoken - {"0"}, key=Version)
+
+
+def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str) -> t.Iterator[Problem]:
+    """Yield what no release takes that the profile allows: names that no parser knows, and names and values that come later or are gone."""
+    allowed = releases(profile)
+    wanted = {name.replace("-", "_"): value for name, value in {**profile["serve"], **arguments}.items() if value is not None}
+    for typed, value in arguments.items():
+        name = typed.replace("-", "_")
+        head = name.partition(".")[0]
+        if value is None or not head.isidentifier() or name in RESERVED or {name, head} & set(profile["fork_flags"]):
+            continue
+        history = resolver.history().get(head)
+        if is_known(head):
+            what, remedy = _not_of(allowed, head, value, wanted, profile) if allowed and head == name else ("", "")
+            verdict = "block"
+        else:
+            known = [*table().names, *(one for one in resolver.history() if not resolver.is_variable(one))]
+            hint = near(head, known)
+            what = f"is an argument of no release of vLLM from {table().recorded[0]} to {table().recorded[-1]}{hint}"
+            # A fork, or a release after those, may have what looks like nothing that is known.
+            remedy, verdict = f"correct its name; {_FORK}", "block" if hint or allowed else "warn"
+        if what:
+            yield Problem("input.flags", f"{where}.{typed}", what, remedy=remedy, verdict=verdict)
+        elif history and _is_strange(name, value, history, wanted):
+            hint = near(value, history["values"])
+            if hint:
+                yield Problem("input.flags", f"{where}.{typed}", f"is {value!r}, which no release of vLLM has{hint}", remedy="correct it", verdict="warn")
+
+
+def _not_of(allowed: list[str], name: str, value: t.Any, wanted: dict[str, t.Any], profile: dict[str, t.Any]) -> tuple[str, str]:
+    """Return why no allowed release takes an argument, and what to do; nothing when one may."""
+    if name in resolver.history():
+        steps = [resolver.lacks(resolver.Engine(one, fork_flags=profile["fork_flags"]), name, value, wanted) for one in allowed]
+        return (steps[-1].message.rstrip("."), f"{steps[-1].remedy}; {_FORK}") if all(steps) else ("", "")
+    after, before = table().names.get(name, ("", ""))
+    late = bool(after) and all(Version(one) <= Version(after) for one in allowed)
+    gone = bool(before) and all(Version(one) >= Version(before) for one in allowed)
+    if not late and not gone:
+        return "", ""
+    says = f"it came after {after}" if late else f"it is gone since {before}"
+    what = f"is an argument of no release that the profile allows ({allowed[0]} to {allowed[-1]}): {says}"
+    return what, f"remove it, or change requires.vllm of the profile; {_FORK}"
+
+
+def _is_strange(name: str, value: t.Any, history: resolver.Row, wanted: dict[str, t.Any]) -> bool:
+    """Return whether the history lists the values of an argument and not this one, and nothing registers more."""
+    plugin = resolver.PARSERS.get(name, ("", ""))[1]
+    return isinstance(value, str) and bool(history["values"]) and value not in history["values"] and plugin not in wanted and name not in table().choices

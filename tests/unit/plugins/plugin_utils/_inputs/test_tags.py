@@ -1,0 +1,46 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tags that no stage has, by the playbooks as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import tags
+
+STAGES = {"validate", "preflight", "image", "model", "memory", "ray", "native", "serve", "proof", "report"}
+
+
+def said(*books, run=("all",), skip=()):
+    return [str(problem) for problem in tags.problems(books, run, skip)]
+
+
+@pytest.mark.parametrize("book", ["serve.yml", "single.yml", "nemotron_tp2.yml"])
+def test_stages_are_the_tags_of_the_playbook_and_of_what_it_imports(book):
+    assert tags.known(tags.PLAYBOOKS / book) - {"always", "never"} == STAGES
+
+
+def test_a_tag_that_no_stage_has_is_refused_with_the_near_one():
+    book = str(tags.PLAYBOOKS / "preflight.yml")
+    (text,) = said(book, run=["prefligth", "fabric"])
+    assert text == "--tags: no stage has the tag 'prefligth' (did you mean 'preflight'?); expected one of fabric, preflight, validate"
+    assert said("gb10.cluster.preflight", skip=["fabrik"])[0].startswith("--skip-tags: no stage has the tag 'fabrik' (did you mean 'fabric'?)")
+    assert said("gb10.cluster.status.yml", run=["preflight"])[0].endswith("expected one of glance")
+    assert said("gb10.cluster.plan", run=["x"])[0].endswith("this playbook has no stages")
+
+
+@pytest.mark.parametrize("run", [["all"], ["all", "fabric"], ["preflight"], ["validate"], ["untagged"], ["never"]])
+def test_tags_that_there_are_pass(run):
+    assert said("gb10.cluster.preflight", run=run) == []
+
+
+def test_a_playbook_of_the_users_has_tags_of_its_own(tmp_path):
+    own = tmp_path / "site.yml"
+    own.write_text("- import_playbook: gb10.cluster.serve\n")
+    assert said(str(own), run=["x"]) == [] == said(str(own), "gb10.cluster.serve", run=["x"]) == said("gb10.cluster.no_such", run=["x"]) == said(run=["x"])
+
+
+def test_the_playbooks_of_one_run_count_together():
+    assert said("gb10.cluster.status", "gb10.cluster.preflight", run=["glance", "fabric"]) == []
