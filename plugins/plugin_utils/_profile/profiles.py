@@ -98,7 +98,7 @@ _PAGE = re.compile(r"https://[^\s/]+(/\S*)?\Z")
 #: Arguments that may name a repository of their own.
 _NAMES_REPOSITORY = ("tokenizer", "hf_config_path", "speculative_config.model", "speculative_config.tokenizer")
 
-#: Who measured what, on which image, with which versions of vLLM in it, where and when that was published; or the admission that nobody did.
+#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the admission that nobody did.
 _EVIDENCE = {
     "type": "list",
     "elements": "dict",
@@ -112,6 +112,7 @@ _EVIDENCE = {
         "source": {"type": "str", "default": ""},
         "date": {"type": "str", "default": ""},
         "vllm": {"type": "str", "default": ""},
+        "ray": {"type": "str", "default": ""},
     },
 }
 
@@ -672,9 +673,9 @@ def mod_digests(profile: dict[str, t.Any]) -> dict[str, str]:
 
 
 def _measured_versions(evidence: list[dict[str, t.Any]] | str) -> list[tuple[str, str]]:
-    """The versions of vLLM that evidence speaks of, by their fields."""
+    """The versions of vLLM and Ray that evidence speaks of, by their fields."""
     rows = enumerate(evidence) if isinstance(evidence, list) else ()
-    return [(f"evidence[{index}].vllm", item["vllm"]) for index, item in rows if item["vllm"]]
+    return [(f"evidence[{index}].{name}", item[name]) for index, item in rows for name in ("vllm", "ray") if item[name]]
 
 
 def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: str) -> list[Problem]:
