@@ -31,6 +31,11 @@ Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
 REFRESH_UNIT = "nvidia-cdi-refresh.service"
 #: Seconds that the devices get to come, those between two looks, and those of one question to systemd.
 CDI_SECONDS, CDI_LOOK_SECONDS, SYSTEMCTL_SECONDS = 120.0, 1.0, 30.0
+#: How to have the specification written again. Where the toolkit's unit is, as on DGX OS, a second one in /etc would only go stale.
+CDI_AGAIN = (
+    "sudo systemctl restart nvidia-cdi-refresh, which writes /var/run/cdi/nvidia.yaml; on a node without that unit: "
+    "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+)
 
 #: What keeps a container from the GPU: what Docker's engine, NVML or CUDA says, our message, remedy.
 FAILURES: list[tuple[str, str, str]] = [
@@ -42,29 +47,27 @@ FAILURES: list[tuple[str, str, str]] = [
     (
         r"unresolvable CDI devices",
         "the Docker engine does not find the GPU in its specifications of devices (CDI)",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        CDI_AGAIN,
     ),
     (
         r"[Dd]river/library version mismatch|CUDA error 803\b",
         "the driver that is loaded and its libraries are of two versions",
-        "Reboot the node when nobody uses it, then: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        f"Reboot the node when nobody uses it, then: {CDI_AGAIN}",
     ),
     (
         r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|mount error|file creation failed)",
         "the driver's files that a container is to get are not those of this node",
-        "After an update of the driver: reboot the node when nobody uses it, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        f"After an update of the driver: reboot the node when nobody uses it, then {CDI_AGAIN}",
     ),
     (
         r"Failed to initialize NVML: Unknown Error",
         "the container has the driver's libraries and may not use its devices",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, then restart Docker (that stops its containers). What running containers loses it: "
-        "the rule docker.gpu_kept.",
+        f"{CDI_AGAIN}. Then restart Docker (that stops its containers). What running containers lose it by: the rule docker.gpu_kept.",
     ),
     (
         r"cannot open shared object file",
         "the container gets none of the driver's libraries",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; for Docker older than 28.3: sudo nvidia-ctk runtime configure --runtime=docker, and "
-        "restart it (that stops its containers)",
+        f"{CDI_AGAIN}; for Docker older than 28.3: sudo nvidia-ctk runtime configure --runtime=docker, and restart it (that stops its containers)",
     ),
     (
         r"CUDA error 804\b",
@@ -119,8 +122,7 @@ def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root
             return devices
     raise WaitTimeout(
         f"after {CDI_SECONDS:.0f} s the Docker engine still has no {', '.join(sorted(names))} among its devices, and {why}",
-        remedy=f"sudo systemctl restart {REFRESH_UNIT}; where it fails: journalctl -u {REFRESH_UNIT}. Where there is none: sudo nvidia-ctk cdi generate "
-        "--output=/etc/cdi/nvidia.yaml. To give GPUs in another way from now on, take the cluster down first and disable that unit.",
+        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down and disable that unit.",
         reason="no devices",
     )
 

@@ -19,6 +19,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
@@ -452,7 +453,7 @@ class Cluster:
             used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
             together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
             for one, other, network in together:
-                message = f"{one.name} and {other.name} are both in {network}: answers leave through the wrong one, and the preflight will refuse that."
+                message = f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one."
                 yield row("twins_apart", name, "warn", message, advice.replace("it", other.name, 1))
             crowded = {end.name for pair in together for end in pair[:2]}
             for end in found:
@@ -463,7 +464,7 @@ class Cluster:
             for fabric_link in self.fabric_links:
                 end = fabric_link.ends[name][0]
                 if not end.devices and not self.tcp:
-                    remedy = "sudo modprobe mlx5_ib; where TCP is enough: -e gb10_fabric_fallback=tcp"
+                    remedy = f"{rdma.CABLE_IN}; where TCP is enough: -e gb10_fabric_fallback=tcp"
                     yield row("rdma", name, "warn", f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.", remedy)
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
@@ -482,11 +483,11 @@ class Cluster:
             tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
             if not found:
                 dark = True
-                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"see whether mlx5_core is loaded (lspci, dmesg); {tcp}")
+                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"{rdma.CABLE_IN}; {tcp}")
             elif not any(end.carrier for end in found):
                 dark = True
                 names = ", ".join(end.name for end in found)
-                remedy = f"plug the cable in on both sides and bring it up: sudo ip link set {found[0].name} up; {tcp}"
+                remedy = f"{rdma.CABLE_IN}; where the cable is in: sudo ip link set {found[0].name} up; {tcp}"
                 yield row("link", name, "block", f"no interface of the fabric has carrier: {names}.", remedy)
         if dark:
             return

@@ -240,6 +240,8 @@ _SCHEMA: dict[str, t.Any] = {
         "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
         "answers": {"type": "list", "elements": "str", "choices": list(known_answers.CHECKS), "default": []},
         "requires": {"type": "dict", "default": {}},
+        # What the inventory has to grant on purpose: nothing of it is set by a profile.
+        "needs": {"type": "dict", "options": {"capabilities": {"type": "list", "elements": "str", "default": []}}},
         "switches": {
             "type": "dict",
             "default": {},

@@ -119,7 +119,7 @@ def test_devices_that_never_come_are_no_reason_to_ask_in_another_way(monkeypatch
     with pytest.raises(WaitTimeout) as caught:
         gpu_access.await_cdi_devices(Booting(monkeypatch), [0], before)
     assert str(caught.value) == f"after 120 s the Docker engine still has no nvidia.com/gpu=0 among its devices, and {why}"
-    assert caught.value.remedy.startswith("sudo systemctl restart nvidia-cdi-refresh.service")
+    assert caught.value.remedy.startswith("sudo systemctl restart nvidia-cdi-refresh, which writes /var/run/cdi/nvidia.yaml")
 
 
 @pytest.mark.parametrize(

@@ -611,7 +611,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
-        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20",
+        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20", "capabilities": [],
         "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
         "companions": [], "mode": "cluster",
     }  # fmt: skip
