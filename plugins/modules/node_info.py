@@ -47,6 +47,7 @@ options:
       - disk
       - gpus
       - environment
+      - netplan
       - limits
       - kernel_log
       - tenants
@@ -833,6 +834,13 @@ environment:
       description: The file.
       type: str
       sample: /etc/environment
+netplan:
+  description: The names of the files in netplan's directory. Empty without one, null when it may not be read.
+  returned: when asked for
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: [99-nvidia-sync-cluster.yaml]
 limits:
   description: Limits that decide over RDMA, and over who dies first when memory ends. A part that could not be read is null.
   returned: when asked for
@@ -933,8 +941,8 @@ kernel_log:
         kind:
           description:
             - V(nv_no_memory), V(xid), V(gpu) (it did not start, or was lost) and V(nvrm) of the GPU's driver; V(aer), V(pcie) (a link that was trained again),
-              V(removed) (a card that was taken off), V(firmware) and V(mlx5) of the fabric; V(oops), V(stall), V(wifi), V(smmu), V(hardware), V(suspend) and V(oom) of
-              the kernel.
+              V(removed) (a card that was taken off), V(firmware) and V(mlx5) of the fabric; V(oops), V(stall), V(wifi), V(smmu), V(hardware), V(suspend) and
+              V(oom) of the kernel.
             - V(memory) is what the kernel says of the memory at every boot.
           type: str
           sample: xid
@@ -1241,6 +1249,7 @@ errors:
 """
 
 import importlib.metadata
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -1253,7 +1262,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, modes, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
@@ -1280,6 +1289,7 @@ SECTIONS = (
     "disk",
     "gpus",
     "environment",
+    "netplan",
     "limits",
     "kernel_log",
     "tenants",
@@ -1422,6 +1432,9 @@ class Look:
     def environment(self) -> list[dict[str, str]]:
         section = self.sections.section("environment")
         return section(lambda: default_env.environment(self.params["roots"]["etc_root"], section), [])
+
+    def netplan(self) -> list[str] | None:
+        return self.sections.read("netplan", lambda: names(os.path.join(self.params["roots"]["etc_root"], "netplan")))
 
     def limits(self) -> dict[str, t.Any] | None:
         section = self.sections.section("limits")

@@ -122,7 +122,8 @@ def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root
             return devices
     raise WaitTimeout(
         f"after {CDI_SECONDS:.0f} s the Docker engine still has no {', '.join(sorted(names))} among its devices, and {why}",
-        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down and disable that unit.",
+        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down, and disable "
+        "that unit.",
         reason="no devices",
     )
 

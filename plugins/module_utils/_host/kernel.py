@@ -288,7 +288,8 @@ def kernel(
 
     ``release``, ``arch``, ``boot_id``, ``cmdline``, ``uptime_s``; ``modules``: for each of :data:`MODULES` that is loaded or installed,
     its versions as by :func:`version_of`, None for "not"; ``next_boot``; ``parameters``: those of :data:`PARAMETERS` whose module
-    is loaded; ``nvidia_flavor``; ``nvidia_modprobe``, the version of that package. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``section``.
+    is loaded; ``nvidia_flavor``; ``nvidia_modprobe``, the version of that package. Raises OSError when not even the kernel's release can be
+    read; what else cannot be read is None and noted by ``section``.
     """
     release = required_text(os.path.join(proc_root, "sys", "kernel", "osrelease"))
     cmdline = section(lambda: required_text(os.path.join(proc_root, "cmdline")))

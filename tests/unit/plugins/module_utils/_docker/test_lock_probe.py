@@ -80,9 +80,8 @@ def base(tmp_path_factory):
     def run(*requirements, then=(), **env):
         given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": "/dev/null", **env}
         environment = {name: value for name, value in given.items() if value is not None}
-        done = subprocess.run(
-            [python, "-c", inspect.getsource(lock_probe), json.dumps([requirements, *then])], env=environment, capture_output=True, text=True, timeout=120, check=True
-        )
+        argv = [python, "-c", inspect.getsource(lock_probe), json.dumps([requirements, *then])]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=True)
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(lock_probe.MARK)]
         answers = json.loads(line[len(lock_probe.MARK):])
         return answers if then else answers[0]

@@ -161,7 +161,7 @@ def test_each_part_fails_by_itself(tmp_path):
     assert [error["section"] for error in sections.errors] == ["limits"] * 2 and "swappiness" in sections.errors[1]["error"]
 
 
-PASSWD = "root:x:0:0::/root:/bin/sh\nollama:x:998:998::/:/bin/false\nnvidia:x:1000:1000::/home/nvidia:/bin/bash\nada:x:1001:1001::/:/bin/sh\nnobody:x:65534:::\nbroken\n"
+PASSWD = "root:x:0:0::/root:/bin/sh\nollama:x:998:998:::\nnvidia:x:1000:1000:::/bin/bash\nada:x:1001:1001::/:/bin/sh\nnobody:x:65534:::\nbroken\n"
 
 
 @pytest.mark.parametrize(

@@ -452,7 +452,8 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert not any(line.startswith("KV cache") for line in skipped.lines) and skipped.stats["gb10_report"]["kv_cache"]["bytes"] is None
     assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
     names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
-    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "ray_wanted": None, "mods": {"fix": "aaaaaaaaaaaabbbb"}}
+    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "ray_wanted": None}
+    known["mods"] = {"fix": "aaaaaaaaaaaabbbb"}
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
     assert report.image_names({"a": None}) == "none here"
     assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None, "mods": {}}}) == "l/e:1, no digest of a registry is known"

@@ -160,7 +160,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "words": ["nvidia-modprobe is 610.43.02-1ubuntu1, the driver 580.159.03", "nvidia-modprobe=580.159.03*"],
     },
     "kernel.cma": {"one": {"memory__cma_total_mb": 0}, "words": ["CmaTotal is 0 kB", "ibv_reg_mr_iova2"]},
-    "machine.id": {"other": {"kernel__machine": "0" * 16}, "one": {"kernel__machine": "0" * 16}, "node": CLUSTER, "words": ["spark-1 and spark-2 have the same"]},
+    "machine.id": {"one": {"kernel__machine": "0" * 16}, "other": {"kernel__machine": "0" * 16}, "node": CLUSTER, "words": ["spark-1 and spark-2 have"]},
     "driver.next_boot": {"one": {"kernel__next_boot": {"release": "7.0.0-1021-nvidia", "has_nvidia_driver": False}}},
     "kernel.known_bad": {
         "one": {"kernel__release": "7.0.0-1019-nvidia"},
