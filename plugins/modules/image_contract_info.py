@@ -101,10 +101,12 @@ labels:
   type: dict
   sample: {"io.gb10.base": "sha256:fc5d6037a455", "io.gb10.recipe": "1f0c3f3d"}
 base:
-  description: What the image was built on, and the files that pip added, from the labels that the role image gives it; null for other images.
+  description:
+    - What the image was built on, and the files that pip added, from the labels that the role image gives it; null for other images. C(ray_wanted) is null, or
+      the C(version) of Ray that had been asked for, and C(why) the base kept it out.
   returned: success
   type: dict
-  sample: {"image_id": "sha256:fc5d6037a455", "recipe": "1f0c3f3d", "lock": ["msgpack==1.2.4 --hash=sha256:a45ceb5f199d5e38"]}
+  sample: {"image_id": "sha256:fc5d6037a455", "recipe": "1f0c3f3d", "lock": ["msgpack==1.2.4 --hash=sha256:a45ceb5f199d5e38"], "ray_wanted": null}
 base_image_id:
   description: The id of O(base_image) on this node, null when it is absent or nobody asked.
   returned: success

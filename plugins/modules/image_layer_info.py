@@ -13,6 +13,7 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Has an image's own pip find what O(requirements) need beyond what the image holds, with every installed package kept at its version.
     The answer names each file by its hash, so that a layer made of it is the same on every node, and next month.
+  - Where what the image holds keeps a version of Ray out, the newest older one that fits is found, down to the first that asks for the token.
   - For that it starts a labeled throw-away container with network, and removes it. Nothing is installed.
   - It does so in check mode, too, and never reports a change.
 requirements:
@@ -38,6 +39,12 @@ options:
     type: list
     elements: str
     required: true
+  ray_allowed:
+    description:
+      - Which versions of Ray do as well where what the image holds keeps out the one that O(requirements) names, as pip writes them. Empty for any older one.
+    type: str
+    default: ""
+    version_added: 0.2.0
   ca_file:
     description:
       - A CA bundle on the node that pip needs behind a TLS proxy.
@@ -75,9 +82,17 @@ lock:
   type: list
   elements: str
   sample: ["msgpack==1.2.4 --hash=sha256:a45ceb5f199d5e388f28b550ba881096a3740d4bda10e661d77f59d9a2e8187a"]
+why:
+  description: Which packages of the image kept the Ray of O(requirements) out, so that RV(lock) has an older one. Empty when it has what was asked for.
+  returned: success
+  type: str
+  version_added: 0.2.0
+  sample: ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2
 """
 
 import inspect
+import json
+import re
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -86,36 +101,58 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE
 
 #: Where the CA bundle appears in the container.
 CA_TARGET = "/run/gb10/ca.crt"
 #: Where packages of a bundle appear there.
 WHEELS_TARGET = "/run/gb10/wheels"
-#: What pip says when the requirements do not go with what is installed.
-CONFLICT = "ResolutionImpossible"
 OLD_PIP = "no such option"
+#: One version of Ray.
+RAY = re.compile(r"\Aray==([\w.]+)\Z")
+#: What pip says of a conflict: who depends on what, and which version the constraint allows.
+DEPENDS = re.compile(r"^ +(\S+ \S+ depends on [^\n;]+)", re.MULTILINE)
+KEPT = re.compile(r"^ +The user requested \(constraint\) (\S+?)==(\S+)$", re.MULTILINE)
 
 
-def parse_answer(stdout: str) -> dict[str, t.Any]:
+def parse_answer(stdout: str) -> list[dict[str, t.Any]]:
     """Return what the probe printed. Raises ValueError when there is none."""
-    answer = image_contract.marked_json(stdout, lock_probe.MARK)
-    if not isinstance(answer, dict) or not isinstance(answer.get("error"), str) or not isinstance(answer.get("lock"), (list, type(None))):
-        raise ValueError("an answer that lacks required keys")
-    return answer
+    answers = image_contract.marked_json(stdout, lock_probe.MARK)
+    if not isinstance(answers, list) or not answers:
+        raise ValueError("an answer of another form")
+    for answer in answers:
+        if not isinstance(answer, dict) or not isinstance(answer.get("error"), str) or not isinstance(answer.get("lock"), (list, type(None))):
+            raise ValueError("an answer that lacks required keys")
+    return answers
+
+
+def in_the_way(words: str) -> str:
+    """Return which packages of the image do not go with what was asked for, in short; pip's own words when they say it in another way."""
+    depends = list(dict.fromkeys(one.strip() for one in DEPENDS.findall(words)))
+    kept = [f"{name} {version}" for name, version in dict.fromkeys(KEPT.findall(words))]
+    return f"{', '.join(depends)}, and the image has {', '.join(kept)}" if depends and kept else " ".join(words.split())
 
 
 def remedy_of(words: str, image: str) -> str:
     """Return what to do about pip's refusal."""
     if OLD_PIP in words:
         return f"{image} has a pip older than 22.2: choose a newer image.base."
-    if CONFLICT in words:
-        return "Set gb10_ray_version to one whose requirements this base meets; the base's own packages stay as they are."
+    if lock_probe.CONFLICT in words:
+        return "The base's own packages stay as they are: choose another image.base, or a gb10_ray_version and requires.ray of the profile that this one meets."
     return "See whether containers here reach the package index; behind a proxy set gb10_build_ca_file and gb10_build_pip_env (PIP_PROXY, PIP_INDEX_URL)."
+
+
+def attempts(requirements: t.Sequence[str], ray_allowed: str) -> list[list[str]]:
+    """Return what to ask pip for, one after the other: what is wanted, then with an older Ray that knows the token."""
+    allowed = f",{ray_allowed}" if ray_allowed else ""
+    older = [RAY.sub(rf"ray>={'.'.join(map(str, TOKEN_SINCE))},<\1{allowed}", one) for one in requirements]
+    return [list(requirements), *([older] if older != list(requirements) else [])]
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     image, wanted = params["image"], params["requirements"]
+    asked = attempts(wanted, params["ray_allowed"])
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     # NGC images set a constraint for what users add. The layer is bound by what is installed; an empty variable is none for pip.
     env = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in params["pip_env"].items()}}
@@ -128,7 +165,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         mounts.append({"Type": "bind", "Source": params["wheels"], "Target": WHEELS_TARGET, "ReadOnly": True})
     result = api.run_throwaway(
         image,
-        ["python3", "-c", inspect.getsource(lock_probe), *wanted],
+        ["python3", "-c", inspect.getsource(lock_probe), json.dumps(asked)],
         labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"},
         timeout=params["tool_timeout"],
         network="bridge",
@@ -136,7 +173,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         mounts=mounts,
     )
     try:
-        answer = parse_answer(result.stdout)
+        answers = parse_answer(result.stdout)
     except ValueError as error:
         raise UnknownState(
             f"image {image} does not report what {', '.join(wanted)} needs: python3 ended with status {result.rc} and {error}",
@@ -144,11 +181,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],
         ) from error
-    if answer["lock"] is None:
-        words = answer["error"]
+    used, last = asked[len(answers) - 1], answers[-1]
+    why = in_the_way(answers[0]["error"]) if len(answers) > 1 else ""
+    if last["lock"] is None:
+        words = last["error"]
         remedy = f"{params['wheels']} lacks what it takes: import a bundle of this collection's release." if params["wheels"] else remedy_of(words, image)
-        raise ClusterError(f"{', '.join(wanted)} cannot be added to {image}: {' '.join(words.split())}", remedy=remedy, reason="no layer", raw=words)
-    return {"msg": f"{', '.join(wanted)} adds {len(answer['lock'])} package(s) to {image}", "lock": answer["lock"]}
+        tried = " or ".join(", ".join(one) for one in asked[: len(answers)])
+        raise ClusterError(f"{tried} cannot be added to {image}: {why or in_the_way(words)}", remedy=remedy, reason="no layer", raw=words)
+    return {"msg": f"{', '.join(used)} adds {len(last['lock'])} package(s) to {image}{f': {why}' if why else ''}", "lock": last["lock"], "why": why}
 
 
 def main() -> None:
@@ -156,6 +196,7 @@ def main() -> None:
         argument_spec={
             "image": {"type": "str", "required": True},
             "requirements": {"type": "list", "elements": "str", "required": True},
+            "ray_allowed": {"type": "str", "default": ""},
             "ca_file": {"type": "path"},
             "pip_env": {"type": "dict", "default": {}},
             "wheels": {"type": "path"},

@@ -47,6 +47,7 @@ options:
       - disk
       - gpus
       - environment
+      - netplan
       - limits
       - kernel_log
       - tenants
@@ -226,6 +227,11 @@ memory:
       type: int
       version_added: 0.2.0
       sample: 9411
+    cma_total_mb:
+      description: Memory that the kernel keeps in one piece for devices, null when it keeps no account of it.
+      type: int
+      version_added: 0.2.0
+      sample: 128
     swap_in_pages:
       description: Pages read from swap since boot, null when the kernel does not tell.
       type: int
@@ -288,6 +294,21 @@ kernel:
       type: dict
       version_added: 0.2.0
       sample: {"release": 6.11.0-1016-nvidia, "has_nvidia_driver": true}
+    nvidia_flavor:
+      description: Which of NVIDIA's modules are loaded, V(open) or V(proprietary). Null without one.
+      type: str
+      version_added: 0.2.0
+      sample: open
+    nvidia_modprobe:
+      description: The version of the package nvidia-modprobe. Null where it is not installed.
+      type: str
+      version_added: 0.2.0
+      sample: 580.159.03-1ubuntu1
+    machine:
+      description: The machine's id, hashed. Sparks were reported to be shipped with equal ones. Null where it has none.
+      type: str
+      version_added: 0.2.0
+      sample: 9b1c6f2d0a7e4c35
     parameters:
       description: Parameters of loaded modules as the driver tells them.
       type: dict
@@ -342,6 +363,11 @@ docker:
       description: How it keeps images.
       type: str
       sample: overlay2
+    image_store:
+      description: Which store of images it has, V(classic) or V(containerd). One image has another id in each.
+      type: str
+      version_added: 0.2.0
+      sample: classic
     root_dir:
       description: Where it keeps images and containers.
       type: str
@@ -808,6 +834,13 @@ environment:
       description: The file.
       type: str
       sample: /etc/environment
+netplan:
+  description: The names of the files in netplan's directory. Empty without one, null when it may not be read.
+  returned: when asked for
+  type: list
+  elements: str
+  version_added: 0.2.0
+  sample: [99-nvidia-sync-cluster.yaml]
 limits:
   description: Limits that decide over RDMA, and over who dies first when memory ends. A part that could not be read is null.
   returned: when asked for
@@ -822,6 +855,12 @@ limits:
       description: The same for containerd, whose limit a container without one of its own inherits where containerd is a service of its own.
       type: int
       sample: -1
+    ipc_removed_of:
+      description: The ordinary users whose semaphores and shared memory systemd removes at the end of their last session. Null when that is unknown.
+      type: list
+      elements: str
+      version_added: 0.2.0
+      sample: [nvidia]
     sshd:
       description: The daemon that takes logins. Both are null when none runs, as where systemd starts one for each login.
       type: dict
@@ -906,8 +945,8 @@ kernel_log:
         kind:
           description:
             - V(nv_no_memory), V(xid), V(gpu) (it did not start, or was lost) and V(nvrm) of the GPU's driver; V(aer), V(pcie) (a link that was trained again),
-              V(removed) (a card that was taken off), V(firmware) and V(mlx5) of the fabric; V(oops), V(stall), V(smmu), V(hardware), V(suspend) and V(oom) of
-              the kernel.
+              V(removed) (a card that was taken off), V(firmware) and V(mlx5) of the fabric; V(oops), V(stall), V(wifi), V(smmu), V(hardware), V(suspend) and
+              V(oom) of the kernel.
             - V(memory) is what the kernel says of the memory at every boot.
           type: str
           sample: xid
@@ -1214,6 +1253,7 @@ errors:
 """
 
 import importlib.metadata
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -1226,7 +1266,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, modes, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names
 from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
@@ -1253,6 +1293,7 @@ SECTIONS = (
     "disk",
     "gpus",
     "environment",
+    "netplan",
     "limits",
     "kernel_log",
     "tenants",
@@ -1328,7 +1369,8 @@ class Look:
     def kernel(self) -> dict[str, t.Any] | None:
         section = self.sections.section("kernel")
         found = section(lambda: kernel.kernel(self.proc, self.sysfs, self.params["roots"]["modules_root"], self.params["roots"]["boot_root"], section))
-        return found and {**found, "clock": section(lambda: timekeeping.clock(self.proc, self.sysfs, section))}
+        machine = section(lambda: kernel.machine(self.params["roots"]["etc_root"]))
+        return found and {**found, "machine": machine, "clock": section(lambda: timekeeping.clock(self.proc, self.sysfs, section))}
 
     def docker(self) -> dict[str, t.Any]:
         section = self.sections.section("docker")
@@ -1395,9 +1437,13 @@ class Look:
         section = self.sections.section("environment")
         return section(lambda: default_env.environment(self.params["roots"]["etc_root"], section), [])
 
+    def netplan(self) -> list[str] | None:
+        return self.sections.read("netplan", lambda: names(os.path.join(self.params["roots"]["etc_root"], "netplan")))
+
     def limits(self) -> dict[str, t.Any] | None:
         section = self.sections.section("limits")
-        return section(lambda: limits.limits(self.processes().processes.values(), self._meminfo, self.proc, section))
+        etc_root = self.params["roots"]["etc_root"]
+        return section(lambda: limits.limits(self.processes().processes.values(), self._meminfo, self.proc, section, etc_root))
 
     def kernel_log(self) -> dict[str, t.Any] | None:
         return self.sections.read("kernel_log", self.log)

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 
 import pytest
 
-from .lab import WORKER, Lab
+from .lab import INVENTORY, WORKER, Lab
 from .making import cut_power, reboot
 
 #: The single's node and its settings. The other node of the lab is not reached.
@@ -91,6 +92,47 @@ def test_a_clean_reboot_comes_back_to_a_token_without_anybody(lab: Lab) -> None:
     assert (after["state"], after["tries"]) == ("running", 1) and after["boot_id"] != before
     assert serves(lab, **SINGLE)
     assert lab.play("single", **SINGLE, gb10_unit="enabled").changed == {}
+
+
+#: A specification that is written well after what writes it has begun, as one that is triggered again does; and one that never is.
+LATE, NEVER = ("exec", "sleep 15; install -D -m 0644 /usr/share/gb10-lab/cdi/nvidia.yaml /run/cdi/nvidia.yaml"), ("oneshot", "false")
+
+
+@contextlib.contextmanager
+def writing(lab: Lab, how: tuple[str, str]) -> t.Iterator[None]:
+    """The specification of the GPU is written in another way at the next boots."""
+    place = "/etc/systemd/system/nvidia-cdi-refresh.service.d"
+    lab.run(NODE, "mkdir", place)
+    lab.write(NODE, f"{place}/lab.conf", f'[Service]\nType={how[0]}\nExecStart=\nExecStart=/bin/sh -c "{how[1]}"\n')
+    try:
+        yield
+    finally:
+        lab.run(NODE, "rm", "-r", place)
+        lab.run(NODE, "systemctl", "daemon-reload")
+
+
+@pytest.mark.skipif(INVENTORY.name == "lab", reason="this lab's engine knows no devices by CDI")
+@pytest.mark.usefixtures("single")
+def test_the_gpu_comes_by_its_specification_after_every_boot(lab: Lab) -> None:
+    """It is on a tmpfs and written after multi-user.target, as by NVIDIA's toolkit 1.19.0: a unit that the target waits for never sees it."""
+
+    def given() -> str:
+        return lab.inspect(NODE, f"gb10-{NODE}-head")["HostConfig"]["DeviceRequests"][0]["Driver"]
+
+    assert given() == "cdi"
+    reboot(NODE)
+    assert (await_settled(lab, NODE, unit(NODE)), given()) == ("active", "cdi")
+    with writing(lab, LATE):
+        reboot(NODE)
+        assert (await_settled(lab, NODE, unit(NODE)), given()) == ("active", "cdi")
+    with writing(lab, NEVER):
+        reboot(NODE)
+        # The container that ended stays, and with it the sign of how it had its GPU.
+        assert (await_settled(lab, NODE, unit(NODE)), given()) == ("failed", "cdi")
+        assert "still has no nvidia.com/gpu=all among its devices" in state(lab, NODE, NODE)["reason"]
+    lab.run(NODE, "systemctl", "restart", "nvidia-cdi-refresh.service")
+    lab.run(NODE, "systemctl", "start", unit(NODE))
+    assert given() == "cdi" and serves(lab, **SINGLE)
 
 
 @pytest.mark.usefixtures("single")

@@ -38,6 +38,7 @@ SETTINGS = {
     "offline": False,
     "hub_token": False,
     "disk_gib": 20,
+    "image_copy": "required",
     "serve_arguments": {},
     "replace_stale": False,
     "rules": {},

@@ -111,7 +111,7 @@ def test_a_sick_node_is_judged_with_the_others_and_stops_the_play_after_all(pref
     assert "env.left        .        warn" in lines
     assert "memory.swap     warn     ." in lines
     assert any(line.startswith("block  docker.runtime  spark-2  Docker knows neither") for line in lines)
-    assert any(line.startswith("→ sudo nvidia-ctk cdi generate") for line in lines)
+    assert any(line.startswith("→ sudo systemctl restart nvidia-cdi-refresh") for line in lines)
     # Said once in the table; what fails points to it. The record that is passed on is printed by this test's own setting.
     said = output.split("CUSTOM STATS")[0]
     assert said.count("Docker knows neither") == 1

@@ -182,8 +182,10 @@ class Actor(removal.Remover):
         self.docker.stop(current.id, 0)
 
     def carry_out(self, steps: list[Action], current: ExistingContainer | None, wanted: fields.Fields | None) -> None:
-        """Do what the plan says."""
-        created = ""
+        """Do what the plan says. Nothing is stopped or removed before the devices of a container to come are there."""
+        created, devices = "", []
+        if wanted and any(step.verb == "create" for step in steps):
+            devices = gpu_access.await_cdi_devices(self.docker, container.gpus(wanted), current is not None and current.by_cdi)
         for step in steps:
             if step.verb == "stop" and current:
                 self.stop(current)
@@ -192,7 +194,7 @@ class Actor(removal.Remover):
                     self.keep_log(current)
                 self.remove(current.id)
             elif step.verb == "create" and wanted:
-                created = self._refused(lambda: self.docker.create(container.payload(self.params["name"], wanted, gpu_access.cdi_devices(self.docker))))
+                created = self._refused(lambda: self.docker.create(container.payload(self.params["name"], wanted, devices)))
             elif step.verb == "start":
                 self._refused(lambda: self.docker.start(created))
 

@@ -63,6 +63,11 @@ def labels(name: str, wanted_fields: fields.Fields) -> dict[str, str]:
     }
 
 
+def gpus(wanted_fields: fields.Fields) -> str:
+    """Return which GPUs a companion gets."""
+    return "all" if wanted_fields["gpus"] else "none"
+
+
 def payload(name: str, wanted_fields: fields.Fields, cdi_devices: t.Collection[str] = ()) -> dict[str, t.Any]:
     """Return the keyword arguments of the Docker SDK's ``containers.create``.
 
@@ -78,7 +83,7 @@ def payload(name: str, wanted_fields: fields.Fields, cdi_devices: t.Collection[s
         "init": True,
         "log_config": LOG_CONFIG,
         "environment": wanted_fields["env"],
-        "device_requests": gpu_access.device_requests("all" if wanted_fields["gpus"] else "none", cdi_devices),
+        "device_requests": gpu_access.device_requests(gpus(wanted_fields), cdi_devices),
         "mounts": [fields.bind(one["source"], one["target"], one["read_only"]) for one in wanted_fields["mounts"]],
         "ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
         "security_opt": ["no-new-privileges:true"],

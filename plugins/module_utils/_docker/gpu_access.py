@@ -19,10 +19,23 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi, gpu_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, optional_text, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
+
+#: What writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
+#: starts it after multi-user.target, and none before August 2026 starts it before Docker.
+REFRESH_UNIT = "nvidia-cdi-refresh.service"
+#: Seconds that the devices get to come, those between two looks, and those of one question to systemd.
+CDI_SECONDS, CDI_LOOK_SECONDS, SYSTEMCTL_SECONDS = 120.0, 1.0, 30.0
+#: How to have the specification written again. Where the toolkit's unit is, as on DGX OS, a second one in /etc would only go stale.
+CDI_AGAIN = (
+    "sudo systemctl restart nvidia-cdi-refresh, which writes /var/run/cdi/nvidia.yaml; on a node without that unit: "
+    "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+)
 
 #: What keeps a container from the GPU: what Docker's engine, NVML or CUDA says, our message, remedy.
 FAILURES: list[tuple[str, str, str]] = [
@@ -34,29 +47,27 @@ FAILURES: list[tuple[str, str, str]] = [
     (
         r"unresolvable CDI devices",
         "the Docker engine does not find the GPU in its specifications of devices (CDI)",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        CDI_AGAIN,
     ),
     (
         r"[Dd]river/library version mismatch|CUDA error 803\b",
         "the driver that is loaded and its libraries are of two versions",
-        "Reboot the node when nobody uses it, then: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        f"Reboot the node when nobody uses it, then: {CDI_AGAIN}",
     ),
     (
         r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|mount error|file creation failed)",
         "the driver's files that a container is to get are not those of this node",
-        "After an update of the driver: reboot the node when nobody uses it, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        f"After an update of the driver: reboot the node when nobody uses it, then {CDI_AGAIN}",
     ),
     (
         r"Failed to initialize NVML: Unknown Error",
         "the container has the driver's libraries and may not use its devices",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, then restart Docker (that stops its containers). What running containers loses it: "
-        "the rule docker.gpu_kept.",
+        f"{CDI_AGAIN}. Then restart Docker (that stops its containers). What running containers lose it by: the rule docker.gpu_kept.",
     ),
     (
         r"cannot open shared object file",
         "the container gets none of the driver's libraries",
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; for Docker older than 28.3: sudo nvidia-ctk runtime configure --runtime=docker, and "
-        "restart it (that stops its containers)",
+        f"{CDI_AGAIN}; for Docker older than 28.3: sudo nvidia-ctk runtime configure --runtime=docker, and restart it (that stops its containers)",
     ),
     (
         r"CUDA error 804\b",
@@ -71,15 +82,62 @@ FAILURES: list[tuple[str, str, str]] = [
 ]
 
 
-def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
-    """Return the request for these GPUs as the Docker SDK takes it: by CDI where every one of them is among these devices, or to the NVIDIA driver."""
+def _cdi_names(gpus: Gpus) -> list[str]:
+    """Return what these GPUs are called as CDI devices."""
     if gpus in ("none", []):
         return []
-    names = [f"{cdi.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
+    return [f"{cdi.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
+
+
+def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
+    """Return the request for these GPUs as the Docker SDK takes it: by CDI where every one of them is among these devices, or to the NVIDIA driver."""
+    names = _cdi_names(gpus)
+    if not names:
+        return []
     if set(names) <= set(cdi_devices):
         return [{"driver": "cdi", "device_ids": names}]
     wanted: dict[str, t.Any] = {"count": -1} if gpus == "all" else {"device_ids": [str(gpu) for gpu in gpus]}
     return [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
+
+
+def given_by_cdi(inspected: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a container, as the engine describes it, has its GPU by CDI."""
+    return any(request.get("Driver") == "cdi" for request in (inspected.get("HostConfig") or {}).get("DeviceRequests") or [])
+
+
+def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root: str = "/etc") -> list[str]:
+    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where nothing says that they will come.
+
+    They will where the container before had its GPU by CDI (``before``), and where a unit writes the specification at boot. To ask for the GPU in another
+    way then would give one that the next reload of systemd takes away. Raises :class:`WaitTimeout` when they do not come, :class:`UnknownState` when the
+    engine does not report what it has.
+    """
+    names, why = set(_cdi_names(gpus)), ""
+    for _elapsed in clock(CDI_SECONDS, CDI_LOOK_SECONDS):
+        devices = cdi_devices(api, etc_root)
+        if names <= set(devices):
+            return devices
+        why = why or ("the container before had its GPU by CDI" if before else _comes_at_boot(api))
+        if not why:
+            return devices
+    raise WaitTimeout(
+        f"after {CDI_SECONDS:.0f} s the Docker engine still has no {', '.join(sorted(names))} among its devices, and {why}",
+        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down, and disable "
+        "that unit.",
+        reason="no devices",
+    )
+
+
+def _comes_at_boot(api: EngineApi) -> str:
+    """Return in words that a unit writes the specification for an engine that reads it, empty where none does."""
+    if not api.get("/info").get("CDISpecDirs"):
+        return ""
+    try:
+        enabled = run_tool(["systemctl", "is-enabled", REFRESH_UNIT], SYSTEMCTL_SECONDS).stdout.strip()
+    except UnknownState:
+        # A node without systemd has no such unit.
+        return ""
+    return f"{REFRESH_UNIT} writes them at boot" if enabled == "enabled" else ""
 
 
 def cdi_devices(api: EngineApi, etc_root: str = "/etc") -> list[str]:
@@ -132,15 +190,17 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
     """
     # As Docker's API spells what the SDK takes.
     spelled = {"driver": "Driver", "count": "Count", "device_ids": "DeviceIDs", "capabilities": "Capabilities"}
-    requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, cdi_devices(api))]
-    # Its root can be written, as that of the container that it stands for: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
-    # (reported in kserve/kserve#5711).
-    host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
     argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
     try:
+        requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, await_cdi_devices(api, gpus))]
+        # Its root can be written, as that of the container that it stands for: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
+        # (reported in kserve/kserve#5711).
+        host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
         result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)
     except UnknownState:
         raise
+    except WaitTimeout as error:
+        return {**NOT_REACHED, "error": str(error), "why": "the GPU's specification (CDI) is not there", "remedy": error.remedy}
     except ClusterError as error:
         words = str(error.details.get("raw") or error)
         return {**NOT_REACHED, "error": words, **dict(zip(("why", "remedy"), explained(words)))}

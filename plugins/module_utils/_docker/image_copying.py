@@ -162,7 +162,8 @@ def require_store(info: dict[str, t.Any], offer: Offer) -> None:
     if own != offer["store"]:
         raise ClusterError(
             f"this node's Docker engine has the {own} image store, that of the source the {offer['store']} one: one image has another id in each",
-            remedy="Give all nodes the same one (containerd-snapshotter in /etc/docker/daemon.json; the images of the other one are not seen then).",
+            remedy="Give all nodes the same one (containerd-snapshotter in /etc/docker/daemon.json; the images of the other one are not seen then, and are "
+            "pulled again), or have each node make its image: -e gb10_image_copy=never.",
             reason="other store",
         )
 

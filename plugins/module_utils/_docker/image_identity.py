@@ -18,8 +18,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 
 #: What the role image writes into an image: the id of what it was built on in the engine that built it, the sha256 of that one's configuration, by what
-#: recipe, and what pip added.
+#: recipe, what pip added, and which Ray had been wanted where its base kept that out.
 LABEL_BASE, LABEL_BASE_CONFIG, LABEL_RECIPE, LABEL_LOCK = "io.gb10.base", "io.gb10.base_config", "io.gb10.recipe", "io.gb10.lock"
+LABEL_RAY_WANTED = "io.gb10.ray_wanted"
 
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 
@@ -28,11 +29,20 @@ def base_of(labels: t.Mapping[str, str]) -> dict[str, t.Any] | None:
     """Return what the role image noted about the image it built on, and what it added."""
     if not labels.get(LABEL_BASE):
         return None
+    lock, wanted = (_parsed(labels.get(name, "")) for name in (LABEL_LOCK, LABEL_RAY_WANTED))
+    return {
+        "image_id": labels[LABEL_BASE],
+        "recipe": labels.get(LABEL_RECIPE, ""),
+        "lock": lock if isinstance(lock, list) else [],
+        "ray_wanted": wanted if isinstance(wanted, dict) and all(isinstance(wanted.get(word), str) for word in ("version", "why")) else None,
+    }
+
+
+def _parsed(label: str) -> t.Any:
     try:
-        lock = json.loads(labels.get(LABEL_LOCK, ""))
+        return json.loads(label)
     except ValueError:
-        lock = None
-    return {"image_id": labels[LABEL_BASE], "recipe": labels.get(LABEL_RECIPE, ""), "lock": lock if isinstance(lock, list) else []}
+        return None
 
 
 def is_built_on(labels: t.Mapping[str, str], base_id: str | None, base_config: str | None) -> bool:

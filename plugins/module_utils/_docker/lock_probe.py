@@ -4,7 +4,7 @@
 
 """Which files pip would add to an image for some requirements, as one line of JSON. This module util is PRIVATE to the collection.
 
-The text of this file is run inside the image by its own ``python3`` with the requirements as arguments, so it needs nothing but the
+The text of this file is run inside the image by its own ``python3`` with lists of requirements as its argument, so it needs nothing but the
 standard library of Python 3.8 or newer, and pip 22.2 or newer. Nothing is installed.
 """
 
@@ -22,6 +22,8 @@ import tempfile
 MARK = "gb10-layer-lock:"
 #: Most characters of pip's own words in the answer.
 SHOWN = 2000
+#: What pip says when the requirements do not go with what is installed, and when the one version that was asked for is nowhere.
+CONFLICT, MISSING = "ResolutionImpossible", "No matching distribution found"
 
 
 def normal(name):
@@ -32,7 +34,9 @@ def normal(name):
 def constraints(requirements):
     """Return what pins every installed package to its version, but those that are asked for."""
     wanted = {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in requirements}
-    installed = {normal(entry.metadata["Name"]): entry.version for entry in importlib.metadata.distributions() if entry.metadata["Name"]}
+    named = [(normal(entry.metadata["Name"]), entry.version) for entry in importlib.metadata.distributions() if entry.metadata["Name"]]
+    # Of two distributions with one name Python imports the one it finds first.
+    installed = dict(reversed(named))
     return "".join(f"{name}=={version}\n" for name, version in sorted(installed.items()) if name not in wanted)
 
 
@@ -54,12 +58,25 @@ def resolve(requirements):
         argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--progress-bar=off", "--no-cache-dir", "--root-user-action=ignore", "--only-binary=:all:"]
         argv += ["--constraint", pins, "--report", report, *requirements]
         # Inside the image there is no module to run a command for it. Who started the container ends it in time.
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)  # pylint: disable=ansible-bad-function
+        # One stream: what is in the way stands just before the last line, whatever else pip warns of.
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # pylint: disable=ansible-bad-function
         if done.returncode:
-            return {"lock": None, "error": (done.stdout + done.stderr).strip()[-SHOWN:]}
+            return {"lock": None, "error": done.stdout.strip()[-SHOWN:]}
         with open(report, encoding="utf-8") as stream:
             return {"lock": locked(json.load(stream)), "error": ""}
 
 
+def first_that_fits(attempts):
+    """Return the answers for these lists of requirements, up to the first that another version cannot help."""
+    # An index that does not answer has nothing either. The packages of a bundle are all there are, and may hold another version.
+    helped = (CONFLICT, MISSING) if "PIP_NO_INDEX" in os.environ else (CONFLICT,)
+    answers = []
+    for requirements in attempts:
+        answers.append(resolve(requirements))
+        if not any(words in answers[-1]["error"] for words in helped):
+            break
+    return answers
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n" + MARK + json.dumps(resolve(sys.argv[1:])) + "\n")
+    sys.stdout.write("\n" + MARK + json.dumps(first_that_fits(json.loads(sys.argv[1]))) + "\n")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -25,12 +26,16 @@ PARAMETERS = (("nvidia_drm", "modeset"), ("nvidia_drm", "fbdev"))
 
 #: Seconds that modinfo gets for one module: it reads one file.
 MODINFO_TIMEOUT = 10.0
+#: Seconds that the package manager gets for one package.
+PACKAGE_SECONDS = 10.0
 
 _COMPRESSED = (".ko.zst", ".ko.xz", ".ko.gz")
 #: Bytes of ``.modinfo`` and of the section table that are read: a few KiB in a sound module.
 _SECTION_LIMIT = 1024 * 1024
 _INDEX_LIMIT = 32 * 1024 * 1024
 
+#: The first line of the driver's own account, as "NVIDIA UNIX Open Kernel Module for aarch64  580.159.03".
+_FLAVOR = re.compile(r"^NVRM version: NVIDIA UNIX (?P<open>Open )?.*Kernel Module", re.MULTILINE)
 _MODINFO_LINE = re.compile(r"^(?P<name>[a-z_]+): +(?P<value>.*)$")
 _GRUB_KERNEL = re.compile(r"^\s*linux(?:16|efi)?\s+\S*?vmlinu[xz]-(?P<release>[^\s\"']+)", re.MULTILINE)
 _GRUB_DEFAULT = re.compile(r"^\s*set default=\"?(?P<entry>[^\"\n]*)\"?\s*$", re.MULTILINE)
@@ -239,6 +244,30 @@ def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> st
         raise
 
 
+def nvidia_flavor(proc_root: str) -> str | None:
+    """Return which of NVIDIA's two kinds of modules is loaded, ``open`` or ``proprietary``; None without one, or for a text of another shape."""
+    text = optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or ""
+    found = _FLAVOR.search(text)
+    return ("open" if found["open"] else "proprietary") if found else None
+
+
+def package_version(name: str, tool: str = "dpkg-query") -> str | None:
+    """Return the version of an installed package of Debian's kind, None where it is not installed, or no such packages are."""
+    try:
+        asked = run_tool([tool, "--show", "--showformat=${db:Status-Abbrev} ${Version}", name], PACKAGE_SECONDS)
+    except UnknownState:
+        # No such tool: a system of another kind.
+        return None
+    status, _space, version = asked.stdout.strip().partition(" ")
+    return version.strip() if asked.rc == 0 and status == "ii" else None
+
+
+def machine(etc_root: str) -> str | None:
+    """Return the machine's id, hashed, since it is meant to stay private; None where it has none."""
+    found = optional_text(os.path.join(etc_root, "machine-id"))
+    return hashlib.sha256(f"gb10.cluster {found}".encode()).hexdigest()[:16] if found else None
+
+
 def uptime(text: str) -> float:
     """Return the seconds since boot of a ``/proc/uptime`` text. Raises :class:`UnknownState` for another shape."""
     match = re.match(r"^([0-9]{1,12}\.[0-9]{1,6}) [0-9.]+$", text)
@@ -259,7 +288,8 @@ def kernel(
 
     ``release``, ``arch``, ``boot_id``, ``cmdline``, ``uptime_s``; ``modules``: for each of :data:`MODULES` that is loaded or installed,
     its versions as by :func:`version_of`, None for "not"; ``next_boot``; ``parameters``: those of :data:`PARAMETERS` whose module
-    is loaded. Raises OSError when not even the kernel's release can be read; what else cannot be read is None and noted by ``section``.
+    is loaded; ``nvidia_flavor``; ``nvidia_modprobe``, the version of that package. Raises OSError when not even the kernel's release can be
+    read; what else cannot be read is None and noted by ``section``.
     """
     release = required_text(os.path.join(proc_root, "sys", "kernel", "osrelease"))
     cmdline = section(lambda: required_text(os.path.join(proc_root, "cmdline")))
@@ -284,4 +314,6 @@ def kernel(
         "modules": modules,
         "next_boot": section(lambda: next_boot(boot_root, modules_root, section), {"release": None, "has_nvidia_driver": None}),
         "parameters": parameters,
+        "nvidia_flavor": section(lambda: nvidia_flavor(proc_root)),
+        "nvidia_modprobe": package_version("nvidia-modprobe"),
     }

@@ -65,6 +65,8 @@ _KINDS = (
     ("aer", re.compile(r"\bAER: |PCIe Bus Error: |mlx5_pci_(?:err_detected|slot_reset)")),
     ("oops", re.compile(r"\bInternal error: |\bOops: |\bkernel BUG at |\bUnable to handle kernel "
                         r"|\bBUG: (?:kernel|unable) |\bSError Interrupt on |\bKernel panic - ")),
+    # Where a fault was, in an Oops on arm64. The driver's own time-outs are routine.
+    ("wifi", re.compile(r"\b(?:pc|lr) : mt79\w{1,60}\+0x")),
     ("stall", re.compile(r"\brcu: .*(?:detected stall|self-detected stall|kthread starved)"
                          r"|\bBUG: soft lockup|\bhard LOCKUP\b|: task .* blocked for more than \d")),
     ("pcie", re.compile(r"\bretraining (?:non-functional|failed)|\bbroken device, ")),

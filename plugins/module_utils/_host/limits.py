@@ -19,12 +19,13 @@ start; earlyoom(1), rfjakob/earlyoom 459d7629). What a driver holds is in neithe
 from __future__ import annotations
 
 import getopt
+import glob
 import os
 import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_number, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -34,6 +35,11 @@ UNLIMITED = -1
 _MEMLOCK = re.compile(r"^Max locked memory +(?P<soft>unlimited|\d+) +(?P<hard>unlimited|\d+) +bytes *$", re.MULTILINE)
 
 KIB_PER_MIB = 1024
+
+#: Where systemd notes who lingers, and the numbers of ordinary users (login.defs(5)): logind leaves what is a system account's.
+LINGER = "/var/lib/systemd/linger"
+ORDINARY = (1000, 60000)
+_REMOVE_IPC = re.compile(r"^[ \t]*RemoveIPC[ \t]*=[ \t]*(\S+)", re.MULTILINE)
 
 #: earlyoom's own defaults, in percent (earlyoom(1)).
 EARLYOOM_PERCENT = 10.0
@@ -250,11 +256,28 @@ def earlyoom(
     }
 
 
-def limits(processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[str, int]], proc_root: str, section: Section = strict) -> dict[str, t.Any]:
+def ipc_removed_of(etc_root: str, linger: str = LINGER) -> list[str]:
+    """Return the ordinary users whose semaphores and shared memory go when their last session ends (RemoveIPC of logind.conf(5), on by default).
+
+    Those of a user who lingers stay. Raises OSError when files may not be read.
+    """
+    places = [os.path.join(etc_root, "systemd", "logind.conf"), *sorted(glob.glob(os.path.join(glob.escape(etc_root), "systemd/logind.conf.d/*.conf")))]
+    said = [value for place in places for value in _REMOVE_IPC.findall(optional_text(place) or "")]
+    if said and said[-1].lower() in ("no", "false", "0", "off"):
+        return []
+    lingering = set(names(linger))
+    accounts = [line.split(":") for line in (optional_text(os.path.join(etc_root, "passwd")) or "").splitlines()]
+    ordinary = [fields[0] for fields in accounts if len(fields) > 2 and fields[2].isdigit() and ORDINARY[0] <= int(fields[2]) <= ORDINARY[1]]
+    return sorted(set(ordinary) - lingering)
+
+
+def limits(
+    processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[str, int]], proc_root: str, section: Section = strict, etc_root: str = "/etc"
+) -> dict[str, t.Any]:
     """Return the section ``limits`` of ``node_info``; what cannot be read is None and noted by ``section``.
 
     ``{docker_memlock_bytes, containerd_memlock_bytes, sshd: {pid, oom_score_adj}, earlyoom: {...}}``; bytes are -1 without a limit and None when the
-    daemon does not run. ``meminfo`` reads meminfo, in KiB.
+    daemon does not run. ``meminfo`` reads meminfo, in KiB. ``ipc_removed_of`` as :func:`ipc_removed_of`.
     """
     swappiness = os.path.join(proc_root, "sys", "vm", "swappiness")
     return {
@@ -262,4 +285,5 @@ def limits(processes: t.Collection[Process], meminfo: t.Callable[[], t.Mapping[s
         "containerd_memlock_bytes": section(lambda: memlock(processes, "containerd", proc_root)),
         "sshd": section(lambda: sshd(processes, proc_root)),
         "earlyoom": section(lambda: earlyoom(processes, meminfo(), optional_number(swappiness))),
+        "ipc_removed_of": section(lambda: ipc_removed_of(etc_root)),
     }

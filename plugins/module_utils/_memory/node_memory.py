@@ -183,9 +183,9 @@ def _pressure(proc_root: str) -> dict[str, dict[str, float | int]] | None:
 def memory(proc_root: str = "/proc", meminfo: str | None = None, section: Section = strict) -> dict[str, t.Any]:
     """Return the section ``memory`` of ``node_info``.
 
-    :data:`FIGURES` and :data:`MORE_FIGURES` in MiB from meminfo; ``swap_in_pages`` and ``swap_out_pages``, pages since boot, from
-    ``vmstat``; ``swappiness`` (0 to 200); ``pressure`` as :func:`parse_pressure`, None where the kernel has no PSI. Raises
-    :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``section``.
+    :data:`FIGURES` and :data:`MORE_FIGURES` in MiB from meminfo; ``cma_total_mb``, None where the kernel has no such memory; ``swap_in_pages`` and
+    ``swap_out_pages``, pages since boot, from ``vmstat``; ``swappiness`` (0 to 200); ``pressure`` as :func:`parse_pressure`, None where the kernel has no
+    PSI. Raises :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``section``.
     """
     known = read_meminfo(proc_root, meminfo)
     more = {key: known.get(name, 0) // KIB_PER_MIB for key, name in MORE_FIGURES.items()}
@@ -193,6 +193,7 @@ def memory(proc_root: str = "/proc", meminfo: str | None = None, section: Sectio
     return {
         **figures(known),
         **more,
+        "cma_total_mb": known["CmaTotal"] // KIB_PER_MIB if "CmaTotal" in known else None,
         **swap,
         "swappiness": section(lambda: optional_number(os.path.join(proc_root, "sys", "vm", "swappiness"))),
         "pressure": section(lambda: _pressure(proc_root)),

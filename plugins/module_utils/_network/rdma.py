@@ -22,6 +22,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import net_d
 
 DRIVER = "mlx5_core"
 
+#: What to do where no card, no carrier or no RDMA device is: one text for all who miss it. A cable that came in while a Spark ran was reported to carry 13
+#: Gb/s until both were rebooted with it in.
+CABLE_IN = (
+    "put the cable in, into the same cage of every node, and reboot all of them with it in (a card without a cable is off the PCI bus: lspci -d 15b3:); "
+    "where lspci shows the card: sudo modprobe -a mlx5_ib ib_uverbs"
+)
+
 _ADDRESS = re.compile(r"^(?P<domain>[0-9a-f]{4,8}):(?P<slot>[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0-7]))$")
 _SPEED = re.compile(r"^(?P<gts>\d{1,3}(?:\.\d{1,2})?) GT/s")
 #: Names by the firmware's topology: ``enp1s0f0np0``, ``enP2p1s0f0np0``.

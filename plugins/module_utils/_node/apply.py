@@ -150,7 +150,7 @@ class Actor(removal.Remover):
         self.work = work
         self.paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
 
-    def create(self, wanted: WantedContainer) -> str:
+    def create(self, wanted: WantedContainer, devices: t.Collection[str]) -> str:
         image = self.docker.image(wanted.fields["image"])
         wrapper = image_contract.wrapper_of(self.docker, image, wanted.fields["image"], self.params["state_dir"], self.params["docker_timeout"])
         noted = image_contract.read_cache(image_contract.cache_path(self.params["state_dir"], image)) if image else None
@@ -170,7 +170,6 @@ class Actor(removal.Remover):
             made_of = {"image": wanted.fields["image"], "image_id": image["Id"] if image else ""}
             files.write_json(os.path.join(wanted.paths.launch, MADE_OF), made_of)
         with refusals(f"creating container {wanted.name}", wanted):
-            devices = gpu_access.cdi_devices(self.docker)
             return self.docker.create(container.creation_payload(wanted, os.path.join(wanted.paths.cache, cache), wrapper, devices))
 
     def start(self, wanted: WantedContainer, container_id: str) -> None:
@@ -188,7 +187,10 @@ class Actor(removal.Remover):
                 )
 
     def carry_out(self, steps: list[Action], current: ExistingContainer | None, stale: list[StaleHead]) -> None:
-        """Do what the plan says; stale containers go first."""
+        """Do what the plan says; stale containers go first. Nothing is stopped or removed before the devices of a container to come are there."""
+        devices: list[str] = []
+        if self.wanted and any(step.verb == "create" for step in steps):
+            devices = gpu_access.await_cdi_devices(self.docker, self.wanted.fields["gpus"], current is not None and current.by_cdi)
         for entry in stale:
             self.docker.stop(entry.id, self.params["stop_timeout"])
             self.remove(entry.id)
@@ -207,7 +209,7 @@ class Actor(removal.Remover):
                     self.keep_log(current)
                 self.remove(current.id)
             elif step.verb == "create" and self.wanted:
-                created = self.create(self.wanted)
+                created = self.create(self.wanted, devices)
             elif step.verb == "start" and self.wanted:
                 self.start(self.wanted, created)
 

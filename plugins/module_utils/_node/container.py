@@ -107,7 +107,7 @@ class ExistingContainer:
     """A container that is there. ``status`` is Docker's word: created, running, paused, restarting, removing, exited, dead.
 
     ``readable`` is false when its labels say that it is ours and not how it was created: ``fields`` is empty then.
-    ``pid`` is the host's pid of its first process, 0 when none runs.
+    ``pid`` is the host's pid of its first process, 0 when none runs. ``by_cdi`` is whether it was created with its GPU by CDI.
     """
 
     id: str
@@ -120,6 +120,7 @@ class ExistingContainer:
     fields: Fields
     readable: bool = True
     pid: int = 0
+    by_cdi: bool = False
 
     def uptime(self) -> float:
         """Return the seconds that its first process has been there, by a clock that nobody can set; 0 when there is none."""
@@ -184,6 +185,7 @@ def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
         fields=fields or {},
         readable=readable,
         pid=state.get("Pid", 0),
+        by_cdi=gpu_access.given_by_cdi(inspected),
     )
 
 

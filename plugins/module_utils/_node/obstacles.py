@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET, Params
 
@@ -114,7 +114,7 @@ def check_devices(devices: list[str]) -> None:
         if not os.path.exists(device.partition(":")[0]):
             raise ClusterError(
                 f"this node has no {device}, which its container needs",
-                remedy="Load the driver that makes it (for /dev/infiniband: modprobe ib_uverbs mlx5_ib), or name other devices in gb10_container_devices.",
+                remedy=f"For /dev/infiniband: {rdma.CABLE_IN}. For others: load the driver that makes it, or correct gb10_container_devices.",
                 reason="device missing",
                 device=device,
             )

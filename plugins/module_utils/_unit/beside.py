@@ -26,8 +26,8 @@ MODULE = "companion"
 #: Seconds between two looks whether systemd wants an end.
 LOOK_SECONDS = 1.0
 
-#: Seconds that the module may take beside waiting for a companion to answer or to end.
-MODULE_SECONDS = 120
+#: Seconds that the module may take beside waiting for a companion to answer or to end; half of them for the devices of the GPU to come.
+MODULE_SECONDS = 240
 
 #: The form of the specification, and what each companion in it has at least: it is the options of the module.
 KEYS: dict[str, type] = {"companions": list, "state_dir": str, "roots": dict}

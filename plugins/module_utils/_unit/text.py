@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, specification
 
@@ -47,12 +48,14 @@ def _words(folder: str, command: str) -> str:
 def _unit(about: str, after: str, command: str, start: int, stop: int) -> str:
     """Return the text of a unit. It restarts nothing by itself, and at a shutdown it stops before Docker does.
 
+    It waits for the whole of multi-user.target, of which it is a part: the specification of the GPU may be written after that (see ``gpu_access``), so that a
+    unit which the target waits for would never see it.
     Its modules leave the same files as those of a play, which users other than root read.
     """
     return marked(f"""[Unit]
 Description=gb10.cluster {about}
 Documentation=man:systemd.service(5)
-After={after}docker.service network-online.target local-fs.target
+After={after}docker.service multi-user.target {gpu_access.REFRESH_UNIT} nvidia-persistenced.service network-online.target local-fs.target
 Wants=docker.service network-online.target
 
 [Service]

@@ -19,6 +19,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
@@ -114,6 +115,11 @@ def limit(rule: str, name: str) -> t.Any:
 def listed(values: t.Mapping[str, t.Any]) -> str:
     """Return a text like ``spark-1 A; spark-2 B``."""
     return "; ".join(f"{name} {value}" for name, value in values.items())
+
+
+#: What NVIDIA Sync's Cluster Assistant writes (file index ids 55743631702, 60237038967, 58226249074). It renames other files for these interfaces to
+#: ``.sync-disabled-*``, and may give other addresses later.
+SYNC_FILE = "99-nvidia-sync-cluster.yaml"
 
 
 # --- the ends of the links ----------------------------------------------------------------------------------------------------
@@ -418,6 +424,12 @@ class Cluster:
         if not self.fabric_links:
             yield from self._no_link()
             return
+        if self.synced:
+            yield row(
+                "sync", CLUSTER, "pass",
+                f"NVIDIA Sync gave the link its addresses on {', '.join(self.synced)}: they are taken as they are. Once its Cluster Assistant gives others, "
+                "move this inventory away and run init again.",
+            )
         if len(self.nodes) > 1:
             yield from self._same_addresses()
         for name in self.nodes:
@@ -446,13 +458,13 @@ class Cluster:
 
     def _halves(self) -> Findings:
         """Yield halves of a cage that could carry more, or that conflict with each other."""
-        self.missing = {} if self.tcp else wanted_addresses(self.ends, self.fabric_links, self._networks())
-        advice = f"give it an address of a subnet of its own on every node, as {self.run['directory']}/netplan.md shows"
+        self.missing = {} if self.tcp or self.synced else wanted_addresses(self.ends, self.fabric_links, self._networks())
+        advice = f"give it an address of a subnet of its own on every node, {self._by_hand()}"
         for name, found in self.ends.items():
             used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
             together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
             for one, other, network in together:
-                message = f"{one.name} and {other.name} are both in {network}: answers leave through the wrong one, and the preflight will refuse that."
+                message = f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one."
                 yield row("twins_apart", name, "warn", message, advice.replace("it", other.name, 1))
             crowded = {end.name for pair in together for end in pair[:2]}
             for end in found:
@@ -463,8 +475,19 @@ class Cluster:
             for fabric_link in self.fabric_links:
                 end = fabric_link.ends[name][0]
                 if not end.devices and not self.tcp:
-                    remedy = "sudo modprobe mlx5_ib; where TCP is enough: -e gb10_fabric_fallback=tcp"
+                    remedy = f"{rdma.CABLE_IN}; where TCP is enough: -e gb10_fabric_fallback=tcp"
                     yield row("rdma", name, "warn", f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.", remedy)
+
+    @property
+    def synced(self) -> list[str]:
+        """The nodes whose link NVIDIA Sync manages."""
+        return [name for name in self.nodes if SYNC_FILE in (self.info(name).get("netplan") or [])]
+
+    def _by_hand(self) -> str:
+        """Return where a person gives the link its addresses."""
+        if self.synced:
+            return f"in NVIDIA Sync's Cluster Assistant, which manages these interfaces on {', '.join(self.synced)} and would move a file of yours away"
+        return f"as {self.run['directory']}/netplan.md shows"
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
         """Return all subnets that a node has an address in, whatever the interface."""
@@ -482,11 +505,11 @@ class Cluster:
             tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
             if not found:
                 dark = True
-                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"see whether mlx5_core is loaded (lspci, dmesg); {tcp}")
+                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"{rdma.CABLE_IN}; {tcp}")
             elif not any(end.carrier for end in found):
                 dark = True
                 names = ", ".join(end.name for end in found)
-                remedy = f"plug the cable in on both sides and bring it up: sudo ip link set {found[0].name} up; {tcp}"
+                remedy = f"{rdma.CABLE_IN}; where the cable is in: sudo ip link set {found[0].name} up; {tcp}"
                 yield row("link", name, "block", f"no interface of the fabric has carrier: {names}.", remedy)
         if dark:
             return
@@ -498,12 +521,12 @@ class Cluster:
             remedy = "connect all nodes through a switch, in one subnet; rings are beyond this collection"
             yield row("address", CLUSTER, "block", f"no subnet is common to all nodes, though each shares one with some ({ring}): {held}.", remedy)
             return
-        self.missing = {} if self.tcp else wanted_addresses(live, [], self._networks())
+        self.missing = {} if self.tcp or self.synced else wanted_addresses(live, [], self._networks())
         what = "no subnet is common to all nodes"
         if not any(end.addresses for found in live.values() for end in found):
             changing = any(end.link_local for found in live.values() for end in found)
             what = "the link has only addresses that change at every boot (169.254.x.x)" if changing else "the link has carrier but no addresses"
-        start = f"give the nodes addresses that last, as {self.run['directory']}/netplan.md shows" if self.missing else "correct the addresses"
+        start = f"give the nodes addresses that last, {self._by_hand()}" if self.missing or self.synced else "correct the addresses"
         yield row("address", CLUSTER, "block", f"{what}: {held}.", f"{start}, then {again}")
 
     @staticmethod

@@ -9,6 +9,15 @@ from __future__ import annotations
 import math
 import typing as t
 
+try:
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
+except ImportError:
+    # ansible-core requires packaging; only ansible-test's import check runs without it.
+    HAS_PACKAGING = False
+else:
+    HAS_PACKAGING = True
+
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import problem
@@ -67,3 +76,30 @@ def spreads_ranks(version: str) -> bool:
         return Engine(version).has("nnodes")
     except ValueError as error:
         raise _refused(str(error), "set executor in the profile") from None
+
+
+def ray_words(profile: dict[str, t.Any], image: dict[str, t.Any]) -> str:
+    """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it beside the image's vLLM.
+
+    ``image`` is what ``image_contract_info`` answered about an image that is there.
+    """
+    versions, wanted = image["contract"]["versions"], (image["base"] or {}).get("ray_wanted")
+    kept_out = f" in place of {wanted['version']}: {wanted['why']}" if wanted else ""
+    return f"Ray {versions['ray']}{kept_out}; {_recorded(profile, versions)}"
+
+
+def _recorded(profile: dict[str, t.Any], versions: dict[str, t.Any]) -> str:
+    rows = profile["evidence"] if isinstance(profile["evidence"], list) else []
+    beside = [row["ray"] for row in rows if row["ray"] and row["vllm"] and _within(versions.get("vllm"), row["vllm"])]
+    if any(_within(versions["ray"], wanted) for wanted in beside):
+        return f"measured together with vLLM {versions['vllm']}"
+    recorded = f", where Ray {' and '.join(dict.fromkeys(beside))} was measured (gb10_ray_version)" if beside else ""
+    return f"untested together with vLLM {versions.get('vllm') or 'none'}{recorded}"
+
+
+def _within(version: str | None, wanted: str) -> bool:
+    try:
+        return bool(HAS_PACKAGING and version) and SpecifierSet(wanted, prereleases=True).contains(version)
+    except InvalidVersion:
+        # A fork's own name for its build.
+        return False

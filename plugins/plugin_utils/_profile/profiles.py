@@ -99,7 +99,7 @@ _PAGE = re.compile(r"https://[^\s/]+(/\S*)?\Z")
 #: Arguments that may name a repository of their own.
 _NAMES_REPOSITORY = ("tokenizer", "hf_config_path", "speculative_config.model", "speculative_config.tokenizer")
 
-#: Who measured what, on which image, with which versions of vLLM in it, where and when that was published; or the admission that nobody did.
+#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the admission that nobody did.
 _EVIDENCE = {
     "type": "list",
     "elements": "dict",
@@ -113,6 +113,7 @@ _EVIDENCE = {
         "source": {"type": "str", "default": ""},
         "date": {"type": "str", "default": ""},
         "vllm": {"type": "str", "default": ""},
+        "ray": {"type": "str", "default": ""},
     },
 }
 
@@ -240,6 +241,8 @@ _SCHEMA: dict[str, t.Any] = {
         "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
         "answers": {"type": "list", "elements": "str", "choices": list(known_answers.CHECKS), "default": []},
         "requires": {"type": "dict", "default": {}},
+        # What the inventory has to grant on purpose: nothing of it is set by a profile.
+        "needs": {"type": "dict", "options": {"capabilities": {"type": "list", "elements": "str", "default": []}}},
         "switches": {
             "type": "dict",
             "default": {},
@@ -673,9 +676,9 @@ def mod_digests(profile: dict[str, t.Any]) -> dict[str, str]:
 
 
 def _measured_versions(evidence: list[dict[str, t.Any]] | str) -> list[tuple[str, str]]:
-    """The versions of vLLM that evidence speaks of, by their fields."""
+    """The versions of vLLM and Ray that evidence speaks of, by their fields."""
     rows = enumerate(evidence) if isinstance(evidence, list) else ()
-    return [(f"evidence[{index}].vllm", item["vllm"]) for index, item in rows if item["vllm"]]
+    return [(f"evidence[{index}].{name}", item[name]) for index, item in rows for name in ("vllm", "ray") if item[name]]
 
 
 def _overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: str) -> list[Problem]:

@@ -64,7 +64,8 @@ def _may_wait(answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
     if not answer["exists"] or wanted["rebuild"]:
         return False
     ray = ((answer["contract"] or {}).get("versions") or {}).get("ray")
-    return wanted["ray"] in ("", ray) and answer["labels"].get(image_identity.LABEL_BASE) is not None and _stands(answer)
+    kept_out = ((answer["base"] or {}).get("ray_wanted") or {}).get("version")
+    return wanted["ray"] in ("", ray, kept_out) and answer["labels"].get(image_identity.LABEL_BASE) is not None and _stands(answer)
 
 
 def _stands(answer: dict[str, t.Any]) -> bool:

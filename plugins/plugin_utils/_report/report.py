@@ -10,7 +10,7 @@ import json
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
@@ -169,6 +169,7 @@ def images(answers: Answers) -> dict[str, t.Any]:
             "base_id": built.get("image_id") or contract["base_image_id"],
             "base_digest": contract["base_digest"],
             "added": built.get("lock", []),
+            "ray_wanted": built.get("ray_wanted"),
             "mods": mods(contract["labels"]),
         }
     digests = {one["base_id"]: one["base_digest"] for one in found.values() if one and one["base_digest"]}
@@ -211,6 +212,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         context_text(report["context"]),
         f"repositories: {', '.join(map(_repository, report['repositories']))}",
         f"image: {image_names(report['images'])}",
+        *([executors.ray_words(head["profile"], head["image"])] if report["ray"] is not None and head["image"].get("exists") else []),
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
         *(f"for this engine: {step}" for step in report["arguments_changed"]),
         *([f"KV cache: {report['kv_cache']['told']}"] if report["kv_cache"]["told"] else []),

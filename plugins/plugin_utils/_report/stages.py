@@ -42,6 +42,7 @@ SETTINGS = {
     "devices": "gb10_container_devices",
     "container_gpus": "gb10_container_gpus",
     "memlock": "gb10_memlock",
+    "capabilities": "gb10_container_capabilities",
     "model_root": "gb10_hf_home",
     "offline": "gb10_offline",
     "model_copy": "gb10_model_copy",

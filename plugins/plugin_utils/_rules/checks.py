@@ -46,6 +46,10 @@ RECORDED = "recorded"
 #: The kind of a tenant that draws on the screen.
 DESKTOP = "desktop"
 
+#: Engines whose ranks wait for each other, and what spreads them.
+SPREAD_ENGINES = ("vllm", "sglang", "tensorrt_llm", "ray")
+#: What a Spark is, as the kernel says it.
+SPARK_ARCHITECTURE = "aarch64"
 #: How Docker calls the machines that the kernel calls otherwise.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
@@ -239,6 +243,14 @@ def cdi_current(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 
 @check
+def one_specification(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """One specification names the driver's library."""
+    paths = [spec["path"] for spec in node.get("docker.cdi_libcuda")]
+    if len(paths) > 1:
+        yield Fault(paths, paths[-1], {"listed": " and ".join(paths), "first": paths[0]})
+
+
+@check
 def sdk_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The node's Python would find the Docker SDK."""
     if not node.get("docker").get("python_docker"):
@@ -270,6 +282,15 @@ def container_memlock(node: Node, arguments: Arguments, limits: Arguments) -> Fa
     """The containers are asked to have unlimited locked memory, which RDMA registration needs."""
     if node.needs["memlock"] != -1:
         yield Fault(node.needs["memlock"], -1)
+
+
+@check
+def capabilities_granted(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The inventory grants each capability that the profile's engine needs."""
+    for name in node.needs["needed_capabilities"]:
+        if name not in node.needs["capabilities"]:
+            granted = [*node.needs["capabilities"], name]
+            yield Fault(node.needs["capabilities"], name, {"profile": node.needs["profile"], "name": name, "setting": f"[{', '.join(granted)}]"})
 
 
 @check
@@ -445,6 +466,22 @@ def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults
             raise Unseen(f"kernel.modules.{name}")
         elif loaded and not installed:
             raise Unseen(f"kernel.modules.{name}.installed")
+
+
+@check
+def of_the_drivers_branch(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The package nvidia-modprobe, where it is installed, is of the branch of the driver that is loaded."""
+    package, module = node.optional("kernel.nvidia_modprobe"), node.get("kernel.modules").get("nvidia")
+    driver = (module or {}).get("loaded")
+    if package and driver and package.partition(".")[0] != driver.partition(".")[0]:
+        yield Fault(package, driver)
+
+
+@check
+def pieces_for_devices(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel of a Spark keeps memory in one piece for devices; one that keeps no account of it is not judged."""
+    if node.get("kernel.arch") == SPARK_ARCHITECTURE and node.optional("memory.cma_total_mb") == 0:
+        yield Fault("0 kB", "more than that")
 
 
 @check
@@ -881,6 +918,21 @@ def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 
 @check
+def ipc_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No engine runs outside of containers as a user whose semaphores go with the last session."""
+    for tenant in node.get("tenants"):
+        if tenant["kind"] in SPREAD_ENGINES and not tenant["container"] and tenant["user"] in node.get("limits.ipc_removed_of"):
+            yield Fault(tenant["user"], "a user who lingers", tenant)
+
+
+@check
+def kv_cache_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The KV cache is not moved out to the host's memory."""
+    if node.needs["kv_offload"]:
+        yield Fault(node.needs["kv_offload"], "none of it")
+
+
+@check
 def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """What draws on the screen holds less GPU memory than ``held_mib``, all together."""
     drawing = [tenant for tenant in _tenants(node) if tenant["kind"] == DESKTOP and tenant["gpu_mib"]]
@@ -1058,6 +1110,17 @@ def differing(values: dict[str, t.Any], unit: str = "", **words: t.Any) -> Fault
 def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """The value at ``of`` is the same on all nodes."""
     yield from differing({node.name: node.get(arguments["of"]) for node in nodes})
+
+
+@comparison
+def each_its_own(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """No two nodes have the same value at ``of``."""
+    owners: dict[str, list[str]] = collections.defaultdict(list)
+    for node in nodes:
+        owners[str(node.get(arguments["of"]))].append(node.name)
+    for value, names in owners.items():
+        if len(names) > 1:
+            yield Fault(value, "one each", {"listed": " and ".join(names)}, node=CLUSTER)
 
 
 @comparison

@@ -421,6 +421,13 @@ def wanted(profile: dict[str, t.Any], nodes: int) -> list[dict[str, t.Any]]:
     return [one for one in every if not model_files.is_directory(one["repo"])]
 
 
+def kv_offload(serve: t.Mapping[str, t.Any]) -> str:
+    """Return the argument by which vLLM moves the KV cache out to the host's memory, empty without one."""
+    if "Offloading" in str(serve.get("kv_transfer_config", "")):
+        return "kv_transfer_config"
+    return next((name for name in ("kv_offloading_size", "kv_offloading_backend") if serve.get(name)), "")
+
+
 def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
     """Return what a profile, with a node's settings over it, asks of that node, in the words that rules use (``only_if``, checks)."""
     over = {name.replace("-", "_"): value for name, value in settings["serve_arguments"].items()}
@@ -439,11 +446,15 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "plan_known": not asked.missing,
         "plan_digest": planning.digest(profile, over),
         "remote_code": bool(serve.get("trust_remote_code")),
+        "kv_offload": kv_offload(serve),
+        "needed_capabilities": profile["needs"]["capabilities"],
+        "capabilities": settings.get("capabilities", []),
         "repositories": repositories,
         "model_size_known": any(one["gib"] is not None for one in repositories),
         # Records from before there were these settings lack them.
         "hub_token": settings.get("hub_token", False),
         "allow_restart": settings.get("allow_restart", False),
+        "image_copy": "never" if "@" in profile["image"]["tag"] else settings.get("image_copy", "never"),
         "kv_cache": settings.get("kv_cache", "profile"),
         "tenants": settings.get("tenants", []),
         "companions": settings.get("companions", []),

@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol impo
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START, shown_value
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles, resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, holder, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.stack_checks import NOT_SET
@@ -112,8 +112,7 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], co
             continue
         contract = answer["contract"]
         if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
-            ray = contract["versions"].get("ray") if contract["programs"].get("ray") else None
-            found.append(_ray(node, ray, contract["python"], tag, profile["executor"] == "ray"))
+            found.append(_ray(node, answer, profile))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
         found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
     ids = {node: answer["image_id"] for node, answer in contracts.items() if answer["exists"]}
@@ -176,16 +175,22 @@ def _fields(value: t.Any, name: str = "") -> dict[str, t.Any]:
     return {} if name in ("packages_digest", "engine_error") else {name: value}
 
 
-def _ray(node: str, version: str | None, python: str, tag: str, used: bool) -> Finding:
-    """Ray must be there, and when it is used, ask for its token."""
+def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Finding:
+    """Ray must be there, and when it is used, ask for its token. One in the place of another, which the base keeps out, is told of."""
+    tag, contract, wanted = profile["image"]["tag"], answer["contract"], (answer["base"] or {}).get("ray_wanted")
+    version = contract["versions"].get("ray") if contract["programs"].get("ray") else None
     judged = functools.partial(finding, "image.ray", node, measured=version)
     if not version:
         remedy = "put `ray` into the profile's image.layers and run with --tags image"
         return judged("block", f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18.", remedy=remedy)
-    if used and not knows_token(version):
+    if profile["executor"] == "ray" and not knows_token(version):
         message = f"image {tag} holds Ray {version}, which ignores the token: whoever reaches it runs programs on every node."
         return judged("block", message, needed=RAY_WITH_TOKEN, remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers")
-    return judged("pass", f"Ray {version} on Python {python}.")
+    words = executors.ray_words(profile, answer)
+    if wanted:
+        remedy = f"set gb10_ray_version: {version} to keep it, or take an image.base that {wanted['version']} goes with"
+        return judged("warn", f"{words}.", needed=wanted["version"], remedy=remedy)
+    return judged("pass", f"{words}; on Python {contract['python']}.")
 
 
 def _entrypoint(node: str, entrypoint: dict[str, t.Any], tag: str) -> Finding:

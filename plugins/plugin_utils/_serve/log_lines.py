@@ -43,6 +43,11 @@ _QUIET = re.compile(
     r"|(?:^|[\s:\])\[])[DIVW]\d{3,4} \d\d:\d\d:\d\d\."  # torch
     r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
 )
+#: What Python's logging puts before a line that another program wrote: the time, a level, and the words up to a line that begins with a level of its own.
+_PASSED_ON = re.compile(
+    r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - (?:\S{1,64} - )?(?:DEBUG|INFO|WARNING) - "
+    r"(?=(?:\[[^\]]{1,64}\] )?(?:\([^()]{1,64}\) )*(?:ERROR|CRITICAL)[ :])"
+)
 #: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
 #: what pip says of packages that nobody loads, a library that is left out, what Ray says of agents.
 _NO_ERROR = re.compile(
@@ -155,8 +160,8 @@ def address_of(text: str) -> str:
 
 
 def is_quiet(text: str) -> bool:
-    """Return whether a line is of a level that is no failure."""
-    return bool(_QUIET.search(text))
+    """Return whether a line is of a level that is no failure. Where a supervisor or a benchmark passed it on, its own level counts."""
+    return bool(_QUIET.search(_PASSED_ON.sub("", text, count=1)))
 
 
 def is_about_engine(text: str) -> bool:

@@ -96,7 +96,7 @@ def play(monkeypatch, tmp_path):
     """Run the module against an engine of memory; ``healthy`` is what the companion answers."""
     heard = []
     monkeypatch.setattr(listeners, "listeners", lambda ports: heard)
-    monkeypatch.setattr(gpu_access, "cdi_devices", lambda api: [])
+    monkeypatch.setattr(gpu_access, "await_cdi_devices", lambda api, gpus, before: [])
     monkeypatch.setattr(act, "LOOK_SECONDS", 0.01)
 
     def run(engine, check_mode=False, healthy=True, listening=(), **given):
@@ -121,6 +121,21 @@ def test_a_cold_node_gets_its_container(play):
     assert engine.made["name"] == "gb10-companion-ollama" and engine.made["network_mode"] == "host" and "restart_policy" not in engine.made
     assert engine.made["environment"] == {"OLLAMA_MAX_LOADED_MODELS": "1"} and engine.made["device_requests"] == []
     assert engine.made["labels"]["io.gb10.role"] == "companion" and "io.gb10.cluster" not in engine.made["labels"]
+
+
+@pytest.mark.parametrize(("driver", "before"), [("cdi", True), ("nvidia", False)])
+def test_one_that_ended_stays_until_the_devices_of_the_next_one_are_there(play, monkeypatch, driver, before):
+    asked = []
+
+    def never(api, gpus, by_cdi):
+        asked.append((gpus, by_cdi))
+        raise WaitTimeout("still no nvidia.com/gpu=all")
+
+    monkeypatch.setattr(gpu_access, "await_cdi_devices", never)
+    engine = Engine({**there("exited"), "HostConfig": {"DeviceRequests": [{"Driver": driver}]}})
+    with pytest.raises(WaitTimeout):
+        play(engine, gpus=True)
+    assert asked == [("all", before)] and engine.did == []
 
 
 def test_the_second_run_changes_nothing(play):

@@ -184,7 +184,7 @@ def test_a_cache_that_cannot_be_written_only_warns(call, tmp_path):
 def test_labels_tell_the_base(call):
     image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base", "io.gb10.recipe": "r1", "other": "x"}}}
     result = call(Engine(image, MARK + json.dumps(CONTRACT)))
-    assert result["base"] == {"image_id": "sha256:base", "recipe": "r1", "lock": []} and result["labels"]["other"] == "x"
+    assert result["base"] == {"image_id": "sha256:base", "recipe": "r1", "lock": [], "ray_wanted": None} and result["labels"]["other"] == "x"
     assert call(answering())["base"] is None
 
 

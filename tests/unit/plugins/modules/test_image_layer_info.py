@@ -19,6 +19,29 @@ from ansible_collections.gb10.cluster.plugins.modules import image_layer_info
 LOCK = ["msgpack==1.2.4 --hash=sha256:a4", "ray==2.60.0 --hash=sha256:e2"]
 
 
+#: What pip 23.2 says in an image with packaging 23.2 that is to get Ray 2.60.0.
+CONFLICT = """\
+INFO: pip is looking at multiple versions of ray to determine which version is compatible with other requirements. This could take a while.
+ERROR: Cannot install ray==2.60.0 because these package versions have conflicting dependencies.
+
+The conflict is caused by:
+    ray 2.60.0 depends on packaging>=24.2
+    The user requested (constraint) packaging==23.2
+
+To fix this you could try to:
+1. loosen the range of package versions you've specified
+2. remove package versions to allow pip attempt to solve the dependency conflict
+
+ERROR: ResolutionImpossible: for help visit https://pip.pypa.io/en/latest/topics/dependency-resolution/#dealing-with-dependency-conflicts"""
+WHY = "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"
+
+
+def answered(lock, *errors):
+    """What the probe prints: refusals, and the files at last."""
+    refused = [{"lock": None, "error": error} for error in errors]
+    return MARK + json.dumps([*refused, *([] if lock is None else [{"lock": lock, "error": ""}])])
+
+
 class Engine:
     """Stands for EngineApi."""
 
@@ -35,7 +58,7 @@ def call(monkeypatch):
     def call(stdout, **params):
         engine = Engine(stdout)
         monkeypatch.setattr(image_layer_info, "EngineApi", lambda socket, timeout: engine)
-        defaults = {"image": "e:1", "requirements": ["ray==2.60.0"], "ca_file": None, "pip_env": {}, "wheels": None, "tool_timeout": 7}
+        defaults = {"image": "e:1", "requirements": ["ray==2.60.0"], "ca_file": None, "pip_env": {}, "wheels": None, "ray_allowed": "", "tool_timeout": 7}
         module = types.SimpleNamespace(params={**defaults, "docker_socket": "", "docker_timeout": 1, **params}, check_mode=False)
         return image_layer_info.work(module), engine
 
@@ -43,49 +66,74 @@ def call(monkeypatch):
 
 
 def test_the_lock_and_how_it_was_asked_for(call):
-    result, engine = call(f"banner\n{MARK}{json.dumps({'lock': LOCK, 'error': ''})}\n", ca_file="/ca.pem", pip_env={"PIP_INDEX_URL": "https://i/simple"})
-    assert result["lock"] == LOCK
+    result, engine = call(f"banner\n{answered(LOCK)}\n", ca_file="/ca.pem", pip_env={"PIP_INDEX_URL": "https://i/simple"})
+    assert result["lock"] == LOCK and result["why"] == ""
     ((image, argv, options),) = engine.runs
-    assert image == "e:1" and argv[:2] == ["python3", "-c"] and argv[3:] == ["ray==2.60.0"]
+    assert image == "e:1" and argv[:2] == ["python3", "-c"] and json.loads(argv[3]) == [["ray==2.60.0"], ["ray>=2.52,<2.60.0"]]
     assert options["network"] == "bridge" and options["timeout"] == 7 and options["labels"]["io.gb10.role"] == "probe"
     assert options["env"] == {"PIP_CONSTRAINT": "", "PIP_INDEX_URL": "https://i/simple", "PIP_CERT": "/run/gb10/ca.crt"}
     assert [(one["Source"], one["ReadOnly"]) for one in options["mounts"]] == [("/ca.pem", True)]
 
 
 def test_without_a_bundle_nothing_is_mounted(call):
-    _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}))
+    _result, engine = call(answered([]))
     assert engine.runs[0][2]["mounts"] == [] and engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": ""}
 
 
 def test_a_constraint_of_the_user_s_own_holds(call):
-    _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}), pip_env={"PIP_CONSTRAINT": "/c.txt"})
+    _result, engine = call(answered([]), pip_env={"PIP_CONSTRAINT": "/c.txt"})
     assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "/c.txt"}
 
 
 def test_with_packages_of_a_bundle_no_index_is_asked(call):
-    _result, engine = call(MARK + json.dumps({"lock": [], "error": ""}), wheels="/var/lib/gb10/wheels")
+    _result, engine = call(answered([]), wheels="/var/lib/gb10/wheels")
     assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/run/gb10/wheels"}
     assert [(one["Source"], one["Target"], one["ReadOnly"]) for one in engine.runs[0][2]["mounts"]] == [("/var/lib/gb10/wheels", "/run/gb10/wheels", True)]
     with pytest.raises(ClusterError) as caught:
-        call(MARK + json.dumps({"lock": None, "error": "No matching distribution found"}), wheels="/var/lib/gb10/wheels")
+        call(answered(None, "No matching distribution found"), wheels="/var/lib/gb10/wheels")
     assert caught.value.remedy.startswith("/var/lib/gb10/wheels lacks")
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("ERROR: ResolutionImpossible: for help visit", "gb10_ray_version"),
+        ("ERROR: ResolutionImpossible: for help visit", "choose another image.base"),
         ("no such option: --report", "older than 22.2"),
         ("ERROR: No matching distribution found for ray==2.60.0", "gb10_build_ca_file"),
     ],
 )
 def test_a_refusal_keeps_pips_words(call, words, remedy):
     with pytest.raises(ClusterError, match="ray==2.60.0 cannot be added to e:1") as caught:
-        call(MARK + json.dumps({"lock": None, "error": words}))
+        call(answered(None, words))
     assert words in str(caught.value) and remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize("stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "{}", MARK + '{"lock": 7, "error": ""}'])
+@pytest.mark.parametrize("stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "[7]", MARK + "{}", MARK + '[{"lock": 7, "error": ""}]'])
 def test_an_image_that_does_not_answer_is_unknown(call, stdout):
     with pytest.raises(UnknownState, match="does not report what ray==2.60.0 needs"):
         call(stdout)
+
+
+def test_an_older_ray_takes_the_place_of_one_that_the_image_keeps_out(call):
+    older = ["ray==2.52.1 --hash=sha256:e1"]
+    result, engine = call(answered(older, CONFLICT), requirements=["ray==2.60.0", "spread==1.0"], ray_allowed="!=2.57.0")
+    assert (result["lock"], result["why"]) == (older, WHY) and result["msg"].endswith(f"to e:1: {WHY}")
+    assert json.loads(engine.runs[0][1][3]) == [["ray==2.60.0", "spread==1.0"], ["ray>=2.52,<2.60.0,!=2.57.0", "spread==1.0"]]
+
+
+def test_without_a_version_of_ray_there_is_one_attempt(call):
+    _result, engine = call(answered([]), requirements=["spread==1.0", "ray>=2.55"])
+    assert json.loads(engine.runs[0][1][3]) == [["spread==1.0", "ray>=2.55"]]
+
+
+def test_what_no_ray_fits_is_refused_by_names(call):
+    second = CONFLICT.replace("ray==2.60.0", "ray").replace("2.60.0", "2.55.0")
+    with pytest.raises(ClusterError) as caught:
+        call(answered(None, CONFLICT, second), ray_allowed=">=2.55")
+    assert str(caught.value) == f"ray==2.60.0 or ray>=2.52,<2.60.0,>=2.55 cannot be added to e:1: {WHY}"
+    assert "choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
+
+
+def test_a_package_is_named_once(call):
+    twice = CONFLICT.replace("    The user", "    aiohttp 3.14.1 depends on attrs>=20; extra == 'x'\n    ray 2.60.0 depends on packaging>=24.2\n    The user")
+    assert image_layer_info.in_the_way(twice) == "ray 2.60.0 depends on packaging>=24.2, aiohttp 3.14.1 depends on attrs>=20, and the image has packaging 23.2"

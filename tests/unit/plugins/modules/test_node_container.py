@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import protocol
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
@@ -112,6 +114,24 @@ def test_a_cold_node_gets_its_container(play):
 
 def test_ports_are_no_field(play):
     assert not play(Engine(container(unit(ports=[1]))), ports=[2])["changed"]
+
+
+@pytest.mark.parametrize(("driver", "before"), [("cdi", True), ("nvidia", False)])
+def test_a_container_stays_until_the_devices_of_the_next_one_are_there(play, monkeypatch, driver, before):
+    """After a boot: what it was is the only sign that its GPU comes by CDI, on a node whose specification nothing is known to write."""
+    asked = []
+
+    def never(docker, gpus, by_cdi):
+        asked.append((gpus, by_cdi))
+        raise WaitTimeout("still no nvidia.com/gpu=all")
+
+    monkeypatch.setattr(gpu_access, "await_cdi_devices", never)
+    monkeypatch.setattr(cluster_locks, "check_held", lambda path, lock_id: None)
+    left = {**container(unit(gpus="all"), "exited"), "HostConfig": {"DeviceRequests": [{"Driver": driver}]}}
+    # This engine can neither stop nor remove a container.
+    with pytest.raises(WaitTimeout, match="still no"):
+        play(Engine(left), gpus="all")
+    assert asked == [("all", before)]
 
 
 def with_ray():

@@ -17,7 +17,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, gpu_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 
 YAML = (pathlib.Path(__file__).parents[3] / "fixtures/cdi/composed_nvidia_yaml.txt").read_text(encoding="utf-8")
 
@@ -69,6 +69,70 @@ def test_an_engine_that_lists_none_reads_specifications(tmp_path):
     (place / "broken.yaml").write_text("devices:\n- x\n")
     info = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi-of-nobody"]}
     assert "nvidia.com/gpu=all" in gpu_access.cdi_devices(engine(info), str(tmp_path))
+
+
+class Booting:
+    """An engine of DGX OS whose GPU's devices come at a certain look, and a systemd that knows this of what writes them."""
+
+    def __init__(self, monkeypatch, comes=None, refresh="enabled\n", dirs=("/etc/cdi", "/var/run/cdi")):
+        self.looks, self.comes, self.dirs, self.asked = 0, comes, list(dirs), []
+        monkeypatch.setattr(gpu_access, "run_tool", self.systemctl)
+        # No look waits for the next, and the last one is the fifth.
+        monkeypatch.setattr(gpu_access, "clock", lambda timeout, sleep: iter([0.0, 1.0, 2.0, 3.0, timeout]))
+        self.refresh = refresh
+
+    def systemctl(self, argv, timeout):
+        self.asked.append((list(argv), timeout))
+        if self.refresh is None:
+            raise UnknownState("systemctl cannot be run")
+        return types.SimpleNamespace(stdout=self.refresh)
+
+    def get(self, path):
+        self.looks += path == "/info"
+        there = self.comes is not None and self.looks >= self.comes
+        return {**DGX_OS, "CDISpecDirs": self.dirs, "DiscoveredDevices": DGX_OS["DiscoveredDevices"] if there else []}
+
+
+def test_devices_that_are_there_are_not_waited_for(monkeypatch):
+    engine = Booting(monkeypatch, comes=0)
+    assert "nvidia.com/gpu=all" in gpu_access.await_cdi_devices(engine, "all", True) and (engine.looks, engine.asked) == (1, [])
+
+
+@pytest.mark.parametrize(("before", "refresh"), [(True, "disabled\n"), (False, "enabled\n"), (True, None)], ids=["as before", "by its unit", "no systemd"])
+def test_devices_that_come_late_are_waited_for(monkeypatch, before, refresh):
+    engine = Booting(monkeypatch, comes=4, refresh=refresh)
+    assert "nvidia.com/gpu=all" in gpu_access.await_cdi_devices(engine, "all", before)
+    assert all(argv == (["systemctl", "is-enabled", "nvidia-cdi-refresh.service"], 30.0) for argv in engine.asked) and len(engine.asked) <= 1
+
+
+@pytest.mark.parametrize(("refresh", "dirs"), [("disabled\n", ["/c"]), ("masked\n", ["/c"]), (None, ["/c"]), ("enabled\n", [])])
+def test_devices_that_nothing_announces_are_not_waited_for(monkeypatch, refresh, dirs):
+    engine = Booting(monkeypatch, refresh=refresh, dirs=dirs)
+    assert gpu_access.await_cdi_devices(engine, "all") == []
+    assert gpu_access.await_cdi_devices(Booting(monkeypatch), "none", True) == [], "who wants none waits for none"
+
+
+@pytest.mark.parametrize(
+    ("before", "why"), [(True, "the container before had its GPU by CDI"), (False, "nvidia-cdi-refresh.service writes them at boot")], ids=["before", "unit"]
+)
+def test_devices_that_never_come_are_no_reason_to_ask_in_another_way(monkeypatch, before, why):
+    with pytest.raises(WaitTimeout) as caught:
+        gpu_access.await_cdi_devices(Booting(monkeypatch), [0], before)
+    assert str(caught.value) == f"after 120 s the Docker engine still has no nvidia.com/gpu=0 among its devices, and {why}"
+    assert caught.value.remedy.startswith("sudo systemctl restart nvidia-cdi-refresh, which writes /var/run/cdi/nvidia.yaml")
+
+
+@pytest.mark.parametrize(
+    ("host", "by_cdi"),
+    [
+        ({"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}]}, True),
+        ({"DeviceRequests": [{"Driver": "nvidia", "Count": -1}]}, False),
+        ({"DeviceRequests": None}, False),
+        (None, False),
+    ],
+)
+def test_how_a_container_was_given_its_gpu(host, by_cdi):
+    assert gpu_access.given_by_cdi({"HostConfig": host}) is by_cdi
 
 
 @pytest.mark.parametrize("info", [None, [], {"CDISpecDirs": 3}, {"DiscoveredDevices": [3]}])
@@ -149,6 +213,11 @@ def test_what_the_container_says_is_explained(words, why, remedy):
 def test_what_docker_refuses_is_explained(words, remedy):
     answer = gpu_access.prove(proving(error=ClusterError("refused POST", raw=words)), IMAGE, [], "all", 7)
     assert answer["error"] == words and remedy in answer["remedy"] and answer["gpus"] == 0
+
+
+def test_devices_that_do_not_come_are_a_gpu_that_is_not_reached(monkeypatch):
+    answer = gpu_access.prove(Booting(monkeypatch), IMAGE, [], "all", 7)
+    assert "still has no nvidia.com/gpu=all" in answer["error"] and "CDI" in answer["why"] and "nvidia-cdi-refresh" in answer["remedy"]
 
 
 def test_an_engine_that_hangs_is_unknown():

@@ -31,6 +31,15 @@ def test_every_package_stays_but_the_one_that_is_asked_for(monkeypatch):
     assert lock_probe.constraints(["ray[default]>=2"]) == "aiohttp==3.14.1\nfoo-bar==1+cpu\n"
 
 
+def test_of_two_distributions_with_one_name_the_one_that_is_imported_stays(monkeypatch, tmp_path):
+    for place, version in (("first", "25.0"), ("behind", "24.0")):
+        info = tmp_path / place / f"packaging-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: packaging\nVersion: {version}\n")
+    monkeypatch.setattr(lock_probe.sys, "path", [str(tmp_path / "first"), str(tmp_path / "behind")])
+    assert lock_probe.constraints(["ray==2.60.0"]) == "packaging==25.0\n"
+
+
 def test_a_line_for_each_file():
     # The shape is that of pip 23.0.1 for `pip install --dry-run --report`.
     def entry(name, digest):
@@ -68,13 +77,14 @@ def base(tmp_path_factory):
     python = str(place / "venv/bin/python")
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--find-links", str(wheels), "web==1.0"], check=True, timeout=120)
 
-    def run(*requirements, **env):
-        environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": "/dev/null", **env}
-        done = subprocess.run(
-            [python, "-c", inspect.getsource(lock_probe), *requirements], env=environment, capture_output=True, text=True, timeout=120, check=True
-        )
+    def run(*requirements, then=(), **env):
+        given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": "/dev/null", **env}
+        environment = {name: value for name, value in given.items() if value is not None}
+        argv = [python, "-c", inspect.getsource(lock_probe), json.dumps([requirements, *then])]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=True)
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(lock_probe.MARK)]
-        return json.loads(line[len(lock_probe.MARK):])
+        answers = json.loads(line[len(lock_probe.MARK):])
+        return answers if then else answers[0]
 
     run.hashes, run.python, run.wheels = hashes, python, wheels
     return run
@@ -103,3 +113,17 @@ def test_a_requirement_that_would_change_the_image_is_refused_in_pips_words(base
 
 def test_a_package_that_is_there_in_another_version_is_replaced(base):
     assert base("web==2.0") == {"lock": [f"web==2.0 --hash=sha256:{base.hashes['web-2.0']}"], "error": ""}
+
+
+def test_the_newest_version_that_fits_follows_a_conflict(base):
+    refused, found, *more = base("spread==2.0", then=[["spread>=1.0,<2.0"], ["never"]])
+    assert refused["lock"] is None and "spread 2.0 depends on web>=2" in refused["error"] and not more
+    assert [line.partition(" ")[0] for line in found["lock"]] == ["pack==1.2", "spread==1.0"]
+    assert len(base("spread==1.0", then=[["web==2.0"]])) == 1, "what fits is not asked again"
+
+
+def test_a_bundle_may_hold_another_version(base):
+    missing, found = base("spread==3.0", then=[["spread>=1.0,<2.0"]])
+    assert "No matching distribution found for spread==3.0" in missing["error"] and len(found["lock"]) == 2
+    (alone,) = base("spread==3.0", then=[["spread>=1.0,<2.0"]], PIP_NO_INDEX=None, PIP_INDEX_URL="file:///nowhere")
+    assert alone["lock"] is None, "an index that does not answer is not asked again"

@@ -123,6 +123,8 @@ def test_a_node(tmp_path, modinfo):
         },
         "next_boot": {"release": NEWER, "has_nvidia_driver": False},
         "parameters": {"nvidia_drm.modeset": "Y"},
+        "nvidia_flavor": None,
+        "nvidia_modprobe": None,
     }
 
 
@@ -271,3 +273,46 @@ def test_mutated_texts_are_read_or_unknown(text, start, piece):
     kernel.version_key(text)
     kernel.grub_release(text)
     kernel.command_line_parameter(text, "nvidia_drm", "modeset")
+
+
+@pytest.mark.parametrize(
+    ("text", "flavor"),
+    [
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.159.03  Release Build  (dvs-builder)\nGCC version:  gcc 13.3.0\n", "open"),
+        ("NVRM version: NVIDIA UNIX aarch64 Kernel Module  580.173.02  Tue Jul 14\n", "proprietary"),
+        ("something else\n", None),
+        (None, None),
+    ],
+)
+def test_which_of_nvidias_modules_are_loaded(tmp_path, text, flavor):
+    """The forms are those of the driver's own sources and of public logs."""
+    if text:
+        (tmp_path / "driver/nvidia").mkdir(parents=True)
+        (tmp_path / "driver/nvidia/version").write_text(text)
+    assert kernel.nvidia_flavor(str(tmp_path)) == flavor
+
+
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        ("printf 'ii  610.43.02-1ubuntu1'", "610.43.02-1ubuntu1"),
+        ("printf 'rc  580.95.05-1ubuntu1'", None),
+        ("echo no packages found matching nvidia-modprobe >&2; exit 1", None),
+        (None, None),
+    ],
+)
+def test_the_version_of_a_package(tmp_path, script, version):
+    tool = tmp_path / "dpkg-query"
+    if script:
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+    assert kernel.package_version("nvidia-modprobe", str(tool)) == version
+
+
+def test_a_machines_id_is_hashed(tmp_path):
+    assert kernel.machine(str(tmp_path)) is None
+    (tmp_path / "machine-id").write_text("94aab569fe9b439c94e0a257732f3a4f\n")
+    first = kernel.machine(str(tmp_path))
+    assert len(first) == 16 and "94aab" not in first
+    (tmp_path / "machine-id").write_text("b65e11b9d08a44009d0156d58d792998\n")
+    assert kernel.machine(str(tmp_path)) != first

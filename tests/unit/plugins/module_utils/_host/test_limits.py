@@ -188,14 +188,40 @@ def test_each_part_fails_by_itself(tmp_path):
     (tmp_path / "sys/vm/swappiness").write_text("sixty\n")
     sections = Sections()
     processes = [process(771, "dockerd"), process(900, "sshd"), process(5, "earlyoom")]
-    found = limits.limits(processes, lambda: SWAP, str(tmp_path), sections.section("limits"))
+    found = limits.limits(processes, lambda: SWAP, str(tmp_path), sections.section("limits"), str(tmp_path / "etc"))
     assert found == {
+        "ipc_removed_of": [],
         "docker_memlock_bytes": None,
         "containerd_memlock_bytes": None,
         "sshd": {"pid": 900, "oom_score_adj": 0},
         "earlyoom": None,
     }
     assert [error["section"] for error in sections.errors] == ["limits"] * 2 and "swappiness" in sections.errors[1]["error"]
+
+
+PASSWD = "root:x:0:0::/root:/bin/sh\nollama:x:998:998:::\nnvidia:x:1000:1000:::/bin/bash\nada:x:1001:1001::/:/bin/sh\nnobody:x:65534:::\nbroken\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "users"),
+    [
+        ({}, ["nvidia"]),
+        ({"logind.conf": "[Login]\n#RemoveIPC=no\n"}, ["nvidia"]),
+        ({"logind.conf": "[Login]\nRemoveIPC=no\n"}, []),
+        ({"logind.conf": "[Login]\nRemoveIPC=no\n", "logind.conf.d/10-x.conf": "[Login]\nRemoveIPC = yes\n"}, ["nvidia"]),
+        ({"logind.conf.d/10-x.conf": "[Login]\nRemoveIPC=yes\n", "logind.conf.d/20-y.conf": "[Login]\nRemoveIPC=false\n"}, []),
+    ],
+)
+def test_whose_semaphores_go_with_the_last_session(tmp_path, files, users):
+    """Of ordinary users who do not linger, unless RemoveIPC is off; the last word counts."""
+    etc, linger = tmp_path / "etc", tmp_path / "linger"
+    (etc / "systemd/logind.conf.d").mkdir(parents=True)
+    linger.mkdir()
+    (linger / "ada").touch()
+    (etc / "passwd").write_text(PASSWD)
+    for name, text in files.items():
+        (etc / "systemd" / name).write_text(text)
+    assert limits.ipc_removed_of(str(etc), str(linger)) == users
 
 
 @hypothesis.settings(deadline=None, derandomize=True, database=None)

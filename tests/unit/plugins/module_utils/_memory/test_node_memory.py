@@ -132,7 +132,7 @@ def test_pressure_of_another_shape_is_unknown(text):
 
 def test_the_section(tmp_path):
     found = node_memory.memory(proc(tmp_path, vmstat="pswpin 12\npswpout 345\n"))
-    assert found.keys() == {*node_memory.FIGURES, *node_memory.MORE_FIGURES, "swap_in_pages", "swap_out_pages", "swappiness", "pressure"}
+    assert found.keys() == {*node_memory.FIGURES, *node_memory.MORE_FIGURES, "cma_total_mb", "swap_in_pages", "swap_out_pages", "swappiness", "pressure"}
     assert (found["anon_mb"], found["sunreclaim_mb"], found["page_tables_mb"]) == (2110072 // 1024, 92252 // 1024, 22304 // 1024)
     assert (found["swap_in_pages"], found["swap_out_pages"], found["swappiness"]) == (12, 345, 60)
     assert found["pressure"]["some"]["avg10"] == 12.34
@@ -142,6 +142,14 @@ def test_meminfo_from_another_place(tmp_path):
     other = tmp_path / "other"
     other.write_text(RECORDED.replace("24684092", "128000000"))
     assert node_memory.memory(proc(tmp_path / "proc"), str(other))["total_mb"] == 125000
+
+
+@pytest.mark.parametrize(("line", "mib"), [("CmaTotal:         131072 kB\n", 128), ("CmaTotal:              0 kB\n", 0), ("", None)])
+def test_memory_in_one_piece_is_nothing_or_unknown(tmp_path, line, mib):
+    """Recorded of a Spark that serves, and of kernel 7.0.0-1019."""
+    other = tmp_path / "other"
+    other.write_text("".join(one for one in RECORDED.splitlines(keepends=True) if not one.startswith("Cma")) + line)
+    assert node_memory.memory(proc(tmp_path / "proc"), str(other))["cma_total_mb"] == mib
 
 
 def test_a_kernel_without_pressure(tmp_path):

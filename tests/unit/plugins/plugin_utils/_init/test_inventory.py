@@ -18,6 +18,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts as _init_texts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs
@@ -312,7 +313,30 @@ def test_one_machine_under_two_names():
 def test_no_carrier():
     plan = planned(spark(1), spark(2, {}))
     assert problems(plan) == [("init.link", "spark2", "block")]
-    assert "no interface of the fabric has carrier" in said(plan, "link") and "sudo ip link set enp1s0f0np0 up" in said(plan, "link")
+    assert all(words in said(plan, "link") for words in ("no interface of the fabric has carrier", "sudo ip link set enp1s0f0np0 up", rdma.CABLE_IN))
+
+
+SYNCED = {"netplan": ["01-network-manager-all.yaml", "99-nvidia-sync-cluster.yaml"]}
+
+
+def synced(node: Node) -> Node:
+    """The same node, with the file of NVIDIA Sync's Cluster Assistant."""
+    node = copy.deepcopy(node)
+    node["info"].update(SYNCED)
+    return node
+
+
+def test_what_nvidia_sync_manages_is_taken_as_it_is():
+    plan = planned(synced(spark(1)), synced(spark(2)))
+    assert problems(plan) == [] and plan["files"]
+    assert "NVIDIA Sync gave the link its addresses on spark1, spark2" in said(plan, "sync")
+
+
+def test_where_nvidia_sync_manages_no_file_of_ones_own_is_advised():
+    bare = [spark(number, {"enp1s0f0np0": []}) for number in (1, 2)]
+    assert "netplan.md" in said(planned(*bare), "address")
+    plan = planned(*map(synced, bare))
+    assert "Cluster Assistant" in said(plan, "address") and "netplan.md" not in said(plan, "address") and plan["files"] == []
 
 
 # --- more, fewer, and other nodes -----------------------------------------------------------------------------------------------
@@ -354,7 +378,7 @@ def test_a_ring_of_three_is_recognized():
 def test_one_node_without_rdma_devices():
     plan = planned(spark(1), without_rdma(spark(2)))
     assert list(problems(plan)) == [("init.rdma", "spark2", "warn")] * 2
-    assert "modprobe mlx5_ib" in said(plan, "rdma")
+    assert rdma.CABLE_IN in said(plan, "rdma")
     assert loaded(plan)["spark2"]["gb10_rdma_devices"] == [] and loaded(plan)["spark1"]["gb10_rdma_devices"] == ["rocep1s0f0", "roceP2p1s0f0"]
     assert judged(plan) == []
 

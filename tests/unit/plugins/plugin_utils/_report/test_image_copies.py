@@ -16,12 +16,21 @@ WANTED = {"layered": True, "recipe": "r", "ray": "2.60.0", "rebuild": False, "ma
 
 
 def node(
-    image_id: str | None, base: str | None = "b", recipe: str = "r", built_on: str = "b", ray: str = "2.60.0", config: str = "", base_config: str | None = None
+    image_id: str | None,
+    base: str | None = "b",
+    recipe: str = "r",
+    built_on: str = "b",
+    ray: str = "2.60.0",
+    config: str = "",
+    base_config: str | None = None,
+    kept_out: str = "",
 ) -> dict[str, t.Any]:
     """What a node says of its image; None has none."""
     labels = {"io.gb10.base": built_on, "io.gb10.base_config": config, "io.gb10.recipe": recipe} if image_id else {}
     contract = {"versions": {"ray": ray}} if image_id else None
-    return {"exists": bool(image_id), "image_id": image_id, "base_image_id": base, "base_config": base_config, "labels": labels, "contract": contract}
+    built = {"ray_wanted": {"version": kept_out, "why": "w"} if kept_out else None} if image_id else None
+    known = {"exists": bool(image_id), "image_id": image_id, "base_image_id": base, "base_config": base_config, "base": built}
+    return {**known, "labels": labels, "contract": contract}
 
 
 def plan(*nodes: dict[str, t.Any], copy: str = "preferred", **wanted: t.Any) -> dict[str, t.Any]:
@@ -87,6 +96,9 @@ def test_a_base_without_layers_is_the_image() -> None:
         ([BUILT, node("other")], [], [], []),
         # What is lost comes back from who has it, by an earlier recipe, too.
         ([node("a", recipe="q"), NONE], ["n0"], [], [["n0>n1"]]),
+        # An older Ray in the place of the wanted one, which the base keeps out.
+        ([node("a", recipe="q", ray="2.52.1", kept_out="2.60.0")] * 2, ["n0", "n1"], [], []),
+        ([node("a", recipe="q", ray="2.52.1", kept_out="2.59.0")] * 2, [], ["n0"], [["n0>n1"]]),
         # Another Ray, or another base: nobody goes on with that.
         ([node("a", recipe="q", ray="2.55.0")] * 2, [], ["n0"], [["n0>n1"]]),
     ],

@@ -461,7 +461,8 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert not any(line.startswith("KV cache") for line in skipped.lines) and skipped.stats["gb10_report"]["kv_cache"]["bytes"] is None
     assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
     names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
-    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "mods": {"fix": "aaaaaaaaaaaabbbb"}}
+    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "ray_wanted": None}
+    known["mods"] = {"fix": "aaaaaaaaaaaabbbb"}
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
     assert report.image_names({"a": None}) == "none here"
     assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None, "mods": {}}}) == "l/e:1, no digest of a registry is known"
@@ -471,8 +472,13 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     content = report.content(again, run())
     assert content["images"]["spark-1"] == content["images"]["spark-2"] and list(content["image_copies"]) == ["spark-2"]
     assert content["image_copies"]["spark-2"] == {"how": "layers", "layers_sent": 2, "bytes": 5, "seconds": 0.5}
-    beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}} for node, answer in answers.items()}
-    assert report.content(beside_ray, run())["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
+    wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
+    older = {**image, "contract": {"versions": {"ray": "2.52.1", "vllm": "0.21.0"}}, "base": {**built, "ray_wanted": wanted}}
+    beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}, "image": older} for node, answer in answers.items()}
+    told = report.judge(beside_ray, run())
+    assert told.stats["gb10_report"]["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
+    assert told.stats["gb10_report"]["images"]["spark-1"]["ray_wanted"] == wanted
+    assert f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0" in told.lines
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
 
 
@@ -615,7 +621,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
-        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20",
+        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20", "capabilities": [],
         "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
         "companions": [], "mode": "cluster",
     }  # fmt: skip

@@ -18,6 +18,7 @@ import yaml
 from healthy_pair import HEALTHY, PROFILE, RUN, SCHEMA, SETTINGS, asked, ids, judged, node, second
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -117,9 +118,23 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "one": {"docker__cdi_libcuda": [{"path": "/etc/cdi/nvidia.yaml", "libcuda": ["580.95.05"]}]},
         "words": ["/etc/cdi/nvidia.yaml", "580.95.05", "580.159.03", "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"],
     },
+    "docker.cdi_twice": {
+        "one": {"docker__cdi_libcuda": [{"path": f"{place}/nvidia.yaml", "libcuda": ["580.159.03"]} for place in ("/etc/cdi", "/var/run/cdi")]},
+        "words": ["/etc/cdi/nvidia.yaml and /var/run/cdi/nvidia.yaml describe", "sudo mv /etc/cdi/nvidia.yaml /etc/cdi/nvidia.yaml.away"],
+    },
+    "docker.store_same": {
+        "one": {"docker__image_store": "containerd"},
+        "node": CLUSTER,
+        "words": ["spark-1 containerd, spark-2 classic", "pulled again", "gb10_image_copy=never"],
+    },
     "docker.version": {"one": {"docker__version": "27.0.1"}, "node": CLUSTER},
     "docker.memlock": {"one": {"limits__docker_memlock_bytes": 65536}, "words": ["65536", "unlimited", "LimitMEMLOCK"]},
     "container.memlock": {"settings": {"memlock": 67108864}},
+    "container.capabilities": {
+        "profile": {**PROFILE, "needs": {"capabilities": ["SYS_PTRACE"]}},
+        "node": "both",
+        "words": ["needs the capability SYS_PTRACE", "gb10_container_capabilities: [SYS_PTRACE]"],
+    },
     "device.present": {"one": {"devices": {"/dev/infiniband": False}}, "words": ["/dev/infiniband is missing"]},
     "disk.free": {"one": {"docker__root_free_bytes": 3 * checks.GIB}, "words": ["3.0 GiB free under /var/lib/docker"]},
     "image.present": {"one": {TAG: None}, "verdict": "warn", "words": ["stage image will fix this"]},
@@ -140,6 +155,13 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "words": ["CUDA_MPS_PIPE_DIRECTORY in /etc/environment"],
     },
     "driver.loaded": {"one": {"kernel__modules__nvidia__installed": "580.173.02"}, "words": ["580.159.03", "580.173.02", "reboot"]},
+    "driver.open": {"one": {"kernel__nvidia_flavor": "proprietary"}, "words": ["Xid 169", "-open"]},
+    "driver.modprobe": {
+        "one": {"kernel__nvidia_modprobe": "610.43.02-1ubuntu1"},
+        "words": ["nvidia-modprobe is 610.43.02-1ubuntu1, the driver 580.159.03", "nvidia-modprobe=580.159.03*"],
+    },
+    "kernel.cma": {"one": {"memory__cma_total_mb": 0}, "words": ["CmaTotal is 0 kB", "ibv_reg_mr_iova2"]},
+    "machine.id": {"one": {"kernel__machine": "0" * 16}, "other": {"kernel__machine": "0" * 16}, "node": CLUSTER, "words": ["spark-1 and spark-2 have"]},
     "driver.next_boot": {"one": {"kernel__next_boot": {"release": "7.0.0-1021-nvidia", "has_nvidia_driver": False}}},
     "kernel.known_bad": {
         "one": {"kernel__release": "7.0.0-1019-nvidia"},
@@ -170,6 +192,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "log.hardware": {"one": {"kernel_log__events": [event("hardware", "[Hardware Error]: event severity: fatal")]}},
     "log.suspend": {"one": {"kernel_log__events": [event("suspend", "PM: suspend entry (s2idle)")]}},
     "log.oops": {"one": {"kernel_log__events": [event("oops", "Internal error: Oops: 0000000096000004 [#1]  SMP")]}},
+    "log.wifi": {"one": {"kernel_log__events": [event("wifi", "pc : mt7925_sta_set_decap_offload+0xd3/0x180 [mt7925_common]")]}, "words": ["by wire"]},
     "log.stall": {"one": {"kernel_log__events": [event("stall", "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks")]}},
     "log.reserved": {
         "one": {"kernel_log__events": [event("memory", "Memory: 117722720K/133828484K available (1K code, 16079992K reserved, 0K cma-reserved)")]},
@@ -221,6 +244,10 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "words": ["85.9 GiB of memory are available, 91.3 GiB needed"],
     },
     "memory.available_alike": {"one": {"memory__available_mb": 110000}, "node": CLUSTER, "beside": {"plan.fits"}},
+    "memory.kv_offload": {
+        "settings": {"serve_arguments": {"kv_transfer_config": {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}}},
+        "words": ["kv_transfer_config moves the KV cache out", "expandable_segments"],
+    },
     "plan.recorded": {
         "settings": {"kv_cache": "recorded"},
         "words": ["no start of this image, profile and driver with", "is on record", "-e gb10_kv_cache=profile"],
@@ -256,6 +283,11 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     "cuda_zombie.kernel_log": {"zombies": [reported("kernel_log", "warn")]},
     "cuda_zombie.unknown": {"zombies": [reported("unknown", "unknown")], "verdict": "unknown"},
     "tenant.holding": {"one": {"tenants": [tenant()]}, "words": ["ollama (pid 901, ollama, user ollama) holds 21000 MiB"]},
+    "tenant.ipc_removed": {
+        "one": {"tenants": [tenant(kind="vllm", name="VLLM::Worker_TP1", user="owner", gpu_mib=None)]},
+        "beside": {"tenant.idle"},
+        "words": ["VLLM::Worker_TP1 (pid 901) runs as owner", "sudo loginctl enable-linger owner"],
+    },
     "tenant.desktop": {
         "one": {"tenants": [drawing(3346134, "gnome-shell", 349), drawing(3345981, "Xorg", 559), drawing(2011225, "cursor", 168)]},
         "words": ["1076 MiB", "gnome-shell 349 MiB, Xorg 559 MiB, cursor 168 MiB", "set-default multi-user.target", "log out"],
@@ -466,11 +498,65 @@ SPEC_OF = [{"path": f"{place}/cdi/nvidia.yaml", "libcuda": [version]} for place,
 
 @pytest.mark.parametrize(
     ("specs", "ids_"),
-    [([], set()), (SPEC_OF, set()), (SPEC_OF[:1], {"docker.cdi_stale"}), (SPEC_OF[::-1], {"docker.cdi_stale"})],
+    [([], set()), (SPEC_OF, {"docker.cdi_twice"}), (SPEC_OF[:1], {"docker.cdi_stale"}), (SPEC_OF[::-1], {"docker.cdi_stale", "docker.cdi_twice"})],
 )
 def test_of_two_specifications_the_later_one_counts(specs, ids_):
-    """nvidia-cdi-refresh writes /var/run/cdi at every update; an older file in /etc/cdi is then no matter."""
+    """nvidia-cdi-refresh writes /var/run/cdi at every update; an older file in /etc/cdi blocks nothing then, and is told of."""
     assert ids(judged(asked(node(docker__cdi_libcuda=specs)))) == ids_
+
+
+def test_a_power_cap_by_software_is_no_throttling():
+    """Recorded: it is active in 46 % of idle time."""
+    assert "gpu.throttled" not in ids(judged(asked(node(gpus__0__throttle=["sw_power_cap", "gpu_idle"]))))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "met"),
+    [
+        ({"kv_offloading_size": 20}, True),
+        ({"kv-offloading-backend": "native"}, True),
+        ({"kv_transfer_config": {"kv_connector": "NixlConnector"}}, False),
+        ({"kv_offloading_size": None}, False),
+    ],
+)
+def test_what_moves_the_cache_out(arguments, met):
+    assert ("memory.kv_offload" in ids(judged(asked(serve_arguments=arguments), second(serve_arguments=arguments)))) is met
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kernel__arch": "x86_64", "memory__cma_total_mb": 0},
+        {"memory__cma_total_mb": None},
+        {"kernel__nvidia_modprobe": None, "kernel__nvidia_flavor": None},
+        {"tenants": [tenant(kind="vllm", user="root", gpu_mib=None)]},
+        {"tenants": [tenant(kind="vllm", user="owner", container="theirs", gpu_mib=None)]},
+        {"tenants": [tenant(kind="ollama", user="owner", gpu_mib=None)]},
+    ],
+    ids=["another machine", "no account of it", "no package, no module", "root's", "in a container", "no ranks"],
+)
+def test_what_says_nothing_of_a_spark_meets_no_new_rule(changes):
+    met = ids(judged(asked(node(**changes)), second(node(**{name: value for name, value in changes.items() if name == "kernel__arch"}))))
+    assert not met & {"kernel.cma", "driver.modprobe", "driver.open", "tenant.ipc_removed"}
+
+
+@pytest.mark.parametrize(("granted", "met"), [([], True), (["IPC_LOCK"], True), (["IPC_LOCK", "SYS_PTRACE"], False)])
+def test_a_capability_is_granted_by_the_inventory_alone(granted, met):
+    profile = profiles.load("qwen3_8_flash_next_nvfp4_one")
+    found = judging.judge({"spark-1": asked(capabilities=granted, peers=[])}, profile, RUN)["findings"]
+    (one,) = [one for one in found if one["id"] == "container.capabilities"] or [None]
+    assert bool(one) is met
+    if one:
+        assert one["verdict"] == "block" and f"[{', '.join([*granted, 'SYS_PTRACE'])}]" in one["remedy"]
+    assert profiles.load("qwen3_8_flash_next_nvfp4_tp2")["needs"]["capabilities"] == []
+
+
+def test_stores_matter_where_images_are_copied():
+    other = node(docker__image_store="containerd")
+    for copy_, tag, met in (("required", "local/x:1", True), ("preferred", "local/x:1", False), ("required", "local/x@sha256:1", False)):
+        profile = {**PROFILE, "image": {**PROFILE["image"], "tag": tag}}
+        found = ids(judged(asked(other, image_copy=copy_), second(image_copy=copy_), profile))
+        assert ("docker.store_same" in found) is met, (copy_, tag)
 
 
 def test_a_node_without_sshd_has_nothing_to_protect():
@@ -593,7 +679,7 @@ def test_what_a_stage_repairs_blocks_only_where_it_does_not(id, settings, run, v
 
 
 def test_without_the_base_an_image_cannot_be_made_offline():
-    record = judged(asked(node(**{TAG: None, ARM_BASE: None}), offline=True))
+    record = judged(asked(node(**{TAG: None, ARM_BASE: None}), offline=True, image_copy="never"))
     (found,) = record["findings"]
     assert (found["id"], found["verdict"]) == ("image.present", "block")
     assert "is not on this node either" in found["remedy"]
@@ -846,8 +932,8 @@ def test_a_share_as_text_is_the_share():
 
 
 def test_of_many_nodes_the_odd_one_is_named():
-    nodes = {f"spark-{number}": second() for number in range(2, 6)}
-    nodes["spark-4"] = second(node(**driver("580.95.05")))
+    nodes = {f"spark-{number}": second(node(kernel__machine=f"{number}" * 16)) for number in range(2, 6)}
+    nodes["spark-4"] = second(node(kernel__machine="4" * 16, **driver("580.95.05")))
     record = judging.judge({"spark-1": asked(), **nodes}, PROFILE, RUN)
     assert [(found["id"], found["node"]) for found in record["findings"]] == [("gpu.driver_same", "spark-4")]
 

@@ -42,6 +42,7 @@ def contract(**changes):
         "exists": True,
         "image_id": "sha256:1",
         "labels": {"io.gb10.base": "sha256:b", "io.gb10.recipe": "r"},
+        "base": {"image_id": "sha256:b", "recipe": "r", "lock": [], "ray_wanted": None},
         "contract": {
             "python": "3.12.3",
             "versions": {"vllm": "0.32.0+cpu", "ray": "2.60.0"},
@@ -276,8 +277,36 @@ def test_gate_of_the_token(came, verdict):
     ],
 )  # fmt: skip
 def test_a_ray_that_ignores_the_token_is_refused_where_it_is_used(version, executor, verdict):
-    found = stage_findings._ray("spark-1", version, "3.12.3", "image:1", executor == "ray")
+    found = stage_findings._ray("spark-1", contract(contract__versions={"vllm": "0.32.0", "ray": version}), {**PROFILE, "executor": executor})
     assert found["verdict"] == verdict and ("ignores the token" in found["message"]) is (verdict == "block")
+
+
+def test_a_ray_in_the_place_of_another_is_told_of():
+    wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
+    answer = contract(contract__versions={"vllm": "0.21.0+2325b6f0", "ray": "2.52.1"}, base={"ray_wanted": wanted})
+    found = stage_findings._ray("spark-1", answer, {**PROFILE, "evidence": "untested"})
+    assert (found["verdict"], found["measured"], found["needed"]) == ("warn", "2.52.1", "2.60.0")
+    assert found["message"] == f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0+2325b6f0."
+    assert found["remedy"].startswith("set gb10_ray_version: 2.52.1")
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        ([], "Ray 2.60.0; untested together with vLLM 0.21.0+a; on Python 3.12.3."),
+        ([{"vllm": "==0.21.0", "ray": ""}], "Ray 2.60.0; untested together with vLLM 0.21.0+a; on Python 3.12.3."),
+        ([{"vllm": "==0.30.0", "ray": "==2.60.0"}], "Ray 2.60.0; untested together with vLLM 0.21.0+a; on Python 3.12.3."),
+        ([{"vllm": "==0.21.0", "ray": "==2.60.0"}], "Ray 2.60.0; measured together with vLLM 0.21.0+a; on Python 3.12.3."),
+        (
+            [{"vllm": "==0.21.0", "ray": "==2.55.1"}],
+            "Ray 2.60.0; untested together with vLLM 0.21.0+a, where Ray ==2.55.1 was measured (gb10_ray_version); on Python 3.12.3.",
+        ),
+    ],
+)
+def test_whether_a_pair_of_vllm_and_ray_was_measured(measured, words):
+    answer = contract(contract__versions={"vllm": "0.21.0+a", "ray": "2.60.0"})
+    found = stage_findings._ray("spark-1", answer, {**PROFILE, "evidence": measured})
+    assert (found["verdict"], found["message"]) == ("pass", words)
 
 
 def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():

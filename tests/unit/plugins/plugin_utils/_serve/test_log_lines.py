@@ -70,3 +70,23 @@ def test_the_rank_that_a_line_names(text, rank):
 def test_the_address_that_ray_puts_before_a_line_of_another_node():
     assert log_lines.address_of("(RayWorkerProc pid=2158, ip=192.168.10.254) double free") == "192.168.10.254"
     assert log_lines.address_of("(RayWorkerProc pid=2158) double free") == ""
+
+
+PASSED_ON = "2026-05-29 09:14:44,197 - INFO - "
+
+
+@pytest.mark.parametrize(
+    ("text", "quiet"),
+    [
+        # A bench wrapper's own logger in front of a line of a container (the form is an owner's).
+        (f"{PASSED_ON}[container] (EngineCore pid=120) ERROR 05-29 09:14:44 [core.py:946] RuntimeError: CUDA error: out of memory", False),
+        ("2026-05-29 09:14:44,197 - supervisor - INFO - ERROR 05-29 09:14:44 [core.py:946] EngineCore failed to start.", False),
+        (f"{PASSED_ON}(Worker_TP1 pid=7) (RayWorker pid=8) CRITICAL: the raylet died", False),
+        (f"{PASSED_ON}[container] (EngineCore pid=120) INFO 05-29 09:14:44 [core.py:90] retrying after ERROR", True),
+        (f"{PASSED_ON}autotuner said ERROR 3 times and went on", True),
+        (f"{PASSED_ON}[Autotuner]: Skipping tactic", True),
+        ("2026-05-29 09:14:44,197 - ERROR - the server is gone", False),
+    ],
+)
+def test_the_level_of_a_line_that_was_passed_on_is_its_own(text, quiet):
+    assert log_lines.is_quiet(text) is quiet

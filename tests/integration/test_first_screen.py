@@ -1,0 +1,89 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the README's first screen and the page from the box to a token show is typed on a machine that has nothing yet, as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+from .lab import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "lab"))
+from labkit import hosts, images  # noqa: E402
+from labkit.labs import TRIXIE  # noqa: E402
+from labkit.machine import ca_bundle, proxies  # noqa: E402
+
+NAME = "gb10-lab-fresh"
+#: Where a system keeps whom it trusts.
+TRUSTED = "etc/ssl/certs/ca-certificates.crt"
+#: What the installer of a system, or who makes an account, has done: the account may use sudo, and packages can be had.
+INSTALLED = """
+set -eu
+apt-get update -q
+apt-get install -q --yes --no-install-recommends ca-certificates sudo
+useradd --create-home --shell /bin/bash me
+echo 'me ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/me
+mkdir /home/me/clone
+"""
+#: Clones hold what git knows, and nothing of what a machine made there.
+FILES = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+
+
+def first_screen() -> list[str]:
+    """The README's first block, without what stands behind the commands."""
+    block = re.search(r"^```\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\s{2,}#.*$", "", line) for line in block[1].splitlines()]
+
+
+def from_the_box() -> list[str]:
+    """What the page has typed on the controller, up to the first command that needs a Spark."""
+    page = (ROOT / "docs" / "from_the_box.md").read_text(encoding="utf-8")
+    return re.findall(r"^\$ (.*)$", page[page.index("## 2."):page.index("## 4.")], re.MULTILINE)
+
+
+@pytest.fixture
+def machine() -> t.Iterator[t.Callable[..., subprocess.CompletedProcess[str]]]:
+    """A fresh Debian 13, with a clone in the home of a user who may use sudo."""
+
+    def docker(*words: str, check: bool = True, content: bytes | None = None) -> subprocess.CompletedProcess[t.Any]:
+        return subprocess.run(["docker", *words], input=content, capture_output=True, text=content is None, timeout=500, check=check)
+
+    names = subprocess.run(FILES, cwd=ROOT, capture_output=True, timeout=60, check=True).stdout
+    clone = subprocess.run(["tar", "--create", "--null", "--files-from=-"], cwd=ROOT, input=names, capture_output=True, timeout=60, check=True).stdout
+    docker("rm", "--force", NAME, check=False)
+    given = [f"--env={name}={value}" for name, value in proxies().items()]
+    docker("run", "--detach", "--name", NAME, "--label=io.gb10.lab=1", *given, images.ensure_base(TRIXIE), "sleep", "infinity")
+    try:
+        docker("exec", NAME, "sh", "-c", INSTALLED)
+        # Behind a proxy that signs anew, pip has to know whom to trust; an ordinary machine needs nothing of this.
+        bundle = ca_bundle()
+        if bundle:
+            hosts.put(NAME, {TRUSTED: hosts.File(bundle.read_bytes())})
+        docker("exec", "--interactive", NAME, "tar", "--extract", "--directory=/home/me/clone", content=clone)
+        docker("exec", NAME, "chown", "--recursive", "me:me", "/home/me/clone")
+        options = ("--user=me", f"--env=PIP_CERT=/{TRUSTED}", "--env=HOME=/home/me", "--workdir=/home/me/clone")
+        yield lambda script: docker("exec", *options, NAME, "bash", "-c", script, check=False)
+    finally:
+        docker("rm", "--force", NAME)
+
+
+def test_a_fresh_machine_gets_as_far_as_a_spark(machine: t.Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    pages = [first_screen(), from_the_box()]
+    (ready, again) = [lines[:lines.index("pip install -r requirements.txt") + 1] for lines in pages]
+    assert ready == again and len(ready) == 4, "both pages have the same typed"
+    doctors = [lines[len(ready)] for lines in pages]
+    assert all(line.startswith("ansible-playbook gb10.cluster.doctor -i spark1,spark2,") for line in doctors)
+    # As in a shell: each line in the one before it, and the first that fails ends it. A password that -K asks for is an empty line.
+    asked = "\n".join(f"echo | {line}" for line in doctors)
+    done = machine("set -e\n" + "\n".join(ready) + f"\nset +e\n{asked}\n")
+    shown = done.stdout + done.stderr
+    print(shown)
+    # No machine of that name is here: this is where a Spark is needed, and all that stands before works.
+    assert shown.count("block  node.answers  spark1, spark2") == len(doctors), shown
