@@ -24,7 +24,7 @@ description:
   - What is not whole lies in C(hub/.gb10-copy) with a note of the blocks that have come, and the next run goes on with it. A file gets its own name in the
     cache only when all files have arrived, and the source has not changed one meanwhile. A file that has such a name and is another one is never
     replaced; the module names it and fails.
-  - Files, links into the cache, refs that name the revision, and modes are as on the source, but that no mode goes beyond C(0644). The owner is that of the cache
+  - Files, links into the cache, refs that name the revision, and modes are as on the source, but no mode goes beyond C(0644). The owner is that of the cache
     on this node, and all is done as that user. Where somebody else owns a directory that is written to, or a link on the way, the module fails and says
     which C(chown) mends it.
   - Afterwards the copied files leave the page cache, on the target and, with O(state=stopped) and O(listing), on the source.

@@ -238,7 +238,8 @@ def test_no_route_of_the_api_answers_without_the_key(lab: Lab) -> None:
 def test_who_shares_the_port_of_the_api_is_not_sent_the_key(lab: Lab) -> None:
     address, key = ADDRESSES[HEAD]["management"], lab.run(HEAD, "cat", KEY_FILE).strip()
     ask = [
-        Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve_info", "-a", f"probe=true api_key_file={KEY_FILE}",
+        Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve_info",
+        "-a", f"probe=true api_key_file={KEY_FILE}",
     ]  # fmt: skip
 
     def asked() -> dict[str, t.Any]:

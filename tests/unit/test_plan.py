@@ -141,7 +141,7 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
     (task,) = [one for one in block if one["name"] == "Record what the start took"]
     settings = {
         "gb10_cluster_name": "gb10", "gb10_state_dir": str(tmp_path / "state"), "gb10_head_host": "localhost", "gb10_serve_arguments": {},
-        "gb10_node_roots": {}, "__gb10_context": "262144", "__gb10_memory_expected": {"start_digest": ""},
+        "gb10_node_roots": {}, "__gb10_context": "262144",
         "__gb10_profile": "{{ lookup('gb10.cluster.profile', 'nemotron_3_super_tp2') }}", "ansible_become": False,
         "__gb10_memory_expected": "{{ __gb10_profile | gb10.cluster.memory_expected }}",
     }  # fmt: skip

@@ -36,7 +36,7 @@ def of_starts(known: t.Sequence[starts.Start], image_id: str, start_digest: str,
 
 
 def of_plan(asked: t.Mapping[str, t.Any], total_mb: int, available_mb: int) -> Level:
-    """Return the level by the memory plan of what is asked (``facts``, ``use``, ``declared_gib``, ``claims_gib``, ``lacks``), in the worst case of its error."""
+    """Return the level by the memory plan of what is asked (``facts``, ``use``, ``declared_gib``, ``claims_gib``, ``lacks``), at the worst of its error."""
     if asked["lacks"]:
         return Level(None, f"no such start is on record, and there is no memory plan without {', '.join(asked['lacks'])}")
     node = plan.Node("", total_mb / 1024, asked["claims_gib"], available=available_mb / 1024)

@@ -121,7 +121,7 @@ def _scan(root: str) -> dict[str, list[str]]:
 
 
 def code(root: str) -> Code:
-    """Return the code of a model of a hub cache, and that of other repositories in the same cache that it names: any revision there may be the one that runs."""
+    """Return the code of a model of a hub cache, and that of other repositories in the same cache that it names: any revision there may run."""
     own = _scan(root)
     found, absent, hub = dict.fromkeys(own, root), {}, os.path.dirname(os.path.dirname(os.path.dirname(root)))
     named = {repo: file for file, texts in sorted(own.items()) for text in texts for repo, is_other, _module in [text.partition(OTHER)] if is_other}

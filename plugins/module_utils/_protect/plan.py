@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
@@ -158,7 +157,8 @@ def earlyoom(node: str, facts: dict[str, t.Any], journal: Journal, place: Places
         remedy = f"See that it acts in time: {measures.earlyoom_arguments(facts['mem_total_kib'])}"
         return Plan([], [say("warn", f"earlyoom {state}, which stay; {live['why']}", measured=live["args"], remedy=remedy)])
     arguments = measures.earlyoom_arguments(facts["mem_total_kib"])
-    content = f'{HEADER.format(measures.BY_ID["earlyoom"].reason)}[Service]\nEnvironmentFile=\nEnvironment="EARLYOOM_ARGS={arguments}"\n{measures.EARLYOOM_FIRST}'
+    header = HEADER.format(measures.BY_ID["earlyoom"].reason)
+    content = f'{header}[Service]\nEnvironmentFile=\nEnvironment="EARLYOOM_ARGS={arguments}"\n{measures.EARLYOOM_FIRST}'
     actions, left = _file("earlyoom", content, place, journal, (RELOAD, EARLYOOM) if installed else (RELOAD,))
     if left:
         return Plan([], [say("warn", left, remedy="Move it away, and repeat.")])

@@ -35,7 +35,8 @@ def node(tmp_path, monkeypatch):
 
 def call(node, *, check_mode=False, **params):
     given = {
-        "cluster_name": "gb10", "state_dir": str(node.state.parent), "profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1",
+        "cluster_name": "gb10", "state_dir": str(node.state.parent), "profile": "mine", "profile_digest": "9f", "start_digest": "5d",
+        "context": 262144, "run_id": "r1",
         "lowest_mb": 20100, "tool_timeout": 30, "docker_socket": "/none", "docker_timeout": 1, "proc_root": str(node.proc),
     }  # fmt: skip
     return memory_record.work(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=check_mode))

@@ -124,10 +124,11 @@ def test_a_stranger_does_not_get_it_wherever_it_listens(proc, address):
 
 @pytest.mark.parametrize("other", ["127.0.0.1", "0.0.0.0"])
 def test_who_listens_beside_the_engine_could_take_the_connection(proc, other):
-    with process("0.0.0.0") as (pid, port), process(other, port) as (thief, _port):
-        key = ApiKey(KEY, proc.add(pid), str(proc.root))
-        proc.add(thief, "pid:[99]")
-        assert f"(pid {thief})" in refused(key, port)
+    with process("0.0.0.0") as (pid, port):
+        with process(other, port) as (thief, _port):
+            key = ApiKey(KEY, proc.add(pid), str(proc.root))
+            proc.add(thief, "pid:[99]")
+            assert f"(pid {thief})" in refused(key, port)
 
 
 def test_a_socket_that_somebody_else_holds_as_well_is_not_the_engines_alone(proc):

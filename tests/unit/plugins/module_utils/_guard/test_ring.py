@@ -272,8 +272,11 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(tmp_path: Path) -> Non
 
 def test_what_refuses_to_be_written_leaves_no_torn_segment_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after a torn line begins a segment of its own; one whose first line is torn goes."""
+    def full(*_given: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
     writer, real = written(tmp_path, 1), os.write
-    monkeypatch.setattr(os, "write", lambda handle, content: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="full"):
         writer.write([sample(NOW + 1)], NOW + 1)
     with pytest.raises(OSError, match="full"):

@@ -203,7 +203,8 @@ def test_what_still_falls_is_judged_by_line_and_newest_step() -> None:
     assert not still_falls(falling(5), policy) and still_falls(falling(6, 5), policy)
     assert still_falls(falling(1, 9, 8, 7, 6), policy) and not still_falls(falling(9, 1, 2, 3, 4), policy), "the last three seconds"
     noise = policy.noise / KIB_PER_GIB
-    assert not still_falls(falling(*(5 - noise / 2 * step for step in range(4))), policy) and still_falls(falling(*(5 - noise * step for step in range(4))), policy)
+    assert not still_falls(falling(*(5 - noise / 2 * step for step in range(4))), policy)
+    assert still_falls(falling(*(5 - noise * step for step in range(4))), policy)
     late = [*falling(9, 8, 7), Sample(4.0, int((7 - 1.5 * noise) * KIB_PER_GIB))]
     assert not still_falls(late, policy) and still_falls([*late[:3], late[3]._replace(available=int((7 - 2.5 * noise) * KIB_PER_GIB))], policy)
     assert still_falls(falling(1.9, 1.9, 1.9, 1.9), policy) and not still_falls(falling(2.1, 2.1, 2.1, 2.1), policy), "at the floor it has to rise"

@@ -165,7 +165,11 @@ def test_older_versions_count_what_is_available(version):
 
 @pytest.mark.parametrize(
     ("said", "version"),
-    [(ToolResult(0, "", "earlyoom 1.7\n"), "1.7"), (ToolResult(0, "", "earlyoom v1.6.2-34-g75a8852\nmem total\n"), "v1.6.2-34-g75a8852"), (ToolResult(1, "x", ""), "")],
+    [
+        (ToolResult(0, "", "earlyoom 1.7\n"), "1.7"),
+        (ToolResult(0, "", "earlyoom v1.6.2-34-g75a8852\nmem total\n"), "v1.6.2-34-g75a8852"),
+        (ToolResult(1, "x", ""), ""),
+    ],
 )
 def test_the_installed_one_is_asked_for_its_version(monkeypatch, said, version):
     asked = []

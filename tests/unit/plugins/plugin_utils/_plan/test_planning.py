@@ -401,7 +401,8 @@ def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
 def level_of(record, **more):
     """The level in GiB of a recipe on record, on a node where nothing else runs."""
     asked = planning.expected(plan_records.profile_of(record), **more)
-    return asked, ending.of_plan(asked, int(plan.CLASS_TOTAL[record.get("class_gb", 128)] * 1024), int((plan.CLASS_TOTAL[record.get("class_gb", 128)] - 4) * 1024)).mb
+    total = plan.CLASS_TOTAL[record.get("class_gb", 128)]
+    return asked, ending.of_plan(asked, int(total * 1024), int((total - 4) * 1024)).mb
 
 
 @pytest.mark.parametrize("record", [one for one in NAMED if "available" in one.values[0] and one.values[0]["runs"]])
