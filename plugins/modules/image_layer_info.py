@@ -115,10 +115,10 @@ DEPENDS = re.compile(r"^ +(\S+ \S+ depends on [^\n;]+)", re.MULTILINE)
 KEPT = re.compile(r"^ +The user requested \(constraint\) (\S+?)==(\S+)$", re.MULTILINE)
 
 
-def parse_answer(stdout: str) -> list[dict[str, t.Any]]:
-    """Return what the probe printed. Raises ValueError when there is none."""
+def parse_answer(stdout: str, most: int) -> list[dict[str, t.Any]]:
+    """Return what the probe printed, an answer for each of at most ``most`` attempts. Raises ValueError when there is none."""
     answers = image_contract.marked_json(stdout, lock_probe.MARK)
-    if not isinstance(answers, list) or not answers:
+    if not isinstance(answers, list) or not 1 <= len(answers) <= most:
         raise ValueError("an answer of another form")
     for answer in answers:
         if not isinstance(answer, dict) or not isinstance(answer.get("error"), str) or not isinstance(answer.get("lock"), (list, type(None))):
@@ -173,7 +173,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         mounts=mounts,
     )
     try:
-        answers = parse_answer(result.stdout)
+        answers = parse_answer(result.stdout, len(asked))
     except ValueError as error:
         raise UnknownState(
             f"image {image} does not report what {', '.join(wanted)} needs: python3 ended with status {result.rc} and {error}",
@@ -187,7 +187,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         words = last["error"]
         remedy = f"{params['wheels']} lacks what it takes: import a bundle of this collection's release." if params["wheels"] else remedy_of(words, image)
         tried = " or ".join(", ".join(one) for one in asked[: len(answers)])
-        raise ClusterError(f"{tried} cannot be added to {image}: {why or in_the_way(words)}", remedy=remedy, reason="no layer", raw=words)
+        # An older Ray in the same way says nothing new.
+        said = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, in_the_way(words))))
+        raise ClusterError(f"{tried} cannot be added to {image}: {said}", remedy=remedy, reason="no layer", raw=words)
     return {"msg": f"{', '.join(used)} adds {len(last['lock'])} package(s) to {image}{f': {why}' if why else ''}", "lock": last["lock"], "why": why}
 
 

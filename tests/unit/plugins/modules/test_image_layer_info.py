@@ -108,7 +108,7 @@ def test_a_refusal_keeps_pips_words(call, words, remedy):
     assert words in str(caught.value) and remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize("stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "[7]", MARK + "{}", MARK + '[{"lock": 7, "error": ""}]'])
+@pytest.mark.parametrize("stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "[7]", MARK + "{}", MARK + '[{"lock": 7, "error": ""}]', answered([], "x", "y")])
 def test_an_image_that_does_not_answer_is_unknown(call, stdout):
     with pytest.raises(UnknownState, match="does not report what ray==2.60.0 needs"):
         call(stdout)
@@ -132,6 +132,12 @@ def test_what_no_ray_fits_is_refused_by_names(call):
         call(answered(None, CONFLICT, second), ray_allowed=">=2.55")
     assert str(caught.value) == f"ray==2.60.0 or ray>=2.52,<2.60.0,>=2.55 cannot be added to e:1: {WHY}"
     assert "choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
+
+
+def test_an_index_that_ends_the_second_attempt_is_told_of(call):
+    with pytest.raises(ClusterError, match=f"cannot be added to e:1: {WHY}; ERROR: connection refused") as caught:
+        call(answered(None, CONFLICT, "ERROR: connection\nrefused"))
+    assert "gb10_build_ca_file" in caught.value.remedy
 
 
 def test_a_package_is_named_once(call):
