@@ -91,8 +91,8 @@ def test_two_names_become_an_inventory_that_the_collection_accepts_and_a_second_
     cluster = yaml.safe_load((nodes.directory / "hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]
     assert cluster["vars"] == {"ansible_user": "nvidia", "ansible_python_interpreter": "/usr/bin/python3"}
     assert cluster["children"] == {
-        "gb10_head": {"hosts": {"spark1": {"gb10_fabric_address": "192.168.100.11"}}},
-        "gb10_workers": {"hosts": {"spark2": {"gb10_fabric_address": "192.168.100.12"}}},
+        "gb10_head": {"hosts": {"spark1": {"gb10_fabric_address": "192.168.100.11", "gb10_total_mb": 124610}}},
+        "gb10_workers": {"hosts": {"spark2": {"gb10_fabric_address": "192.168.100.12", "gb10_total_mb": 124610}}},
     }
     code, output = judged(nodes.directory, nodes.place)
     assert code == 0, output

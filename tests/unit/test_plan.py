@@ -60,7 +60,7 @@ def test_a_length_is_what_the_engine_takes_it_for(tmp_path):
         code, text = run(cwd=tmp_path, **given, **words)
         assert code == 0 and "1048576 tokens, default sequences" in text and "warn plan.profile node-1 tight:" in text, text
     code, text = run(cwd=tmp_path, **given, gb10_serve_arguments={"max_model_len": "huge"})
-    assert code != 0 and "unknown plan.profile controller" in text and "max_model_len: is 'huge'; expected a whole number of 1 or more" in text, text
+    assert code != 0 and "block input.serve_arguments controller" in text and "max_model_len: is 'huge'; expected a whole number of 1 or more" in text, text
     code, text = run(cwd=tmp_path, **given, gb10_plan_context="long")
     assert code != 0 and "context: found 'long', expected a whole number of 1 or more" in text, text
 

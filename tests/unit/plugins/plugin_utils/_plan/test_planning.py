@@ -400,7 +400,7 @@ def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
 
 def level_of(record, **more):
     """The level in GiB of a recipe on record, on a node where nothing else runs."""
-    asked = planning.expected(plan_records.profile_of(record), **more)
+    asked = planning.expected(planning.recorded_profile(record), **more)
     total = plan.CLASS_TOTAL[record.get("class_gb", 128)]
     return asked, ending.of_plan(asked, int(total * 1024), int((total - 4) * 1024)).mb
 
