@@ -128,7 +128,7 @@ def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str)
     for typed, value in arguments.items():
         name = typed.replace("-", "_")
         head = name.partition(".")[0]
-        if value is None or not head.isidentifier() or name in RESERVED or {name, head} & set(profile["fork_flags"]):
+        if value is None or typed.startswith("-") or not head.isidentifier() or name in RESERVED or {name, head} & set(profile["fork_flags"]):
             continue
         history = resolver.history().get(head)
         if is_known(head):
