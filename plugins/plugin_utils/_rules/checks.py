@@ -921,7 +921,7 @@ def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 def ipc_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No engine runs outside of containers as a user whose semaphores go with the last session."""
     for tenant in node.get("tenants"):
-        if tenant["kind"] in SPREAD_ENGINES and not tenant["container"] and tenant["user"] in node.get("limits.ipc_removed_of"):
+        if tenant["kind"] in SPREAD_ENGINES and not tenant["container"] and tenant["user"] in (node.optional("limits.ipc_removed_of") or []):
             yield Fault(tenant["user"], "a user who lingers", tenant)
 
 
@@ -1114,12 +1114,12 @@ def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
 
 @comparison
 def each_its_own(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """No two nodes have the same value at ``of``."""
+    """No two nodes have the same value at ``of``; one that has none has no other's."""
     owners: dict[str, list[str]] = collections.defaultdict(list)
     for node in nodes:
-        owners[str(node.get(arguments["of"]))].append(node.name)
+        owners[node.optional(arguments["of"]) or ""].append(node.name)
     for value, names in owners.items():
-        if len(names) > 1:
+        if value and len(names) > 1:
             yield Fault(value, "one each", {"listed": " and ".join(names)}, node=CLUSTER)
 
 
