@@ -34,7 +34,7 @@ class Tree:
         self.put("/opt/venv/bin/python", LINK, to="/usr/bin/python3")
         self.executable = "/opt/venv/bin/python"
         self.answer = ToolResult(0, "3 12\n", "")
-        self.refusal: ClusterError | None = None
+        self.refusals: list[ClusterError] = []
         self.asked: list[list[str]] = []
         paths = types.SimpleNamespace(dirname=os.path.dirname, normpath=os.path.normpath, join=os.path.join, exists=self.found.__contains__)
         monkeypatch.setattr(python, "os", types.SimpleNamespace(lstat=self.lstat, readlink=lambda path: self.found[path][2], path=paths))
@@ -52,8 +52,8 @@ class Tree:
     def tool(self, argv: list[str], seconds: float) -> ToolResult:
         assert seconds == python.SECONDS
         self.asked.append(argv)
-        if self.refusal:
-            raise self.refusal
+        for refusal in self.refusals:
+            raise refusal
         return self.answer
 
 
@@ -108,7 +108,7 @@ def test_a_path_that_cannot_be_followed_is_nobodys(tree):
         (lambda tree: setattr(tree, "answer", ToolResult(0, "3 9\n", "")), "/usr/bin/python3 is 3.9; expected 3.10 or newer with the Python package docker"),
         (lambda tree: setattr(tree, "answer", ToolResult(1, "", "Traceback\nModuleNotFoundError: No module named 'docker'\n")), "No module named 'docker'"),
         (lambda tree: setattr(tree, "answer", ToolResult(0, "", "")), "says: nothing"),
-        (lambda tree: setattr(tree, "refusal", UnknownState("it hangs")), "does not answer: it hangs"),
+        (lambda tree: tree.refusals.append(UnknownState("it hangs")), "does not answer: it hangs"),
     ],
 )
 def test_without_a_python_of_roots_no_unit_is_written(tree, change, why):
