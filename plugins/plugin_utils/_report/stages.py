@@ -138,7 +138,7 @@ def doctor_evidence(answers: Answers) -> dict[str, dict[str, t.Any]]:
         settings = {"rules": answer["rules"] or {}, "silenced": answer["silenced"] or [], "disk_gib": int(answer["disk_gib"] or 20)}
         info = answer["info"] or {}
         zombies = info.get("zombies") or {}
-        seen = {"failure": answer["failure"] or "", **reaching.failure(answer["reach"])}
+        seen = {"failure": answer["failure"] or "", **reaching.failure(answer.get("reach"))}
         asked[node] = {"info": info, "stack": answer["stack"] or {}, "zombies": zombies, "settings": settings, **seen}
     return asked
 
