@@ -17,14 +17,15 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import confinement
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import NOTE_LIMIT, EnginePaths, read_side
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import NOTE_LIMIT, EnginePaths, read_run, read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, MADE_OF, ORDER, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: What the launcher and the host write in the directory of notes.
-NOTES = ("run.json", "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
+RUN_NOTE = "run.json"
+NOTES = (RUN_NOTE, "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
 #: The directory among them, and those beside the logs; the last one is the host's, and containers of older versions could write beside it.
 CONFIG, KEPT_LOGS = "config", "containers"
 #: What the launcher writes in the directory of logs.
@@ -79,19 +80,36 @@ def _directory(top: str, name: str) -> None:
 
 def found(paths: EnginePaths) -> list[Plant]:
     """Return what was planted below the directories of a cluster. Raises :class:`UnknownState` where they may not be read."""
+    return [*_looked(_in_the_way, paths), *_looked(_forged, paths)]
+
+
+def _looked(look: t.Callable[[EnginePaths], list[Plant]], paths: EnginePaths) -> list[Plant]:
     try:
-        return _found(paths)
+        return look(paths)
     except OSError as error:
         raise UnknownState(f"{error.filename} cannot be read: {error.strerror}", remedy=BECOME, reason="permission") from error
 
 
-def _found(paths: EnginePaths) -> list[Plant]:
+def _forged(paths: EnginePaths) -> list[Plant]:
+    """Return what stops nobody who gave their consent: a note of another form, and what stands where the host keeps logs, which it leaves out then."""
+    broken = []
+    try:
+        read_run(os.path.join(paths.run, RUN_NOTE))
+    except untrusted.Tampered:
+        pass  # in the way
+    except UnknownState as error:
+        broken = [Plant(paths.run, RUN_NOTE, str(error))]
+    return [*broken, *_judged(paths.log, [KEPT_LOGS], _directory)]
+
+
+def _in_the_way(paths: EnginePaths) -> list[Plant]:
+    """Return what keeps an engine from starting, or its logs and caches from being written."""
     logs = [f"{ENGINE_LOGS}/{name}" for name in _names(paths.log, ENGINE_LOGS) if LOGS.fullmatch(name)]
     caches = [f"{image}/{name}" for image in _names(paths.cache) for name in CACHES]
     every = [
         *_judged(paths.run, [CONFIG], _directory),
         *_judged(paths.run, NOTES, _note),
-        *_judged(paths.log, [ENGINE_LOGS, KEPT_LOGS], _directory),
+        *_judged(paths.log, [ENGINE_LOGS], _directory),
         *_judged(paths.log, logs, _log),
         *_judged(paths.cache, caches, _directory),
     ]
@@ -100,8 +118,7 @@ def _found(paths: EnginePaths) -> list[Plant]:
 
 def check(paths: EnginePaths) -> None:
     """Raise :class:`untrusted.Tampered` where something was planted: who did that, and what takes it away."""
-    # The host leaves a log out rather than write where it is led: that keeps no container from being made.
-    plants = [plant for plant in found(paths) if plant.path != KEPT_LOGS]
+    plants = _looked(_in_the_way, paths)
     if not plants:
         return
     first, others = plants[0], [one.whole for one in plants[1:]]

@@ -29,8 +29,10 @@ def node(tmp_path):
     paths = EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")
     for folder in (paths.launch, f"{paths.run}/config", f"{paths.cache}/{IMAGE}/triton/ab", f"{paths.log}/engine", f"{paths.log}/containers"):
         os.makedirs(folder)
-    for name in ("run.json", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json"):
+    for name in ("exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json"):
         pathlib.Path(paths.run, name).write_text("{}")
+    noted = {"run_id": RUN, "pid": 57, "start_ticks": 1, "container_start": 1, "boot_id": "b", "log_path": f"/var/log/gb10/engine/{RUN}.log"}
+    pathlib.Path(paths.run, "run.json").write_text(json.dumps(noted))
     for name in (f"{RUN}.log", f"{RUN}.log.1", "of-a-person.txt"):
         pathlib.Path(paths.engine_log, name).write_text("a line\n")
     pathlib.Path(paths.cache, IMAGE, "triton/ab/kernel.so").write_text("x")
@@ -182,6 +184,15 @@ def test_a_note_without_an_end_is_one_of_them(node):
         planted.check(node)
     planted.clear(node)
     planted.check(node)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"run_id": "../../root/x", "pid": 1}', "{}"])
+def test_a_forged_note_keeps_no_start_away_that_has_consent_and_goes_with_a_teardown(node, text):
+    pathlib.Path(node.run, "run.json").write_text(text)
+    planted.check(node)
+    assert [(plant.path, "not that of the launcher" in plant.what) for plant in planted.found(node)] == [("run.json", True)]
+    planted.clear(node)
+    assert os.listdir(node.run) == [] and planted.found(node) == []
 
 
 def test_a_setuid_program_goes_with_the_rest(node):
