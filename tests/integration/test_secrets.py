@@ -13,6 +13,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -242,8 +243,9 @@ def test_who_shares_the_port_of_the_api_is_not_sent_the_key(lab: Lab) -> None:
     ]  # fmt: skip
 
     def asked() -> dict[str, t.Any]:
-        done = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
-        return json.loads(done.stdout[done.stdout.index("{"):])
+        env = {**os.environ, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+        done = subprocess.run(ask, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=True)
+        return json.loads(done.stdout[done.stdout.index("=> {") + 3:])
 
     assert asked()["key_withheld"] == "" and asked()["completion"]
     try:
