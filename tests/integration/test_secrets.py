@@ -13,6 +13,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -37,16 +38,14 @@ ADDRESSES = {
     host: {"management": about["ansible_host"], "fabric": about["gb10_fabric_address"]} for group in HOSTS.values() for host, about in group["hosts"].items()
 }
 
-#: Shares the API's port with the engine, as root alone can, keeps all that it is sent, and wants a key for everything but its health.
-THIEF = """
+#: Answers in place of the engine, keeps all that it is sent, and wants a key for everything but its health.
+THIEF_PORT, TAKEN = 18000, "/run/gb10-test-thief"
+THIEF = f"""
 import socket
-server = socket.socket()
-server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-server.bind(("{address}", 8000))
-server.listen(64)
+server = socket.create_server(("0.0.0.0", {THIEF_PORT}))
 while True:
     taken, _peer = server.accept()
-    with taken, open("/run/gb10-test-thief", "ab", buffering=0) as kept:
+    with taken, open("{TAKEN}", "ab", buffering=0) as kept:
         taken.settimeout(5)
         try:
             said = taken.recv(65536)
@@ -56,8 +55,6 @@ while True:
         except OSError:
             pass
 """
-#: Questions until the kernel has given one to each of the two who listen.
-TRIES = 40
 
 # --- ports --------------------------------------------------------------------------------------------------------------------
 
@@ -235,34 +232,35 @@ def test_no_route_of_the_api_answers_without_the_key(lab: Lab) -> None:
 
 
 @pytest.mark.usefixtures("live_cluster")
-def test_who_shares_the_port_of_the_api_is_not_sent_the_key(lab: Lab) -> None:
+def test_who_answers_in_place_of_the_engine_is_not_sent_the_key(lab: Lab) -> None:
     address, key = ADDRESSES[HEAD]["management"], lab.run(HEAD, "cat", KEY_FILE).strip()
-    ask = [
-        Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve_info",
-        "-a", f"probe=true api_key_file={KEY_FILE}",
-    ]  # fmt: skip
+    led = ("OUTPUT", "--table", "nat", "--proto", "tcp", "--destination", address, "--dport", "8000", "--jump", "REDIRECT", "--to-ports", str(THIEF_PORT))
+    ask = [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve_info"]
+    ask += ["-a", f"probe=true api_key_file={KEY_FILE}"]
 
     def asked() -> dict[str, t.Any]:
-        done = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
-        return json.loads(done.stdout[done.stdout.index("{"):])
+        env = {**os.environ, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+        done = subprocess.run(ask, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=True)
+        return json.loads(done.stdout[done.stdout.index("=> {") + 3:])
 
-    assert asked()["key_withheld"] == "" and asked()["completion"]
+    before = asked()
+    assert before["key_withheld"] == "" and before["completion"]
     try:
-        with listening(lab, HEAD, 8000, THIEF.format(address=address)):
-            answers, came = [], ""
-            while not any((one["progress"] or {}).get("withheld") for one in answers) and len(answers) < TRIES:
-                answers.append(asked())
-                came = lab.run(HEAD, "cat", "/run/gb10-test-thief", check=False)
-            played = lab.play("status")
-            came = lab.run(HEAD, "cat", "/run/gb10-test-thief")
+        with listening(lab, HEAD, THIEF_PORT, THIEF):
+            lab.run(HEAD, "iptables", "--insert", *led)
+            try:
+                found, played = asked(), lab.play("status")
+            finally:
+                lab.run(HEAD, "iptables", "--delete", *led)
+            came = lab.run(HEAD, "cat", TAKEN)
     finally:
-        lab.run(HEAD, "rm", "-f", "/run/gb10-test-thief")
-    assert "GET /" in came, "the thief got no question, so this shows nothing"
-    withheld = [one["progress"]["withheld"] for one in answers if (one["progress"] or {}).get("withheld")]
-    assert withheld and all("is not of the engine's container" in why for why in withheld)
-    assert "authorization" not in came.lower() and key not in came and "POST /v1/completions" not in came
-    assert key not in played.stdout + json.dumps(played.events)
-    assert asked()["completion"], "with the port its own again it serves"
+        lab.run(HEAD, "rm", "-f", TAKEN)
+    assert "GET /health" in came and "GET /metrics" in came, "nobody answered in its place, so this shows nothing"
+    assert "authorization" not in came.lower() and key not in came and "POST" not in came
+    assert "the API's key was not sent" in found["key_withheld"] and "the API's key was not sent" in found["progress"]["withheld"]
+    assert found["completion"] is None and found["requests_running"] is None
+    assert "it was not asked for a token: the API's key was not sent" in played.said and key not in played.stdout + json.dumps(played.events)
+    assert asked()["completion"], "with its port its own again it serves"
 
 
 @pytest.mark.usefixtures("live_cluster")
