@@ -63,7 +63,7 @@ def collapse(lab: Lab, over: concurrent.futures.Future[t.Any]) -> float:
             play_memory(lab, HEAD, [60])
             return at
         time.sleep(0.5)
-    raise AssertionError("the play ended before a rank loaded at that rung")
+    raise AssertionError(f"the play ended before a rank loaded at that rung: {over.result().failures}")
 
 
 def context_served(lab: Lab) -> int:
