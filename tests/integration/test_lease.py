@@ -170,13 +170,14 @@ def test_when_the_caller_is_killed_the_nodes_end_the_lease_and_start_the_service
 def test_when_the_caller_is_killed_on_the_way_back_the_nodes_start_the_service_before(leases: Leases) -> None:
     """Nothing is there for the lease any more, and nobody brings up what was there before it."""
     leases.declare("singles")
-    # The way there has this play, too.
-    killed = Killed("PLAY [Bring up each node's own service", 2)
-    played = leases.lease("sh -c 'exit 0'", gb10_lease_lost_seconds=60, gb10_serve_timeout=600, on_output=killed)
+    # The play after the one that hands over to the nodes. The way there has it, too.
+    killed = Killed("PLAY [Start the companions that the mode has", 2)
+    played = leases.lease("sh -c 'exit 0'", gb10_lease_lost_seconds=60, gb10_serve_timeout=300, on_output=killed)
     assert killed.fired and played.rc != 0
     for host in (HEAD, WORKER):
         lease = leases.lab.json(host, LEASE)
-        assert (lease["state"], lease["clusters"]) == ("live", []) and leases.clusters(host) == set(), lease
+        # The second node would wait for the first one's service.
+        assert (lease["state"], lease["clusters"], lease["lost_seconds"]) == ("live", [], 60 if host == HEAD else 360) and leases.clusters(host) == set(), lease
     assert leases.record(HEAD)["phase"] == "switching"
     over = leases.ended_by_nodes("singles")
     assert all("back to singles" in lease["reason"] for lease in over.values()), over

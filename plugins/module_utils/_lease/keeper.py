@@ -171,7 +171,11 @@ class Keeper:
         reason = (record.read(self.state_dir) or lease)["reason"]
         target = modes.former(self.mode())
         switching = {"mode": target["mode"], "clusters": target["clusters"], "phase": modes.SWITCHING, "reason": ""}
-        self.attempt("record of the mode", lambda: self.declare(switching, f"the lease ends: {reason}"))
+        try:
+            self.declare(switching, f"the lease ends: {reason}")
+        except ClusterError as error:
+            # A full disk keeps nothing from being stopped and started.
+            say(f"record of the mode: {error}")
         result = self.undo(lease)
         after, event = closing(lease, self.mode(), result)
         say(event)
