@@ -70,6 +70,8 @@ def problems(books: t.Iterable[str], run_tags: t.Iterable[str], skip_tags: t.Ite
         return
     stages = sorted(set().union(*map(known, paths)) - _ALWAYS_KNOWN)
     for option, tag in asked:
-        if tag not in stages:
+        # Leaving out a tag that is nowhere changes nothing, and tools do so (molecule: notest): only one that was meant to be a stage's counts.
+        meant = near(tag, stages)
+        if tag not in stages and (meant or option == "--tags"):
             expected = f"one of {', '.join(stages)}" if stages else "no tag: this playbook has no stages"
-            yield Problem("input.tag", option, f"no stage has the tag '{tag}'{near(tag, stages)}", expected, f"correct it, or leave {option} out")
+            yield Problem("input.tag", option, f"no stage has the tag '{tag}'{meant}", expected, f"correct it, or leave {option} out")

@@ -26,6 +26,7 @@ def test_a_tag_that_no_stage_has_is_refused_with_the_near_one():
     book = str(tags.PLAYBOOKS / "preflight.yml")
     (text,) = said(book, run=["prefligth", "fabric"])
     assert text == "--tags: no stage has the tag 'prefligth' (did you mean 'preflight'?); expected one of fabric, preflight, validate"
+    assert said("gb10.cluster.preflight", "gb10.cluster.teardown", skip=["notest", "molecule-notest"]) == []
     assert said("gb10.cluster.preflight", skip=["fabrik"])[0].startswith("--skip-tags: no stage has the tag 'fabrik' (did you mean 'fabric'?)")
     assert said("gb10.cluster.status.yml", run=["preflight"])[0].endswith("expected one of glance")
     assert said("gb10.cluster.plan", run=["x"])[0].endswith("this playbook has no stages")
