@@ -213,15 +213,16 @@ def _between(answers: Answers) -> Problems:
     """What no two nodes may share."""
     addresses: dict[str, str] = {}
     machines: dict[tuple[str, ...], str] = {}
+    first_node = next(iter(answers), "")
     for node, answer in answers.items():
         address, login = answer["settings"].get("gb10_fabric_address"), answer["login"]
         first = addresses.setdefault(address, node) if address else node
         if first != node:
             what = f"{address} is also the address of {first}"
             yield Problem("input.same_address", "gb10_fabric_address", what, remedy="give every node its own", measured=address, node=node)
-        family, other = _family(address), _family(answers[next(iter(answers))]["settings"].get("gb10_fabric_address"))
+        family, other = _family(address), _family(answers[first_node]["settings"].get("gb10_fabric_address"))
         if family and other and family != other:
-            what = f"{address} is an address of {family}, and that of {next(iter(answers))} one of {other}"
+            what = f"{address} is an address of {family}, and that of {first_node} one of {other}"
             yield Problem("input.address_family", "gb10_fabric_address", what, remedy="give all nodes addresses of one kind", measured=address, node=node)
         first = machines.setdefault(tuple(str(login[part]) for part in ("connection", "host", "port")), node)
         if first != node:

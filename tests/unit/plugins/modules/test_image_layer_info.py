@@ -108,7 +108,9 @@ def test_a_refusal_keeps_pips_words(call, words, remedy):
     assert words in str(caught.value) and remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize("stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "[7]", MARK + "{}", MARK + '[{"lock": 7, "error": ""}]', answered([], "x", "y")])
+@pytest.mark.parametrize(
+    "stdout", ["", "banner\n", MARK + "{", MARK + "[]", MARK + "[7]", MARK + "{}", MARK + '[{"lock": 7, "error": ""}]', answered([], "x", "y")]
+)
 def test_an_image_that_does_not_answer_is_unknown(call, stdout):
     with pytest.raises(UnknownState, match="does not report what ray==2.60.0 needs"):
         call(stdout)
