@@ -215,7 +215,7 @@ def test_a_host_that_cannot_be_reached_is_named_among_the_others(tmp_path: Path)
     (tmp_path / "names").write_text("one ansible_connection=local\ntwo ansible_host=127.0.0.1 ansible_port=1\n", encoding="utf-8")
     code, output = run(PLAYBOOK, "-i", "names", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
     assert code != 0
-    assert "Found: 1 block" in output and "two  could not be looked at: it does not answer over ssh." in output
+    assert "Found: 1 block" in output and "two  could not be looked at: it does not answer over ssh (port 1: Connection refused)." in output
     assert "UNREACHABLE" not in output
 
 

@@ -19,7 +19,7 @@ SHOWN = 300
 
 
 class Cause(t.NamedTuple):
-    """A reason, and what to type; ``{node}`` is the node's name, ``{login}`` what ssh is given."""
+    """A reason, and what to type; ``{node}`` is the node's name, ``{login}`` what ssh is given, ``{said}`` the words that ``pattern`` found."""
 
     id: str
     pattern: str
@@ -63,8 +63,8 @@ CAUSES = (
     ),
     Cause(
         "answer",
-        r"Connection (timed out|refused|reset|closed)|No route to host|Network is unreachable|Operation timed out|banner exchange",
-        "it does not answer over ssh",
+        r"(port \d+: )?(Connection (timed out|refused|reset|closed)|No route to host|Network is unreachable|Operation timed out)|banner exchange",
+        "it does not answer over ssh ({said})",
         "see that it is on and on the network: ping {address}; then ssh {login} true",
     ),
 )
@@ -75,8 +75,8 @@ def cause_of(said: str, node: str, address: str, account: str = "") -> dict[str,
     text = " ".join(said.split())
     login = f"{account}@{address}" if account else address
     for cause in CAUSES:
-        if re.search(cause.pattern, text, re.IGNORECASE):
-            return {"cause": cause.id, "what": cause.what, "remedy": cause.remedy.format(node=node, address=address, login=login)}
+        if match := re.search(cause.pattern, text, re.IGNORECASE):
+            return {"cause": cause.id, "what": cause.what.format(said=match[0]), "remedy": cause.remedy.format(node=node, address=address, login=login)}
     shown = text[:SHOWN] or "no answer"
     return {"cause": "unknown", "what": f"a first task failed there: {shown}", "remedy": f"ssh {login} python3 --version"}
 
