@@ -125,8 +125,9 @@ def test_what_is_complete_is_not_written_to_and_needs_no_owner(snapshot, tmp_pat
     (tmp_path / "link").symlink_to(tmp_path)
     os.chown(tmp_path / "link", 4711, 4711, follow_symlinks=False)
     # What that user may not read is not read for them.
-    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        path.chmod(path.stat().st_mode | 0o011)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_mode & 0o011 != 0o011:
+            path.chmod(path.stat().st_mode | 0o011)
     assert call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path / "link"))["download_as"]["uid"] == 0
 
 
