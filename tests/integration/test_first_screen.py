@@ -62,7 +62,7 @@ def machine() -> t.Iterator[t.Callable[..., subprocess.CompletedProcess[str]]]:
     docker("run", "--detach", "--name", NAME, "--label=io.gb10.lab=1", *given, images.ensure_base(TRIXIE), "sleep", "infinity")
     try:
         docker("exec", NAME, "sh", "-c", INSTALLED)
-        # Behind a proxy that signs anew, pip has to know whom to trust; an ordinary machine needs nothing of this.
+        # Behind a proxy that signs again, pip has to know whom to trust; an ordinary machine needs nothing of this.
         bundle = ca_bundle()
         if bundle:
             hosts.put(NAME, {TRUSTED: hosts.File(bundle.read_bytes())})

@@ -71,7 +71,7 @@ class Node:
         (self.path / "proc/sys/kernel/random/boot_id").write_text(name)
 
     def again(self, **does: t.Callable[[], t.Any]) -> Own:
-        """The unit as systemd starts it anew."""
+        """The unit as systemd starts it again."""
         given = {"state_dir": str(self.path), "roots": {"proc_root": str(self.path / "proc")}}
         self.unit = Own(given, PLACE._replace(folder=str(self.folder)), lambda *_given: {})
         self.unit.does = does
