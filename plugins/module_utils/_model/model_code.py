@@ -42,8 +42,10 @@ _GIT_ID = re.compile(r"[0-9a-f]{40}")
 _LFS_ID = re.compile(r"[0-9a-f]{64}")
 
 
-#: Where the notes lie, below the directory of the collection's state.
+#: Where the notes lie, below the directory of the collection's state, and what ends their names. An older version's ends in the second, holds the ids alone,
+#: and stays as it is: a program of that version that is still on the node reads no other.
 NOTES = "model-code"
+SUFFIX, OLDER_SUFFIX = ".code.json", ".json"
 
 #: File relative to the model → the hub's id of its content, empty for what has none.
 Ids = dict[str, str]
@@ -176,11 +178,17 @@ def _ids(root: str, files: t.Iterable[str], side_files: t.Collection[str]) -> Id
 
 def note_path(state_dir: str, repo: str, commit: str) -> str:
     """Return where it is noted what the code of a revision was."""
-    return os.path.join(state_dir, NOTES, repo_directory(repo), f"{commit}.json")
+    return os.path.join(state_dir, NOTES, repo_directory(repo), f"{commit}{SUFFIX}")
+
+
+def _older(path: str) -> str:
+    """Return where an older version noted the same."""
+    return path.removesuffix(SUFFIX) + OLDER_SUFFIX
 
 
 def read_note(path: str) -> Note | None:
-    """Return what was noted, None when nothing was. Raises :class:`UnknownState` when it cannot be read."""
+    """Return what was noted, here or by an older version, None when nothing was. Raises :class:`UnknownState` when it cannot be read."""
+    path = path if os.path.lexists(path) else _older(path)
     try:
         with open(path, encoding="utf-8") as handle:
             noted = json.load(handle)
@@ -267,4 +275,5 @@ def code_remedy(root: str, changed: t.Sequence[Problem], note: str = "") -> str:
     named = [os.path.normpath(os.path.join(root, problem.file)) for problem in changed]
     paths = dict.fromkeys(path for name in named for path in (name, os.path.realpath(name)))
     again = f"Find out who changed it. Then remove {', '.join(paths)} and run the play with --tags model, which downloads it again."
-    return again + (f" If you did, and mean it: remove {note}." if os.path.exists(note) else "")
+    notes = [path for path in (note, _older(note)) if note and os.path.exists(path)]
+    return again + (f" If you did, and mean it: remove {' and '.join(notes)}." if notes else "")
