@@ -180,7 +180,8 @@ class Lab:
                 "ANSIBLE_CONFIG": str(self._tree / "ansible.cfg"),
                 "ANSIBLE_COLLECTIONS_PATH": str(self._tree / "collections"),
             },
-            event_handler=(lambda event: on_output(event.get("stdout", ""), event["pid"]) or True) if on_output else None,
+            # What comes after the end of a killed play has no process.
+            event_handler=(lambda event: ("pid" in event and on_output(event.get("stdout", ""), event["pid"])) or True) if on_output else None,
             quiet=True,
         )
         return Play(runner.rc, list(runner.events), runner.stdout.read(), began, time.time())
