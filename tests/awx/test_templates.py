@@ -21,15 +21,6 @@ import yaml
 ROOT = awx_job.ROOT
 Objects = dict[str, list[dict[str, t.Any]]]
 
-#: Playbooks that are no job of AWX's, and why.
-WITHOUT_TEMPLATE = {
-    "awx_configure": "makes the templates, from outside, with a token of AWX",
-    "find_cluster": "the first play of others, and no verb",
-    "mode_change": "the plays of mode between its plan and its end",
-    "init": "writes an inventory on the controller, and a job's own files go with its container",
-    "nemotron_tp2": "is serve with the profile that the inventory chooses, and bring-up asks for one",
-}
-
 #: Options of each kind that the roles of infra.aap_configuration document (README.md of roles/controller_* in
 #: github.com/redhat-cop/infra.aap_configuration, read in 2026-11), as far as the data could use them.
 DOCUMENTED = {
@@ -104,12 +95,6 @@ def test_awx_offers_the_example_inventory(jobs: awx_job.Jobs, objects: Objects) 
     (source,) = objects["controller_inventory_sources"]
     assert source["source_path"] == "inventories/example/hosts"
     assert source["source_path"] in awx_rules.inventories(jobs.project)
-
-
-def test_every_verb_has_a_template_or_a_reason(objects: Objects) -> None:
-    used = {Path(template["playbook"]).stem for template in objects["controller_templates"]}
-    assert used | set(WITHOUT_TEMPLATE) == {path.stem for path in (ROOT / "playbooks").glob("*.yml")}
-    assert used & set(WITHOUT_TEMPLATE) == set()
 
 
 def test_every_template_names_a_playbook_that_awx_lists(jobs: awx_job.Jobs, objects: Objects) -> None:
@@ -252,63 +237,6 @@ def test_profiles_of_ones_own_can_be_offered(tmp_path: Path) -> None:
     offered = {question["default"]: awx_rules.choices(question) for _name, question in questions(own) if question["variable"] == "gb10_profile"}
     assert offered == {"mine": ["mine"]}
     assert all(awx_rules.survey_error(template["survey_spec"]) == "" for template in surveyed(own))
-
-
-#: What docs/awx.md calls each question.
-CALLED = {
-    "gb10_profile": "profile",
-    "gb10_mode": "which mode",
-    "gb10_lease": "the command of a lease",
-    "gb10_mode_return": "back to the one before when it fails",
-    "gb10_single": "which node alone",
-    "gb10_fail_on_warn": "do warnings stop it",
-    "gb10_fail_on_block": "does what blocks fail the job",
-    "gb10_become": "with sudo",
-    "gb10_allow_restart": "restart a live engine",
-    "gb10_interrupt_requests": "end requests",
-    "gb10_ignore_unreachable": "go on without a node that is lost",
-    "gb10_replace_stale": "remove another run's Ray head",
-    "gb10_offline": "never download",
-    "gb10_serve_timeout": "seconds until the first token",
-    "gb10_break_lock": "take over the lock",
-    "gb10_explain": "where the logs are",
-    "gb10_import": "where the recipe is",
-    "gb10_confirmed": "is it meant",
-    "gb10_baseline_force": "record although something speaks against it",
-    "gb10_calibrate_to": "where the archive goes",
-    "gb10_prune": "remove what is listed",
-    "gb10_prune_days": "from what age",
-    "gb10_guard": "set up or take away",
-    "gb10_guard_act": "when it may act",
-    "gb10_sweep": "set up or take away",
-    "gb10_sweep_test": "send a test",
-    "gb10_postmortem_at": "which moment",
-    "gb10_protect": "set up or take back",
-    "gb10_protect_measures": "which measures",
-    "gb10_ladder": "climb",
-    "gb10_ladder_rungs": "which rungs",
-    "gb10_bench_suite": "what is measured",
-    "gb10_bench_minutes": "minutes",
-    "gb10_bundle": "export, import or verify",
-    "gb10_bundle_dir": "where the bundle lies",
-    "gb10_bundle_replace": "whether names of images are given away",
-    "gb10_models_remove": "what goes",
-    "gb10_models_to": "where the list goes as JSON",
-    "gb10_plan_context": "context length",
-    "gb10_plan_concurrency": "sequences at once",
-}
-
-
-def test_the_page_says_what_each_template_runs_and_asks(objects: Objects) -> None:
-    page = (ROOT / "docs" / "awx.md").read_text(encoding="utf-8")
-    documented = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("| GB10 ")]
-    expected = []
-    for template in objects["controller_templates"]:
-        tags = f", tags `{template['job_tags']}`" if template.get("job_tags") else ""
-        asked = template["survey_spec"]["spec"] if template["survey_enabled"] else []
-        questions_told = "; ".join(CALLED[question["variable"]] for question in asked) or "nothing"
-        expected.append((template["name"], f"`{Path(template['playbook']).stem}`{tags}", questions_told))
-    assert [(name, playbook, asked.partition(":")[0]) for name, playbook, asked in documented] == expected
 
 
 # --- variables ----------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("awx", "meta", "playbooks", "plugins", "roles")
 OWN_CODE = (*SHIPPED, "bench", "molecule", "tests")
-MODULES = sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py"))
 
 
 def files(directories: tuple[str, ...], *suffixes: str) -> list[Path]:
@@ -30,11 +29,6 @@ def files(directories: tuple[str, ...], *suffixes: str) -> list[Path]:
 def name_of(path: Path) -> str:
     """Return a path as seen from the repository's root."""
     return str(path.relative_to(ROOT))
-
-
-def test_action_group_lists_exactly_the_modules() -> None:
-    runtime = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))
-    assert runtime["action_groups"]["all"] == MODULES
 
 
 def test_the_two_lists_of_dependencies_agree() -> None:
