@@ -70,7 +70,6 @@ attributes:
     support: none
 seealso:
   - module: gb10.cluster.memory_watch
-  - module: gb10.cluster.memory_plan_info
   - module: gb10.cluster.node_info
     description: RV(gb10.cluster.node_info#module:starts) are the records of a node.
 """
