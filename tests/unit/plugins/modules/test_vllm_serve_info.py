@@ -28,7 +28,8 @@ def test_a_running_container_has_no_exit_code():
 def engine(tmp_path):
     path = tmp_path / "log"
     path.write_text("one\nStarting to load model x\nthr")
-    return {"run_id": "r2", "live": True, "log_path": str(path), "argv": ["vllm", "serve", "m", "--tensor-parallel-size", "2"], "api_address": "10.0.0.1", "api_port": 8000}
+    argv = ["vllm", "serve", "m", "--tensor-parallel-size", "2"]
+    return {"run_id": "r2", "live": True, "log_path": str(path), "argv": argv, "api_address": "10.0.0.1", "api_port": 8000}
 
 
 @pytest.mark.parametrize(("offset", "run_id", "lines"), [(0, "r2", 2), (4, "r2", 1), (4, "r1", 2), (4, None, 1), (-1, "r2", 0)])

@@ -145,7 +145,15 @@ def test_what_ends_a_stall(run, began, before, after, since):
 
 
 @pytest.mark.parametrize(
-    "note", [None, {}, {"run_id": "r"}, {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]}, {"run_id": "r", "since": 1, "progress": [1] * 6}, {"run_id": "r", "since": 1, "progress": 7}]
+    "note",
+    [
+        None,
+        {},
+        {"run_id": "r"},
+        {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]},
+        {"run_id": "r", "since": 1, "progress": [1] * 6},
+        {"run_id": "r", "since": 1, "progress": 7},
+    ],
 )
 def test_a_note_that_cannot_be_read_is_none(note):
     assert Still.of_note(note) is None

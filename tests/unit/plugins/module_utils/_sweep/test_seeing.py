@@ -70,7 +70,8 @@ def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any]
     (found,) = seeing.engines(config, mode(["spark-1", "spark-2"]))
     assert (found["cluster"], found["role"], found["of_mode"], found["health"]["state"]) == ("gb10", "head", True, health.SERVING)
     url, model, key, _seconds, token_s, fabric, run_id, note = asked[0]
-    assert (url, model, key._text, token_s, fabric, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "/s", "r1") and note.endswith("/gb10/no-progress.json")
+    assert (url, model, key._text, token_s, fabric, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "/s", "r1")
+    assert note.endswith("/gb10/no-progress.json")
 
 
 @pytest.mark.parametrize(

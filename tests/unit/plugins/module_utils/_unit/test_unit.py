@@ -393,7 +393,8 @@ def test_a_stop_drains_then_stops_engine_and_container(node, drained, monkeypatc
     assert one.asked == ["cluster_lock", *["vllm_serve"] * (2 if drained else 4), "node_container", "cluster_lock"] and one.state["state"] == "stopped"
     assert any("2 request(s); the engine is stopped all the same" in line for line in one.said) is not drained
     counted = [line for line in one.said if "still has" in line]
-    assert counted == ([] if drained else [f"drain: the engine of gb10 still has 2 request(s), running or waiting; they get {left} s more" for left in (59, 29)])
+    lines = [f"drain: the engine of gb10 still has 2 request(s), running or waiting; they get {left} s more" for left in (59, 29)]
+    assert counted == ([] if drained else lines)
 
 
 @pytest.mark.parametrize("there", [True, False])
