@@ -197,7 +197,7 @@ class ActionModule(ActionBase):
 
     def _tell(self, state: str) -> dict[str, t.Any]:
         """Tell the node's lease something, and return the module's result. Raises AnsibleError where it does not answer."""
-        arguments = {"state": state, **{name: self._options[name] for name in ("lease_id", "state_dir", "roots")}}
+        arguments = {"state": state, **{name: self._options[name] for name in ("lease_id", "lost_seconds", "state_dir", "roots")}}
         with time_limit(NODE_SECONDS):
             return self._execute_module(LEASE, module_args=arguments, task_vars=self._vars)
 

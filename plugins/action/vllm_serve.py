@@ -20,6 +20,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text, stage_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC, has_engine
@@ -271,6 +272,8 @@ class ActionModule(ActionBase):
         # A worker beside Ray has no process of the engine's that was started there.
         self._has_engine = has_engine(options)
         self._what = "rank" if self._starts_jointly and options["node_role"] == "worker" else "engine"
+        if options["state"] == "stopped" and options["drain_timeout"] and not self._task.check_mode:
+            return self._drain(options)
         if options["state"] == "stopped" or not (self._starts_jointly or self._waits(options)):
             return self._execute_module(MODULE, task_vars=self._vars)
         try:
@@ -285,6 +288,15 @@ class ActionModule(ActionBase):
             return self._serve(board, options)
         finally:
             board.leave()
+
+    def _drain(self, options: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Stop the engine once its requests are answered, and say meanwhile how many it has left."""
+        return interruption.drain(
+            options["drain_timeout"],
+            options["cluster_name"],
+            lambda seconds: self._run_module("stopped", False, {"drain_timeout": seconds}),
+            lambda text: display.display(f"{self._node}: {text}"),
+        )
 
     def _waits(self, options: dict[str, t.Any]) -> bool:
         return options["wait"] and not self._task.check_mode
@@ -354,7 +366,7 @@ class ActionModule(ActionBase):
         return complete({**done, **failure, "failed": True, "failed_node": outcome.node}, self._started)
 
     def _run_module(self, state: str, predict: bool, more: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Run the module for one step of a joint start, with ``more`` options."""
+        """Run the module for one step of a joint start or of a stop, with ``more`` options."""
         check_mode = self._task.check_mode
         self._task.check_mode = check_mode or predict
         try:

@@ -63,7 +63,7 @@ options:
     choices: [cluster, singles]
   lost_seconds:
     description:
-      - Seconds without a word of the caller after which the node ends the lease, 20 or more.
+      - Seconds without a word of the caller after which the node ends the lease, 20 or more. V(renewed) and V(returning) replace what it was.
     type: int
     default: 300
   clusters:
@@ -267,8 +267,10 @@ def spoken(params: Params, check_mode: bool) -> list[str]:
             if params["state"] == "renewed":
                 raise
             return []
+        if params["state"] in ("renewed", "returning"):
+            after = {**after, "lost_seconds": params["lost_seconds"]}
         if params["state"] == "returning":
-            after = {**after, "lost_seconds": params["lost_seconds"], "clusters": [], "awaits": {}}
+            after = {**after, "clusters": [], "awaits": {}}
         if params["state"] == "given_up":
             after = {**after, "state": record.ENDING, "reason": "its caller gave it up before the command had ended"}
         if not check_mode:

@@ -741,7 +741,8 @@ class Look:
         # Docker says which process a container is. What looks like a server may be anybody's.
         state = self._details.get(self.stacks.parts[api["pid"]].process.container, {}).get("State") or {}
         key = api_key.of({"pid": state.get("Pid")}, self.params["api_key_file"], self.proc)
-        return token_probe.ask(base_url(*api["_place"]), None, key, self.params["probe_timeout"], self.params["token_timeout"])
+        fabric = token_probe.fabric_root(self.stacks.parts[api["pid"]].words, self.params["roots"]["sysfs_root"])
+        return token_probe.ask(base_url(*api["_place"]), None, key, self.params["probe_timeout"], self.params["token_timeout"], fabric)
 
     def _get(self, api: dict[str, t.Any], path: str) -> Answer:
         return ask(f"{base_url(*api['_place'])}{path}", self.params["probe_timeout"])

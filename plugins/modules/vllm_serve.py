@@ -171,6 +171,7 @@ options:
   drain_timeout:
     description:
       - Seconds to wait, before a live engine is stopped, until it has no request. When it still has some it stays, as without waiting.
+      - How many it has left is printed every 30 s.
       - Nothing keeps new requests away meanwhile. An engine that does not say how many it has is not waited for.
       - In check mode nothing is waited for.
     type: int

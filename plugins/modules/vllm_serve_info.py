@@ -510,7 +510,7 @@ progress:
   version_added: 0.2.0
   contains:
     grew:
-      description: Whether tokens flowed or the use of the cache grew while a token was waited for. Null when the metrics do not say.
+      description: Whether tokens flowed, the use of the cache grew or the ranks sent by RDMA while a token was waited for. Null when the metrics do not say.
       returned: always
       type: bool
       sample: false
@@ -520,10 +520,13 @@ progress:
       type: float
       sample: 15.2
     limit_s:
-      description: Seconds without progress that make a stall, 600, or one and a half times the longest prefill that the engine's own histogram allows for.
+      description:
+        - Seconds without progress that make a stall, 1800 or more.
+        - It is one and a half times what a prompt of the engine's context length takes at the slowest prefill that was measured, or the longest that its own
+          histogram allows for, where that is longer.
       returned: always
       type: float
-      sample: 600.0
+      sample: 1800.0
     withheld:
       description: Why it was not asked for a token, which is that whoever answers is not known to be the engine, and so does not get the key. Else empty.
       returned: always
@@ -644,7 +647,8 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> 
         note = os.path.join(params["state_dir"], params["cluster_name"], "no-progress.json")
         waits = params["first_token_timeout"] or timeout
         prompt = engine_state.random_prompt(params["prompt_letters"]) or engine_state.PROMPT
-        view.update(token_probe.ask(url, params["model"], key, timeout, waits, engine["run_id"], note, prompt).as_result())
+        fabric = token_probe.fabric_root(engine["argv"], params["roots"]["sysfs_root"])
+        view.update(token_probe.ask(url, params["model"], key, timeout, waits, fabric, engine["run_id"], note, prompt).as_result())
         view["routes"] = open_routes.ask(url, key, timeout) if view["completion"] and key and params["routes"] else None
     return view
 

@@ -65,13 +65,13 @@ def test_an_hour_at_full_batch_is_busy(lab: Lab, silent: Play, fault: Fault) -> 
     assert not fault.completes().changed
 
 
-def test_what_stands_still_is_stalled_after_ten_minutes_and_no_sooner(lab: Lab, silent: Play, fault: Fault) -> None:
-    """The ten minutes are taken off what the first look has noted."""
+def test_what_stands_still_is_stalled_after_half_an_hour_and_no_sooner(lab: Lab, silent: Play, fault: Fault) -> None:
+    """The half hour is taken off what the first look has noted."""
     in_container(lab, WORKER, "touch", HOLD)
     try:
         assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == "unknown"
-        # A healthy prefill of 500 s looks like that from outside.
-        for further, state in ((500, "unknown"), (100, "stalled")):
+        # A healthy prefill of 1,232 s looks like that from outside.
+        for further, state in ((1500, "unknown"), (300, "stalled")):
             later(lab, further)
             assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == state
     finally:

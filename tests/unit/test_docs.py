@@ -110,3 +110,11 @@ def test_every_known_failure_is_on_a_page() -> None:
     assert {id for id in FAILURES if f"| `{id}` |" not in page} == set()
     named = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[3])}
     assert len(FAILURES & named) > 50
+
+
+@pytest.mark.parametrize("page", ["mode", "teardown", "unit"])
+def test_pages_say_how_long_a_drain_waits(page: str) -> None:
+    defaults = yaml.safe_load((ROOT / "roles/gb10/defaults/main.yml").read_text(encoding="utf-8"))
+    assert defaults["gb10_drain_seconds"] == 900
+    (line,) = [line for line in (ROOT / f"docs/{page}.md").read_text(encoding="utf-8").splitlines() if "gb10_drain_seconds" in line]
+    assert "900" in line

@@ -55,7 +55,8 @@ def parse_models(body: bytes) -> list[dict[str, t.Any]]:
 
 class Progress(t.NamedTuple):
     """What vLLM's metrics say of its work: requests that run now, tokens (read and written) since the start, the part of the cache that is in use (None
-    where it is not there), what no prefill so far took longer than, in seconds, and the engine's steps since the start.
+    where it is not there), what no prefill so far took longer than, in seconds, and the engine's steps since the start. Beside them ``fabric``, the bytes that
+    the head has sent to the other ranks, which no metrics say.
     """
 
     running: float
@@ -63,6 +64,7 @@ class Progress(t.NamedTuple):
     kv_use: float | None = None
     longest_prefill_s: float = 0.0
     steps: float = 0.0
+    fabric: float | None = None
 
 
 def parse_progress(text: str) -> Progress | None:

@@ -4,8 +4,9 @@
 
 """Whether an engine serves: the one verdict of status, doctor, proof and the wait for a start. This module util is PRIVATE to the collection.
 
-Health is a token. An engine that gives none in time may be busy, and busy is not hung: its tokens flow, or the cache of its prompts grows. A healthy
-prefill of a million tokens took 471 s, with the counters flat for 230 of them (reported by an owner of two Sparks).
+Health is a token. An engine that gives none in time may be busy, and busy is not hung: its tokens flow, the cache of its prompts grows, or its ranks send
+to each other. vLLM counts nothing while it reads a prompt in parts (vllm-project/vllm#51261): of a healthy prefill of a million tokens, 471 s long, the
+counters were flat for 230 (reported by an owner of two Sparks).
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ SERVING, BUSY, STARTING, STALLED, HALTED, DEAD, UNKNOWN = "serving", "busy", "st
 #: What a question to the API showed: it answers, nobody listens, nobody answers in time, or it says itself that the engine is dead.
 ANSWERS, REFUSED, SILENT, SAYS_DEAD = "answers", "refused", "silent", "says dead"
 
-#: Seconds without any progress after which an engine counts as stalled, and how many times the longest prefill that it did so far.
-STALL_SECONDS = 600.0
+#: Seconds without any progress after which an engine counts as stalled, or so many times what its longest prompt may take, where that is longer.
+STALL_SECONDS = 1800.0
 STALL_FACTOR = 1.5
+#: The slowest healthy prefill that was measured, in tokens and seconds: GLM-5.3-Flash on two Sparks, from an empty cache, reported in
+#: MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#32. Others: 937,508 tokens in 673 s, and a million in 471 s.
+SLOWEST_TOKENS, SLOWEST_SECONDS = 990_007, 1232.0
 #: How much of a core a rank uses, in percent, that waits for its peers in a loop, and one that does nothing: the threads of Ray in it take some, 2 in the lab.
 SPINS_PERCENT, RESTS_PERCENT = 50.0, 5.0
 
@@ -62,12 +66,17 @@ def grew(before: Progress | None, after: Progress | None) -> bool | None:
     """Return whether an engine worked between two looks at its metrics, None when one of them does not say."""
     if before is None or after is None:
         return None
-    return after.tokens > before.tokens or after.steps > before.steps or (after.kv_use or 0.0) > (before.kv_use or 0.0)
+    sent = before.fabric is not None and after.fabric is not None and after.fabric > before.fabric
+    return sent or after.tokens > before.tokens or after.steps > before.steps or (after.kv_use or 0.0) > (before.kv_use or 0.0)
 
 
-def stall_limit(progress: Progress | None) -> float:
-    """Return the seconds without progress after which an engine counts as stalled."""
-    return max(STALL_SECONDS, STALL_FACTOR * progress.longest_prefill_s) if progress else STALL_SECONDS
+def stall_limit(progress: Progress | None, length: int | None) -> float:
+    """Return the seconds without progress after which an engine of this context ``length`` counts as stalled.
+
+    What it took longer for itself counts like what was measured elsewhere.
+    """
+    longest = max((length or 0) * SLOWEST_SECONDS / SLOWEST_TOKENS, progress.longest_prefill_s if progress else 0.0)
+    return round(max(STALL_SECONDS, STALL_FACTOR * longest), 1)
 
 
 class Still(t.NamedTuple):
@@ -79,12 +88,17 @@ class Still(t.NamedTuple):
 
     @classmethod
     def of_note(cls, note: t.Mapping[str, t.Any] | None) -> Still | None:
-        """Return what an earlier look noted, None when it noted nothing that can be read."""
+        """Return what an earlier look noted, None when it noted nothing that can be read. Versions before this one noted nothing of the fabric."""
         try:
-            figures = [None if value is None else float(value) for value in note["progress"]] if note else []
+            figures = [None if value is None else float(value) for value in [*note["progress"], note.get("fabric")]] if note else []
             return cls(note["run_id"], float(note["since"]), Progress(*figures)) if note else None
         except (KeyError, TypeError, ValueError):
             return None
+
+    def as_note(self) -> dict[str, t.Any]:
+        """Return what the next look reads, also one of an earlier version: it takes five figures, and passes over the fabric's."""
+        *figures, fabric = self.progress
+        return {"run_id": self.run_id, "since": self.since, "progress": figures, "fabric": fabric}
 
 
 def still(earlier: Still | None, run_id: str, began: float, before: Progress | None, after: Progress | None) -> Still | None:

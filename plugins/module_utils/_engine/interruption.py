@@ -9,7 +9,9 @@ An engine that lives and does not say what it works on may be answering somebody
 
 from __future__ import annotations
 
+import math
 import os
+import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
@@ -20,6 +22,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 COUNTED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 CONSENT = "-e gb10_interrupt_requests=true"
+
+#: The reason of a refusal because of requests that an engine has for certain.
+RUNNING = "requests running"
+#: Seconds between two lines about the requests that are waited for.
+COUNTDOWN_SECONDS = 30
 
 
 class Requests(t.NamedTuple):
@@ -67,9 +74,21 @@ def check(situation: Situation, interrupt: bool, what: str) -> None:
         remedy=f"Find out whether somebody uses it. When it may be cut off: {CONSENT}"
         if count is None
         else f"Repeat when they are answered, or cut them off with {CONSENT}",
-        reason="requests unknown" if count is None else "requests running",
+        reason="requests unknown" if count is None else RUNNING,
         requests_running=count,
     )
+
+
+def drain(seconds: int, cluster: str, stop: t.Callable[[int], dict[str, t.Any]], say: t.Callable[[str], object]) -> dict[str, t.Any]:
+    """Stop an engine once its requests are answered, which gets ``seconds``, and count down meanwhile; return the last result.
+
+    ``stop`` stops it, after it waited for so many seconds at most, and returns a module's result: a refusal where requests are left.
+    """
+    end, result = time.monotonic() + seconds, stop(0)
+    while result.get("reason") == RUNNING and (left := math.ceil(end - time.monotonic())) > 0:
+        say(f"the engine of {cluster} still has {result['requests_running']} request(s), running or waiting; they get {left} s more")
+        result = stop(min(COUNTDOWN_SECONDS, left))
+    return result
 
 
 def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | None = None) -> Requests:

@@ -14,6 +14,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_pr
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, Withheld
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
+from ansible_collections.gb10.cluster.plugins.module_utils._process import command_line
 
 
 class Asked(t.NamedTuple):
@@ -28,13 +30,40 @@ class Asked(t.NamedTuple):
         return {**self._asdict(), "completion": self.completion and self.completion._asdict()}
 
 
-def progress_of(url: str, key: ApiKey | None, timeout: float) -> api_probe.Progress | None:
-    """Return what an engine's metrics say of its work, None when they are not given or cannot be read. The key is sent when it is wanted alone."""
+def fabric_root(argv: t.Sequence[str], sysfs_root: str) -> str:
+    """Return where the kernel counts what the ranks of an engine send to each other; empty for an engine of one rank, where what is sent is others'."""
+    return sysfs_root if command_line.ranks(argv) > 1 else ""
+
+
+def fabric_of(sysfs_root: str) -> int | None:
+    """Return what this node has sent by RDMA, None when that is not known. What goes by TCP is left out: Ray's nodes talk there, also beside a hung engine."""
+    try:
+        return traffic.all_rdma_sent(sysfs_root) if sysfs_root else None
+    except (OSError, UnknownState):
+        return None
+
+
+def progress_of(url: str, key: ApiKey | None, timeout: float, sysfs_root: str = "") -> api_probe.Progress | None:
+    """Return what an engine's metrics and the fabric say of its work, None when the metrics are not given or cannot be read.
+
+    The key is sent when it is wanted alone.
+    """
     answer = engine_state.asked(f"{url}/metrics", timeout, key)
     try:
-        return api_probe.parse_progress(answer.body.decode("utf-8", "replace")) if answer.status == 200 and not answer.error else None
+        progress = api_probe.parse_progress(answer.body.decode("utf-8", "replace")) if answer.status == 200 and not answer.error else None
     except UnknownState:
         return None
+    return progress and progress._replace(fabric=fabric_of(sysfs_root))
+
+
+def length_of(url: str, key: ApiKey | None, timeout: float) -> int | None:
+    """Return the context length that an API serves, None when it does not tell. The key is sent when it is wanted alone."""
+    answer = engine_state.asked(f"{url}/v1/models", timeout, key)
+    try:
+        models = api_probe.parse_models(answer.body) if answer.status == 200 and not answer.error else []
+    except UnknownState:
+        return None
+    return max((model["max_model_len"] for model in models if model["max_model_len"]), default=None)
 
 
 def api_of(url: str, timeout: float, stage: str) -> str:
@@ -45,14 +74,22 @@ def api_of(url: str, timeout: float, stage: str) -> str:
 
 
 def ask(
-    url: str, model: str | None, key: ApiKey | None, timeout: float, token_timeout: float, run_id: str = "", note: str = "", prompt: str = engine_state.PROMPT
+    url: str,
+    model: str | None,
+    key: ApiKey | None,
+    timeout: float,
+    token_timeout: float,
+    sysfs_root: str = "",
+    run_id: str = "",
+    note: str = "",
+    prompt: str = engine_state.PROMPT,
 ) -> Asked:
     """Ask an API that answers for a token, which gets ``token_timeout`` seconds. Raises :class:`ClusterError` when it refuses the question.
 
-    One that may not have the key is not asked.
+    One that may not have the key is not asked. ``sysfs_root`` is where the kernel counts what the ranks send, empty where that says nothing.
     ``note`` is a file that remembers between looks since when run ``run_id`` makes no progress; without one this look alone counts.
     """
-    began, before = engine_state.boot_seconds(), progress_of(url, key, timeout)
+    began, before = engine_state.boot_seconds(), progress_of(url, key, timeout, sysfs_root)
     try:
         completion = engine_state.first_token(url, model, key, token_timeout, prompt)
     except Withheld as error:
@@ -62,14 +99,15 @@ def ask(
         if earlier:
             os.unlink(note)
         return Asked(health.ANSWERS, completion, None)
-    after = progress_of(url, key, timeout)
+    after = progress_of(url, key, timeout, sysfs_root)
     still = health.still(earlier, run_id, began, before, after)
     if note and still:
         # With a full disk this look alone counts.
         with contextlib.suppress(OSError):
-            files.write_json(note, still._asdict())
+            files.write_json(note, still.as_note())
     elif earlier and after:
         os.unlink(note)
     seconds = round(engine_state.boot_seconds() - still.since, 1) if still else 0.0
-    progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": health.stall_limit(after), "withheld": ""}
+    limit = health.stall_limit(after, length_of(url, key, timeout))
+    progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": limit, "withheld": ""}
     return Asked(engine_state.asked_health(url, timeout), None, progress)

@@ -46,6 +46,12 @@ def rdma_sent(sysfs_root: str, device: dict[str, t.Any]) -> int | None:
     return WORD * sum(known) if known else None
 
 
+def all_rdma_sent(sysfs_root: str) -> int | None:
+    """Return the bytes that all RDMA devices of this node have sent by RDMA, None when none counts them. Raises OSError or :class:`UnknownState`."""
+    known = [sent for device in net_devices.rdma_devices(sysfs_root) if (sent := rdma_sent(sysfs_root, device)) is not None]
+    return sum(known) if known else None
+
+
 def sample(sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, t.Any]:
     """Return what this node has sent until now: ``{at, devices, interfaces}``.
 

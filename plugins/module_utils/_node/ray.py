@@ -12,7 +12,6 @@ from __future__ import annotations
 import calendar
 import inspect
 import json
-import math
 import re
 import signal
 import time
@@ -27,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.container impor
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Fields, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify
-from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words, whole_number
+from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, ranks, run_words
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 if t.TYPE_CHECKING:
@@ -198,12 +197,11 @@ def lacks_rank(api: EngineApi | Docker, current: ExistingContainer, argv: t.Sequ
     words = options(run_words(argv))
     if words.get("distributed-executor-backend") != EXECUTOR or not current.running or "port" not in current.fields:
         return False
-    sizes = (whole_number(words.get(f"{name}-parallel-size")) or 1 for name in ("tensor", "pipeline"))
     try:
         table = ask(api, current.id, host_port(current.fields["node_address"], current.fields["port"]), timeout)
     except ClusterError:
         return False
-    return not table.error and sum(node["gpus"] for node in table.nodes if node["alive"]) < math.prod(sizes)
+    return not table.error and sum(node["gpus"] for node in table.nodes if node["alive"]) < ranks(argv)
 
 
 def parse_table(result: ExecResult, timeout: float) -> RayTable:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import typing as t
@@ -58,6 +59,12 @@ def options(words: t.Sequence[str]) -> dict[str, str]:
         else:
             found[name].append(word)
     return {name: " ".join(values) for name, values in found.items()}
+
+
+def ranks(argv: t.Sequence[str]) -> int:
+    """Return how many ranks a command line of vLLM's spreads a model over."""
+    words = options(run_words(argv))
+    return math.prod(whole_number(words.get(f"{name}-parallel-size")) or 1 for name in ("tensor", "pipeline"))
 
 
 def whole_number(text: str | None) -> int | None:

@@ -127,7 +127,7 @@ def of_engine(one: Seen, starting_s: float) -> Trouble | None:
         if found["state"] in (health.SERVING, health.BUSY):
             return None
         # A start may take its time, and the first look that waits in vain proves no stall.
-        grace = {health.STARTING: starting_s, health.UNKNOWN: health.STALL_SECONDS}.get(found["state"], 0.0)
+        grace = {health.STARTING: starting_s, health.UNKNOWN: found["limit_s"]}.get(found["state"], 0.0)
         age = engine["seconds"] or 0.0 if found["state"] == health.STARTING else 0.0
         return Trouble(name, found["text"], grace, age)
     if unit["installed"] and unit["state"] == record.STARTING:

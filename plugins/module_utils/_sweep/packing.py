@@ -64,7 +64,7 @@ def config(params: t.Mapping[str, t.Any]) -> str:
         "endpoints": [given(one) for one in params["endpoints"]],
         "channels": [{**given(one), "name": declared.name_of(one)} for one in params["channels"]],
         "peers": [{"name": name, "addresses": addresses, "port": port} for name, addresses in params["peers"].items() if (port := port_of(params, name))],
-        "roots": {name: params["roots"][name] for name in ("proc_root", "etc_root", "meminfo")},
+        "roots": {name: params["roots"][name] for name in ("proc_root", "sysfs_root", "etc_root", "meminfo")},
     }
     return f"{json.dumps(content, indent=1, sort_keys=True)}\n"
 

@@ -114,7 +114,7 @@ def _running(config: Config, seen: Entry, found: Entry, processes: list[Entry]) 
         asked = ask(config, seen["cluster"], found)
         probe = health.Probe(asked.api, bool(asked.completion), **(asked.progress or {}))
     judged = health.verdict(probe, {config["node"]: processes})
-    seen["health"] = {"state": judged.state, "text": judged.text}
+    seen["health"] = {"state": judged.state, "text": judged.text, "limit_s": probe.limit_s}
 
 
 def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
@@ -126,7 +126,8 @@ def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
     key_file = os.path.join(config["secrets_dir"], cluster, "api_key")
     key = api_key.of(found, key_file if os.path.exists(key_file) else None, config["roots"]["proc_root"])
     note = os.path.join(config["state_dir"], cluster, "no-progress.json")
-    return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], found["run_id"], note)
+    fabric = token_probe.fabric_root(found["argv"], config["roots"]["sysfs_root"])
+    return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], fabric, found["run_id"], note)
 
 
 def engines(config: Config, mode: modes.Record | None) -> list[Entry]:

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
@@ -189,7 +189,17 @@ class Supervisor(Service):
             return {}
         notify(f"STATUS={part}: {name}")
         lock = {"lock_id": self.lock.id} if name in LOCKED else {}
-        done = steps.require(name, self.run(one["module"], {**one["arguments"], **lock}, one["timeout"], False))
+        given = {**one["arguments"], **lock}
+        if name == "drain":
+            result = interruption.drain(
+                given["drain_timeout"],
+                self.given["cluster"],
+                lambda seconds: self.run(one["module"], {**given, "drain_timeout": seconds}, one["timeout"], False),
+                lambda text: say(f"drain: {text}"),
+            )
+        else:
+            result = self.run(one["module"], given, one["timeout"], False)
+        done = steps.require(name, result)
         say(f"{name}: {done['msg']}")
         return done
 

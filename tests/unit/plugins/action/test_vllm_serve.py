@@ -436,6 +436,30 @@ def test_nothing_to_wait_for(play, options):
     assert [name for name, _arguments in play.asked] == [vllm_serve.MODULE]
 
 
+def test_a_drain_says_how_many_requests_are_left_and_ends_with_the_last(play, monkeypatch):
+    monkeypatch.setattr(vllm_serve.interruption, "time", play.clock)
+
+    def busy(count):
+        def answer():
+            play.clock.now += play.asked[-1][1]["drain_timeout"]
+            return {"failed": True, "reason": "requests running", "requests_running": count, "msg": f"it has {count} request(s)"}
+
+        return answer
+
+    stopped = {"changed": True, "msg": "stopped"}
+    assert play.run(busy(2), busy(1), stopped, state="stopped", drain_timeout=900) == stopped
+    assert play.asked == [(vllm_serve.MODULE, {"state": "stopped", "drain_timeout": seconds}) for seconds in (0, 30, 30)]
+    assert play.shown == [
+        f"spark-1: the engine of gb10 still has {count} request(s), running or waiting; they get {left} s more" for count, left in ((2, 900), (1, 870))
+    ]
+
+
+def test_check_mode_waits_for_no_request(play):
+    refused = {"failed": True, "reason": "requests running", "requests_running": 2}
+    assert play.run(refused, state="stopped", drain_timeout=900, check_mode=True) == refused
+    assert (len(play.asked), play.shown) == (1, [])
+
+
 # -- workers ---------------------------------------------------------------------------------------------------------
 
 WORKER = {"changed": False, "actions": []}

@@ -87,7 +87,8 @@ class Node:
         path.chmod(0o600)
 
     def options(self, **more: t.Any) -> dict[str, t.Any]:
-        roots = {"proc_root": str(self.root / "proc"), "etc_root": str(self.etc), "meminfo": str(self.root / "proc" / "meminfo")}
+        proc = self.root / "proc"
+        roots = {"proc_root": str(proc), "sysfs_root": str(self.root / "sys"), "etc_root": str(self.etc), "meminfo": str(proc / "meminfo")}
         where = {"state_dir": str(self.state), "log_dir": str(self.root / "log"), "secrets_dir": str(self.secrets), "docker_socket": "/nowhere"}
         return {"node": "spark-1", **where, "roots": roots, **more}
 

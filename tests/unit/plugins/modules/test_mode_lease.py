@@ -81,8 +81,8 @@ def test_a_cluster_that_kept_no_unit_is_not_whole(node):
 def test_a_lease_is_renewed_and_given_up_by_its_holder_alone(node):
     say(node)
     record.write(node.state, {**record.read(node.state), "renewed_s": 0.5})
-    renewed = say(node, "renewed")
-    assert not renewed["changed"] and record.read(node.state)["renewed_s"] > 0.5
+    renewed = say(node, "renewed", lost_seconds=1200)
+    assert not renewed["changed"] and record.read(node.state)["renewed_s"] > 0.5 and record.read(node.state)["lost_seconds"] == 1200
     with pytest.raises(ClusterError, match="the lease is over"):
         say(node, "renewed", lease_id="other")
     assert say(node, "given_up", lease_id="other")["lease"]["state"] == "live"

@@ -28,7 +28,8 @@ def test_a_running_container_has_no_exit_code():
 def engine(tmp_path):
     path = tmp_path / "log"
     path.write_text("one\nStarting to load model x\nthr")
-    return {"run_id": "r2", "live": True, "log_path": str(path), "api_address": "10.0.0.1", "api_port": 8000}
+    argv = ["vllm", "serve", "m", "--tensor-parallel-size", "2"]
+    return {"run_id": "r2", "live": True, "log_path": str(path), "argv": argv, "api_address": "10.0.0.1", "api_port": 8000}
 
 
 @pytest.mark.parametrize(("offset", "run_id", "lines"), [(0, "r2", 2), (4, "r2", 1), (4, "r1", 2), (4, None, 1), (-1, "r2", 0)])
@@ -56,7 +57,7 @@ def test_without_a_run_there_is_no_log():
 
 PARAMS = {
     "state_dir": "/s", "cluster_name": "gb10", "probe": True, "probe_timeout": 5, "first_token_timeout": None, "prompt_letters": 0, "routes": True,
-    "model": "m", "api_key_file": None,
+    "model": "m", "api_key_file": None, "roots": {"sysfs_root": "/s"},
 }  # fmt: skip
 
 
@@ -102,10 +103,10 @@ def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeyp
     asked = []
     monkeypatch.setattr(engine_state, "asked_health", lambda _url, timeout: asked.append(timeout) or "answers")
     monkeypatch.setattr(engine_state, "engine_version", lambda _url, timeout, _key: asked.append(timeout))
-    monkeypatch.setattr(token_probe, "ask", lambda *args: asked.append(args[3:5]) or token_probe.Asked("answers", None, None))
+    monkeypatch.setattr(token_probe, "ask", lambda *args: asked.append(args[3:6]) or token_probe.Asked("answers", None, None))
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
     vllm_serve_info.api_view(engine, {**PARAMS, "first_token_timeout": first_token_timeout}, "API is up")
-    assert asked == [5, 5, (5, waits)]
+    assert asked == [5, 5, (5, waits, "/s")]
 
 
 @pytest.mark.parametrize(("text", "why"), [("k", ""), ("k", "somebody else listens"), ("", "")])

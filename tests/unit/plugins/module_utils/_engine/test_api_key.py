@@ -243,7 +243,7 @@ def engine(thief, tmp_path):
     """An engine that lives, as a look at the node describes it, while somebody else has its port."""
     (tmp_path / "gb10").mkdir()
     (tmp_path / "gb10/api_key").write_text(f"{KEY}\n")
-    return {"pid": os.getpid(), "api_address": "127.0.0.1", "api_port": thief.port, "run_id": "r1", "log_path": "/nowhere"}
+    return {"pid": os.getpid(), "api_address": "127.0.0.1", "api_port": thief.port, "run_id": "r1", "argv": [], "log_path": "/nowhere"}
 
 
 def test_no_question_gives_it_to_who_took_the_port(thief, engine, tmp_path):
@@ -252,7 +252,7 @@ def test_no_question_gives_it_to_who_took_the_port(thief, engine, tmp_path):
     requests = interruption.requests_of(engine, 5, path)
     assert requests.count is None and "the API's key was not sent" in requests.unknown
     assert token_probe.progress_of(url, key, 5) is None and engine_state.engine_version(url, 5, key) == ""
-    config = {"secrets_dir": str(tmp_path), "state_dir": str(tmp_path), "token_s": 5, "roots": {"proc_root": "/proc"}}
+    config = {"secrets_dir": str(tmp_path), "state_dir": str(tmp_path), "token_s": 5, "roots": {"proc_root": "/proc", "sysfs_root": "/sys"}}
     for asked in (token_probe.ask(url, None, key, 5, 5), seeing.ask(config, "gb10", engine)):
         judged = health.verdict(health.Probe(asked.api, bool(asked.completion), **asked.progress), {})
         assert judged.state == health.UNKNOWN and "it was not asked for a token: the API's key was not sent" in judged.text

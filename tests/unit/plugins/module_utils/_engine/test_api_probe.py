@@ -31,7 +31,7 @@ def test_models_of_another_shape_are_unknown(body):
 def test_the_metrics_of_a_real_engine():
     """Of the lab's vLLM 0.32.0, which answered two requests of one token each."""
     text = (Path(__file__).parents[3] / "fixtures" / "vllm" / "metrics-0.32.0.txt").read_text(encoding="utf-8")
-    assert api_probe.parse_progress(text) == (0.0, 4.0, 0.0, 0.0, 9.0)
+    assert api_probe.parse_progress(text) == (0.0, 4.0, 0.0, 0.0, 9.0, None)
 
 
 def test_progress():
@@ -40,7 +40,7 @@ def test_progress():
         'vllm:num_requests_running{engine="0",model_name="tiny"} 2.0\nvllm:num_requests_running{engine="1",model_name="tiny"} 1.0\n'
         'vllm:generation_tokens_total{engine="0",model_name="a b}"} 212.0\nvllm:prompt_tokens_total{engine="0"} 1.5e+06\nother 7\n'
     )
-    assert api_probe.parse_progress(text) == (3.0, 1500212.0, None, 0.0, 0.0)
+    assert api_probe.parse_progress(text) == (3.0, 1500212.0, None, 0.0, 0.0, None)
     text += 'vllm:kv_cache_usage_perc{engine="0"} 0.25\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
     assert api_probe.parse_progress(text).kv_use == 0.5
     assert api_probe.parse_progress("process_cpu_seconds_total 7\n") is None

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
@@ -31,10 +33,11 @@ WAITED = Probe("answers", False, False, 15.0)
         (WAITED, BOTH, "unknown", {}),
         (WAITED._replace(grew=True), BOTH, "busy", {}),
         (WAITED._replace(grew=None), BOTH, "unknown", {}),
-        (WAITED._replace(still_s=599.9), BOTH, "unknown", {}),
-        (WAITED._replace(still_s=600.0), BOTH, "stalled", {}),
-        # A prefill of 471 s was seen: one like it, and half as long again, is not a stall.
-        (WAITED._replace(still_s=700.0, limit_s=706.5), BOTH, "unknown", {}),
+        (WAITED._replace(still_s=1799.9), BOTH, "unknown", {}),
+        (WAITED._replace(still_s=1800.0), BOTH, "stalled", {}),
+        # One and a half times a prefill of a million tokens at the slowest pace.
+        (WAITED._replace(still_s=1900.0, limit_s=1957.3), BOTH, "unknown", {}),
+        (WAITED._replace(still_s=1957.3, limit_s=1957.3), BOTH, "stalled", {}),
         (WAITED, {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
         # Even a token says nothing of what was stopped right after it.
         (Probe("answers", True), {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
@@ -48,7 +51,7 @@ WAITED = Probe("answers", False, False, 15.0)
         (Probe("silent", False), BOTH, "unknown", {}),
         # The rank that holds the others up.
         (
-            WAITED._replace(still_s=900.0),
+            WAITED._replace(still_s=1900.0),
             {**BOTH, "spark-2": [rank(8, "uninterruptible")]},
             "stalled",
             {"spark-2": ["ray::RayWorkerProc.run (pid 8) is in the kernel and cannot be interrupted"]},
@@ -69,7 +72,7 @@ def test_the_verdict(probe, processes, state, named):
     assert found.text.startswith(f"{state}: ") and all(text in found.text for texts in named.values() for text in texts)
 
 
-FLAT = Progress(1.0, 500.0, 0.25)
+FLAT = Progress(1.0, 500.0, 0.25, fabric=4e9)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,11 @@ FLAT = Progress(1.0, 500.0, 0.25)
         (FLAT._replace(tokens=501.0), True),
         (FLAT._replace(kv_use=0.26), True),
         (FLAT._replace(steps=1.0), True),
+        # The ranks talk to each other, and vLLM counts nothing yet.
+        (FLAT._replace(fabric=4e9 + 4), True),
+        # A device that was reset counts from nothing, and one that cannot be read says nothing.
+        (FLAT._replace(fabric=8.0), False),
+        (FLAT._replace(fabric=None), False),
         # A request that was given up frees cache: nothing came out of the engine.
         (FLAT._replace(kv_use=0.1), False),
         (FLAT._replace(running=2.0), False),
@@ -90,9 +98,27 @@ def test_work_is_tokens_or_a_prompt_that_is_being_read(after, grew):
     assert health.grew(FLAT, after) is grew
 
 
-def test_the_longest_prefill_moves_the_limit():
-    assert health.stall_limit(None) == health.stall_limit(FLAT) == 600.0
-    assert health.stall_limit(FLAT._replace(longest_prefill_s=471.0)) == 706.5
+def test_what_an_earlier_look_did_not_know_of_the_fabric_is_no_growth():
+    assert health.grew(FLAT._replace(fabric=None), FLAT) is False
+
+
+@pytest.mark.parametrize(
+    ("longest", "length", "limit"),
+    [
+        (0.0, None, 1800.0),
+        (0.0, 262_144, 1800.0),
+        # 990,007 tokens in 1,232 s is the slowest prefill that was measured.
+        (0.0, 964_291, 1800.0),
+        (0.0, 990_007, 1848.0),
+        (0.0, 1_048_576, 1957.3),
+        # The engine's own one counts where it took longer.
+        (471.0, 262_144, 1800.0),
+        (1400.0, 1_048_576, 2100.0),
+    ],
+)
+def test_the_limit_is_half_an_hour_or_half_as_long_again_as_the_longest_prompt_takes(longest, length, limit):
+    assert health.stall_limit(FLAT._replace(longest_prefill_s=longest), length) == limit
+    assert health.stall_limit(None, length) == (limit if not longest else max(1800.0, health.stall_limit(FLAT, length)))
 
 
 def test_a_stall_counts_from_the_first_look_that_waited_in_vain():
@@ -119,7 +145,15 @@ def test_what_ends_a_stall(run, began, before, after, since):
 
 
 @pytest.mark.parametrize(
-    "note", [None, {}, {"run_id": "r"}, {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]}, {"run_id": "r", "since": 1, "progress": 7}]
+    "note",
+    [
+        None,
+        {},
+        {"run_id": "r"},
+        {"run_id": "r", "since": "x", "progress": [1, 2, 3, 4, 5]},
+        {"run_id": "r", "since": 1, "progress": [1] * 6},
+        {"run_id": "r", "since": 1, "progress": 7},
+    ],
 )
 def test_a_note_that_cannot_be_read_is_none(note):
     assert Still.of_note(note) is None
@@ -129,15 +163,11 @@ def test_a_note_comes_back_as_it_was_written():
     # The use of the cache is not in every engine's metrics.
     for progress in (FLAT, FLAT._replace(kv_use=None)):
         noted = Still("r", 5.0, progress)
-        assert Still.of_note({**noted._asdict(), "progress": list(progress)}) == noted
+        assert Still.of_note(json.loads(json.dumps(noted.as_note()))) == noted
 
 
-def test_a_prefill_of_471_seconds_is_never_called_hung():
-    """Counters flat for 230 s, as an owner saw them, looked at every 15 s by somebody who gives a question 15 s."""
-    earlier, said = None, []
-    for at in range(0, 471, 15):
-        before, after = (Progress(2.0, 500.0, min(1.0, 0.5 + max(0, second - 230) / 1000)) for second in (at, at + 15))
-        earlier = health.still(earlier, "r", float(at), before, after)
-        still_s = at + 15 - earlier.since if earlier else 0.0
-        said.append(health.verdict(Probe("answers", False, health.grew(before, after), still_s, health.stall_limit(after)), BOTH).state)
-    assert set(said) == {"unknown", "busy"} and said[-1] == "busy"
+def test_notes_are_readable_by_the_version_before_and_from_it():
+    older = {"run_id": "r", "since": 5.0, "progress": [1.0, 500.0, None, 471.0, 7.0]}
+    assert Still.of_note(older) == Still("r", 5.0, Progress(1.0, 500.0, None, 471.0, 7.0, None))
+    # It makes a Progress of all figures under this name, of which it knows five, and passes over other names.
+    assert Still("r", 5.0, FLAT).as_note() == {"run_id": "r", "since": 5.0, "progress": [1.0, 500.0, 0.25, 0.0, 0.0], "fabric": 4e9}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+import types
 
 import pytest
 
@@ -38,6 +39,50 @@ def test_only_a_whole_live_engine_that_may_have_requests_is_kept(live, whole, un
         assert isinstance(caught.value, UnknownState) is (requests is UNKNOWN)
         assert (requests.unknown or "2 request(s)") in str(caught.value)
         assert "-e gb10_interrupt_requests=true" in caught.value.remedy
+
+
+class Stops:
+    """A module that waits for the requests for as long as it is told; ``left`` says how many there are at a time."""
+
+    def __init__(self, monkeypatch, left):
+        self.now, self.left, self.waited, self.said = 0.0, left, [], []
+        monkeypatch.setattr(interruption, "time", types.SimpleNamespace(monotonic=lambda: self.now))
+
+    def stop(self, seconds):
+        self.waited.append(seconds)
+        self.now += seconds
+        count = self.left(self.now)
+        # The module and the way to the node take their time.
+        self.now += 2
+        if count == 0:
+            return {"changed": True, "reason": "an engine runs"}
+        return {"failed": True, "reason": "requests unknown" if count is None else "requests running", "requests_running": count}
+
+    def drain(self, seconds):
+        return interruption.drain(seconds, "gb10", self.stop, self.said.append)
+
+
+def test_a_drain_counts_down_and_ends_with_the_last_request(monkeypatch):
+    stops = Stops(monkeypatch, lambda now: 2 if now < 50 else 1 if now < 90 else 0)
+    assert stops.drain(900)["changed"] and stops.waited == [0, 30, 30, 30]
+    assert stops.said == [
+        f"the engine of gb10 still has {count} request(s), running or waiting; they get {left} s more" for count, left in ((2, 898), (2, 866), (1, 834))
+    ]
+
+
+def test_a_drain_is_over_when_its_time_is(monkeypatch):
+    stops = Stops(monkeypatch, lambda _now: 3)
+    assert stops.drain(900)["requests_running"] == 3
+    assert sum(stops.waited) <= 900 <= stops.now <= 904 and len(stops.said) == len(stops.waited) - 1
+    again = Stops(monkeypatch, lambda _now: 3)
+    assert again.drain(0)["failed"] and (again.waited, again.said) == ([0], [])
+
+
+@pytest.mark.parametrize("count", [0, None])
+def test_nothing_is_waited_for_without_requests_or_where_they_are_unknown(monkeypatch, count):
+    stops = Stops(monkeypatch, lambda _now: count)
+    stops.drain(900)
+    assert (stops.waited, stops.said) == ([0], [])
 
 
 class Server:

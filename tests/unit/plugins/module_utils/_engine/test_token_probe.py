@@ -27,6 +27,8 @@ def api():
         tokens, completion, health, metrics = [100.0], b"", 200, 200
         #: Where given: what the metrics are at a time of the simulated clock, which each question moves on by what it waits in vain.
         figures, now, waits = None, 0.0, 0.0
+        #: The context length that it serves.
+        length = 2048
 
         def answer(self, status, body):
             self.send_response(status)
@@ -37,6 +39,8 @@ def api():
         def do_GET(self):
             if self.path == "/health":
                 return self.answer(self.health, b"")
+            if self.path == "/v1/models":
+                return self.answer(200, json.dumps({"data": [{"id": "m", "max_model_len": self.length}]}).encode())
             if self.metrics == 401 and self.headers.get("Authorization") != "Bearer key":
                 return self.answer(401, b"")
             if Api.figures:
@@ -64,7 +68,7 @@ def test_a_token_is_all_that_is_needed_and_ends_a_note(api, tmp_path):
     note = tmp_path / "no-progress.json"
     note.write_text(json.dumps({"run_id": RUN, "since": 1.0, "progress": [1.0, 100.0, None, 0.0]}))
     api.completion = EVENT
-    found = token_probe.ask(api.url, "m", None, 5, 5, RUN, str(note)).as_result()
+    found = token_probe.ask(api.url, "m", None, 5, 5, "", RUN, str(note)).as_result()
     assert (found["api"], found["completion"]["tokens"], found["progress"]) == ("answers", 1, None)
     assert not note.exists()
 
@@ -72,11 +76,11 @@ def test_a_token_is_all_that_is_needed_and_ends_a_note(api, tmp_path):
 def test_looks_that_wait_in_vain_add_up(api, tmp_path, monkeypatch):
     monkeypatch.setattr(token_probe.engine_state, "boot_seconds", iter([1000.0, 1015.0, 1700.0, 1715.0, 1800.0, 1815.0]).__next__)
     note = str(tmp_path / "no-progress.json")
-    first = token_probe.ask(api.url, "m", None, 5, 5, RUN, note)
-    assert (first.completion, first.progress) == (None, {"grew": False, "still_s": 15.0, "limit_s": 600.0, "withheld": ""})
-    assert token_probe.ask(api.url, "m", None, 5, 5, RUN, note).progress["still_s"] == 715.0
+    first = token_probe.ask(api.url, "m", None, 5, 5, "", RUN, note)
+    assert (first.completion, first.progress) == (None, {"grew": False, "still_s": 15.0, "limit_s": 1800.0, "withheld": ""})
+    assert token_probe.ask(api.url, "m", None, 5, 5, "", RUN, note).progress["still_s"] == 715.0
     api.tokens[:] = [100.0, 107.0]
-    assert token_probe.ask(api.url, "m", None, 5, 5, RUN, note).progress == {"grew": True, "still_s": 0.0, "limit_s": 600.0, "withheld": ""}
+    assert token_probe.ask(api.url, "m", None, 5, 5, "", RUN, note).progress == {"grew": True, "still_s": 0.0, "limit_s": 1800.0, "withheld": ""}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,7 +128,7 @@ def full_batch(second):
     return figures(256.0, 500.0 + 800.0 * second, 1.0, 900.0 + 3.0 * second)
 
 
-def prefill(second):
+def prefill_of_471_s(second):
     """One long prompt is read: 230 s without a figure that moves, as an owner of two Sparks saw them, then the cache fills."""
     return figures(kv_use=0.01 + max(0.0, second - 230.0) / 1000.0, steps=900.0 + max(0, int(second) - 230) // 30)
 
@@ -134,43 +138,91 @@ def still(second):
 
 
 def still_after_long_prefills(second):
-    return figures(8.0, prefill_s=800.0)
+    return figures(8.0, prefill_s=1500.0)
 
 
-def looked_at(api, monkeypatch, note, figures_at, seconds):
+def sends(second):
+    return int(4e9 + 1e8 * second)
+
+
+def sends_nothing(second):
+    return int(4e9)
+
+
+MILLION = 1_048_576
+
+
+def looked_at(api, monkeypatch, note, figures_at, seconds, length=2048, sent_at=sends_nothing):
     """The verdicts of looks one after the other, by somebody who gives each question 15 s, until ``seconds`` are over, and of one that got its token."""
     monkeypatch.setattr(token_probe.engine_state, "boot_seconds", lambda: 5000.0 + api.now)
-    api.figures, api.waits, api.now = figures_at, 15.0, 0.0
+    monkeypatch.setattr(token_probe.traffic, "all_rdma_sent", lambda _root: sent_at(api.now))
+    api.figures, api.waits, api.now, api.length = figures_at, 15.0, 0.0, length
     states = []
     while api.now < seconds:
-        asked = token_probe.ask(api.url, "m", None, 5, 5, RUN, str(note))
+        asked = token_probe.ask(api.url, "m", None, 5, 5, "/sys", RUN, str(note))
         states.append(health.verdict(health.Probe(asked.api, False, **asked.progress), RANKS).state)
     api.waits, api.completion = 0.0, EVENT
-    asked = token_probe.ask(api.url, "m", None, 5, 5, RUN, str(note))
+    asked = token_probe.ask(api.url, "m", None, 5, 5, "/sys", RUN, str(note))
     return states, health.verdict(health.Probe(asked.api, bool(asked.completion)), RANKS).state
 
 
 @pytest.mark.parametrize(
-    ("figures_at", "seconds", "states"),
+    ("figures_at", "seconds", "length", "sent_at", "states"),
     [
-        (full_batch, 3600, {"busy"}),
-        (prefill, 500, {"unknown", "busy"}),
+        (full_batch, 3600, 2048, sends_nothing, {"busy"}),
+        (prefill_of_471_s, 471, MILLION, sends_nothing, {"unknown", "busy"}),
+        (prefill_of_471_s, 471, MILLION, sends, {"busy"}),
+        # Healthy, reported by owners; composed: vLLM counts nothing at all of such a prompt until it is read.
+        (still, 673, MILLION, sends_nothing, {"unknown"}),
+        (still, 1232, MILLION, sends_nothing, {"unknown"}),
+        (still, 1232, MILLION, sends, {"busy"}),
+        (still, 1950, MILLION, sends_nothing, {"unknown"}),
         # Kernels are compiled for a shape that is new: nothing moves at all.
-        (still, 254, {"unknown"}),
-        (still_after_long_prefills, 1180, {"unknown"}),
+        (still, 254, 2048, sends_nothing, {"unknown"}),
+        (still_after_long_prefills, 2230, 2048, sends_nothing, {"unknown"}),
     ],
-    ids=["an hour at full batch", "a prefill of 500 s", "a pause of 254 s to compile", "as long as one and a half of the longest prefill"],
-)
-def test_an_engine_that_works_is_never_called_stalled(api, tmp_path, monkeypatch, figures_at, seconds, states):
+    ids=[
+        "an hour at full batch", "a prefill of 471 s", "a prefill of 471 s by RDMA", "937,508 tokens in 673 s", "990,007 tokens in 1,232 s",
+        "990,007 tokens in 1,232 s by RDMA", "just below the limit of a million", "a pause of 254 s to compile",
+        "as long as one and a half of the longest prefill",
+    ],
+)  # fmt: skip
+def test_an_engine_that_works_is_never_called_stalled(api, tmp_path, monkeypatch, figures_at, seconds, length, sent_at, states):
     note = tmp_path / "no-progress.json"
-    said, last = looked_at(api, monkeypatch, note, figures_at, seconds)
+    said, last = looked_at(api, monkeypatch, note, figures_at, seconds, length, sent_at)
     assert (len(said), set(said), last) == (-(-seconds // 15), states, "serving")
     assert not note.exists()
 
 
-def test_what_stands_still_for_ten_minutes_is(api, tmp_path, monkeypatch):
-    said, _last = looked_at(api, monkeypatch, tmp_path / "no-progress.json", still, 630)
-    assert said == ["unknown"] * 39 + ["stalled"] * 3
+@pytest.mark.parametrize(("length", "looks"), [(2048, 120), (MILLION, 131)])
+def test_what_stands_still_for_longer_than_its_longest_prompt_takes_is(api, tmp_path, monkeypatch, length, looks):
+    """Requests run, and neither counters nor the fabric move: from 1800 s on, or from 1957.3 s on."""
+    said, _last = looked_at(api, monkeypatch, tmp_path / "no-progress.json", still, 15 * (looks + 2), length)
+    assert said == ["unknown"] * (looks - 1) + ["stalled"] * 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "root"),
+    [
+        (["vllm", "serve", "m", "--tensor-parallel-size", "2"], "/sys"),
+        (["vllm", "serve", "m", "--pipeline-parallel-size=2"], "/sys"),
+        (["vllm", "serve", "m", "--tensor-parallel-size", "1"], ""),
+        (["vllm", "serve", "m"], ""),
+        ([], ""),
+    ],
+)
+def test_what_a_node_sends_counts_for_an_engine_of_several_ranks_alone(argv, root):
+    assert token_probe.fabric_root(argv, "/sys") == root
+
+
+@pytest.mark.parametrize("count", ["1000\n", "N/A (no PMA)\n", None])
+def test_a_fabric_that_cannot_be_read_says_nothing(tmp_path, count):
+    counters = tmp_path / "class/infiniband/rocep1s0f0/ports/1/counters"
+    counters.mkdir(parents=True)
+    if count:
+        (counters / "port_xmit_data").write_text(count)
+    assert token_probe.fabric_of(str(tmp_path)) == (4000 if count == "1000\n" else None)
+    assert token_probe.fabric_of("") is None
 
 
 def test_a_note_that_a_full_disk_refuses_ends_no_look(api, tmp_path, monkeypatch):
@@ -180,4 +232,4 @@ def test_a_note_that_a_full_disk_refuses_ends_no_look(api, tmp_path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(token_probe.files, "write_json", full)
-    assert token_probe.ask(api.url, "m", "", 5, 5, RUN, str(tmp_path / "no-progress.json")).progress["grew"] is False
+    assert token_probe.ask(api.url, "m", "", 5, 5, "", RUN, str(tmp_path / "no-progress.json")).progress["grew"] is False

@@ -29,6 +29,19 @@ def test_what_runs(argv, words):
     assert command_line.run_words(argv) == words
 
 
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [
+        ("vllm serve m", 1),
+        ("vllm serve m -tp 2", 2),
+        ("python3 -m vllm.entrypoints.openai.api_server --tensor_parallel_size=2 --pipeline-parallel-size 2", 4),
+        ("vllm serve m --tensor-parallel-size many", 1),
+    ],
+)
+def test_ranks(words, ranks):
+    assert command_line.ranks(words.split()) == ranks
+
+
 def test_options():
     words = [
         "vllm",

@@ -38,7 +38,7 @@ def engine(state: str = "", **more: t.Any) -> dict[str, t.Any]:
     """What was seen of an engine: its health in a word, or that it does not run."""
     return {
         "cluster": "spark-1", "role": "head", "of_mode": True, "runs": bool(state), "error": "", "container": "", "unit": UNIT,
-        "health": {"state": state, "text": f"{state}: so it is"} if state else None,
+        "health": {"state": state, "text": f"{state}: so it is", "limit_s": 1957.3} if state else None,
         "engine": {"seconds": 60.0, "stopped_by": "", "last_end": "run 1 ended with exit code 1"}, **more,
     }  # fmt: skip
 
@@ -251,10 +251,13 @@ def test_health_is_that_of_status_and_busy_is_no_failure(state: str, told: bool)
     assert firing(seen(engines=[engine(state)])) == (["engine spark-1"] if told else [])
 
 
-def test_an_engine_that_gives_no_token_and_does_not_say_why_is_told_at_the_next_sweep():
+def test_an_engine_that_gives_no_token_and_does_not_say_why_is_told_once_that_would_be_a_stall():
     _kinds, state = sweep(seen(engines=[engine(health.UNKNOWN)]), None, NOW)
-    assert sweep(seen(engines=[engine(health.UNKNOWN)]), state, NOW + QUARTER)[0] == both(ALERT)
-    assert sweep(seen(engines=[engine(health.SERVING)]), state, NOW + QUARTER)[0] == {}
+    for later in (QUARTER, 2 * QUARTER, 1957.0):
+        kinds, state = sweep(seen(engines=[engine(health.UNKNOWN)]), state, NOW + later)
+        assert kinds == {}
+    assert sweep(seen(engines=[engine(health.UNKNOWN)]), state, NOW + 3 * QUARTER)[0] == both(ALERT)
+    assert sweep(seen(engines=[engine(health.SERVING)]), state, NOW + 3 * QUARTER)[0] == {}
 
 
 def test_an_engine_that_waits_to_count_again_is_not_over():

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as 
 COMPLETION = engine_state.Completion(1, 0.1, 1)
 RUN = {
     "live": True, "run_id": "r1", "seconds": 60.0, "stopped_by": "", "api_address": "127.0.0.1", "api_port": 8000, "log_path": "/nowhere", "exit_code": None,
-    "exit_signal": None, "ended_at": None, "stopped_at": None, "start_error": "",
+    "argv": ["vllm", "serve", "m", "--tensor-parallel-size", "2"], "exit_signal": None, "ended_at": None, "stopped_at": None, "start_error": "",
 }  # fmt: skip
 RANK = {"text": "VLLM::Worker_TP0 (pid 7)", "kind": "rank", "state": "alive", "cpu_percent": None}
 
@@ -56,7 +56,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, t.Any]:
     (tmp_path / "secrets" / "gb10" / "api_key").write_text("k3y-planted", encoding="utf-8")
     return {
         "node": "spark-1", "state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log"), "secrets_dir": str(tmp_path / "secrets"),
-        "docker_socket": "/nowhere", "token_s": 5, "roots": {"etc_root": str(tmp_path), "proc_root": "/proc", "meminfo": None},
+        "docker_socket": "/nowhere", "token_s": 5, "roots": {"etc_root": str(tmp_path), "proc_root": "/proc", "sysfs_root": "/s", "meminfo": None},
     }  # fmt: skip
 
 
@@ -69,8 +69,9 @@ def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any]
     monkeypatch.setattr(token_probe, "ask", lambda *words: asked.append(words) or token_probe.Asked(health.ANSWERS, COMPLETION, None))
     (found,) = seeing.engines(config, mode(["spark-1", "spark-2"]))
     assert (found["cluster"], found["role"], found["of_mode"], found["health"]["state"]) == ("gb10", "head", True, health.SERVING)
-    url, model, key, _seconds, token_s, run_id, note = asked[0]
-    assert (url, model, key._text, token_s, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "r1") and note.endswith("/gb10/no-progress.json")
+    url, model, key, _seconds, token_s, fabric, run_id, note = asked[0]
+    assert (url, model, key._text, token_s, fabric, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "/s", "r1")
+    assert note.endswith("/gb10/no-progress.json")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_no_token_is_judged_as_status_does(config: dict[str, t.Any], monkeypatch
     monkeypatch.setattr(token_probe, "api_of", lambda *_words: api)
     monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(api, None, asked))
     (found,) = seeing.engines(config, mode(["spark-1"]))
-    assert found["health"]["state"] == state
+    assert found["health"]["state"] == state and found["health"]["limit_s"] == (asked or {"limit_s": health.STALL_SECONDS})["limit_s"]
 
 
 def test_a_rank_that_a_signal_stopped_is_seen_on_head_and_worker(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):

@@ -48,7 +48,9 @@ def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = 
         "roots": {"proc_root": f"{state_dir}/proc", "sysfs_root": f"{state_dir}/sys", "meminfo": None},
         "memory": {"profile": "mine", "profile_digest": "9f", "context": 1024},
         "start": begin,
-        "stop": [{"name": name, "module": module, "arguments": {}, "timeout": 10} for name, module in stop.items()],
+        "stop": [
+            {"name": name, "module": module, "arguments": {"drain_timeout": 60} if name == "drain" else {}, "timeout": 10} for name, module in stop.items()
+        ],
         **more,
     }  # fmt: skip
 
@@ -374,20 +376,25 @@ def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, sta
 
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_a_stop_drains_then_stops_engine_and_container(node, drained):
+def test_a_stop_drains_then_stops_engine_and_container(node, drained, monkeypatch):
     one = node()
     one.lives = True
     one.supervisor.begin()
     one.asked.clear()
-    busy = {"failed": True, "msg": "it has 2 request(s)", "verdict": "block", "reason": "requests running"}
-    answers = iter([{"msg": "stopped"} if drained else busy, {"msg": "stopped"}])
+    busy = {"failed": True, "msg": "it has 2 request(s)", "verdict": "block", "reason": "requests running", "requests_running": 2}
+    times = iter([0.0, 1.0, 31.0, 61.0])
+    monkeypatch.setattr(program.interruption, "time", types.SimpleNamespace(monotonic=times.__next__))
+    answers = iter([*([{"msg": "stopped"}] if drained else [busy] * 3), {"msg": "stopped"}])
     one.answers["vllm_serve", False] = lambda: next(answers)
     one.supervisor.ask_to_stop(15, None)
     with pytest.raises(service.StopAsked):
         one.supervisor.serve()
     assert one.supervisor.end() == 0
-    assert one.asked == ["cluster_lock", "vllm_serve", "vllm_serve", "node_container", "cluster_lock"] and one.state["state"] == "stopped"
+    assert one.asked == ["cluster_lock", *["vllm_serve"] * (2 if drained else 4), "node_container", "cluster_lock"] and one.state["state"] == "stopped"
     assert any("2 request(s); the engine is stopped all the same" in line for line in one.said) is not drained
+    counted = [line for line in one.said if "still has" in line]
+    lines = [f"drain: the engine of gb10 still has 2 request(s), running or waiting; they get {left} s more" for left in (59, 29)]
+    assert counted == ([] if drained else lines)
 
 
 @pytest.mark.parametrize("there", [True, False])
