@@ -137,7 +137,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, look, place, specification, text

@@ -160,7 +160,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
 
 MINIMUM = {"max_tokens": 1, "needle_percent": 1, "timeout": 1}
 MOST_PERCENT = 90

@@ -90,9 +90,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
 

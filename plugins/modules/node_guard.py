@@ -144,9 +144,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, program, ring, trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME

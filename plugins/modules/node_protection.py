@@ -145,7 +145,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import act, look, measures, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal as journals

@@ -219,16 +219,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_ac
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN_START, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 

@@ -475,7 +475,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray

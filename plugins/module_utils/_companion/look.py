@@ -12,7 +12,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, declared, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_COMPANION, LABEL_ROLE, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.survey import is_ours
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._http import ask, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with

@@ -18,7 +18,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import prune
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi

@@ -27,8 +27,8 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, engine_message
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
-from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import GIB, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 

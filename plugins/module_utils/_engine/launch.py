@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import CONSENT
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import user_name
 
 if t.TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
 
 #: Proofs that a node keeps of a cluster; the oldest go.

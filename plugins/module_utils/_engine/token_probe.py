@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, Withheld
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 
 
 class Asked(t.NamedTuple):

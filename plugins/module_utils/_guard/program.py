@@ -13,8 +13,8 @@ import typing as t
 # What is packed has to be what a module carries to the node.
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import CONFIG, MARK, PROGRAM, RING, SAID, SERVED
-from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 
 #: Bytes of memory that the unit may hold, with the driver's tool that it keeps running.
 MEMORY_MAX = "192M"

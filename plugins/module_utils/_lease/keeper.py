@@ -19,10 +19,10 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units

@@ -11,11 +11,11 @@ import shutil
 import typing as t
 
 # What is packed has to be what a module carries to the node.
-from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
 
 _MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"

@@ -11,7 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files, private
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, private
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 SCHEMA = 1

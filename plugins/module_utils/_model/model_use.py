@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import COMMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import repo_directory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, stacks

@@ -23,7 +23,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, MADE_OF, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray, removal
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params

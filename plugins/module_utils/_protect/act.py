@@ -15,10 +15,9 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_text
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import read_stat
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import look, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits, look, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal as journals
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.journal import Entry, Journal
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.look import Node

@@ -18,10 +18,10 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_number, required_text
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_number, required_text
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.node_memory import parse_meminfo
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_stat, scan
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 #: The capability that lowers an OOM score (CAP_SYS_RESOURCE, capability.h).

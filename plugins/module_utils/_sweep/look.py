@@ -13,7 +13,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import judging
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask

@@ -10,9 +10,9 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, look, program
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 
 _MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
 

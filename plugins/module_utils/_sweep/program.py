@@ -15,7 +15,7 @@ import traceback
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import required_text, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import required_text, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, judging, look, seeing
 

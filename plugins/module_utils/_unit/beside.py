@@ -16,8 +16,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, specification, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 

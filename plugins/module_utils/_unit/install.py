@@ -18,8 +18,8 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import plain_content, write_whole
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import plain_content, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.ask import State

@@ -19,7 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray

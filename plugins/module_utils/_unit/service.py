@@ -12,7 +12,7 @@ import types
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 

@@ -12,10 +12,9 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._host.cluster_locks import BREAK
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, why_ended
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.cluster_locks import BREAK
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import Place, why_ended
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered

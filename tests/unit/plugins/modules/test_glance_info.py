@@ -13,7 +13,7 @@ import types
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look

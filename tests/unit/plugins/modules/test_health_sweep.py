@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 import through_ansible
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, look, packing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import sweeping
 from listener import Listener, listening

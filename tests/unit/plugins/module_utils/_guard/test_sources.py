@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import program, recorder, sources, trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host import archive
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_only_holders_of_ours_are_signalled(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_program_is_the_same_bytes_again_and_runs_by_itself(tmp_path: Path) -> None:
     assert program.archive() == program.archive()
-    assert not [name for name in archive.sources([recorder.__name__]) if not name.startswith(archive.OWN)]
+    assert not [name for name in zip_program.sources([recorder.__name__]) if not name.startswith(zip_program.OWN)]
     packed = tmp_path / "guard.pyz"
     packed.write_bytes(program.archive())
     said = subprocess.run([sys.executable, "-I", packed, "--help"], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)

@@ -15,13 +15,13 @@ import zipfile
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, modes, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units_record
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 HOLDER = {"user": "ada", "hostname": "workbench", "pid": 4711, "run": "ansible-local-4711"}

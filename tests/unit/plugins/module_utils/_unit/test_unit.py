@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _wait
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, meeting, place, record, specification, steps, text
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import lock, program, service
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, lock, look, meeting, place, program, record, service, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}

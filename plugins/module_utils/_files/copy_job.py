@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import open_lock, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import open_lock, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the lock, and between two notes of how far a copy is.

@@ -10,7 +10,7 @@ import pathlib
 
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
 

@@ -14,7 +14,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: What a cluster can be declared to be: one engine over all nodes, one on each, or nothing.

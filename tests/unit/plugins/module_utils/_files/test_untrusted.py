@@ -13,7 +13,7 @@ import stat
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
 SECRET = b"not yours\n"
 

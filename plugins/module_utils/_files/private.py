@@ -17,7 +17,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 
 #: The mode of a closed directory.
 CLOSED = 0o700

@@ -10,7 +10,7 @@ import os
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import documents
+from ansible_collections.gb10.cluster.plugins.module_utils._files import documents
 
 KEYS = {"name": str, "number": int}
 DOCUMENT = documents.Document("thing", "the record of a thing", 1, lambda content: documents.lacking(content, KEYS), "Remove {path}.")

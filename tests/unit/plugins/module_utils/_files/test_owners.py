@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
 

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import private
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import note, starts
 from ansible_collections.gb10.cluster.plugins.modules import memory_watch
 

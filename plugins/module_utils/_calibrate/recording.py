@@ -12,8 +12,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names, optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import names, optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import whole_text
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections

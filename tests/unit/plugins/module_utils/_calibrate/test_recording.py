@@ -11,9 +11,9 @@ import os
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._calibrate import recording
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._host import recording
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, spread
 

@@ -21,8 +21,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bundle import place 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, modes
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import manifest, model_code
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
@@ -36,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[5]
 
 #: Who renames, and no secret or record of a node: logs, wheels and files of a bundle, which their list names, and notes of one run on the controller.
 OTHERS = {
-    "module_utils/_host/files.py": "the one function",
+    "module_utils/_files/files.py": "the one function",
     "module_utils/_engine/launcher.py": "one file that runs in the container, with a function of its own",
     "module_utils/_node/removal.py": "the log of a container that goes",
     "module_utils/_bundle/place.py": "a file of a bundle",

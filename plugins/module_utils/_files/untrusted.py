@@ -17,7 +17,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
 
 #: How often a file is opened again that its owner replaced meanwhile.
 ATTEMPTS = 5

@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks, lock_holder
 
 #: Where a clone has the collection under its own name.
 COLLECTIONS = pathlib.Path(__file__).parents[5] / "collections"

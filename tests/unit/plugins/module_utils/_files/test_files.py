@@ -12,7 +12,7 @@ import os
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 
 
 def failing(monkeypatch, code):

@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 

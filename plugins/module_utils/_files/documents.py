@@ -10,7 +10,7 @@ import json
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 
 #: Reading what is only root's, without being root.
 UNREAD = "Run the task with become: true."

@@ -25,7 +25,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_number, optional_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, optional_number, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, read_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
