@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import pulling
+from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
 
 

@@ -307,12 +307,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, model_part, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import GIB, Item, Place, Progress, damaged, full, require_space
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_identity, images
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, images
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run

@@ -209,14 +209,16 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, engine_api, image_copying, prune
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, lookalikes
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import look as lease_look
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches, prune
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run

@@ -1259,7 +1259,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import look as companions
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import images, survey
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names
@@ -1268,6 +1268,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
+from ansible_collections.gb10.cluster.plugins.module_utils._image import images
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches

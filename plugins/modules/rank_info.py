@@ -215,13 +215,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with

@@ -17,9 +17,9 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_identity, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, image_server
 
 BLOBS = f"{content.IMAGE}/blobs/sha256"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"

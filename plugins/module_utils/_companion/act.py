@@ -14,12 +14,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._companion.look import health, url
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, obstacles, removal
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, specification
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_identity
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
 
 #: The value of gb10_image_copy with which every node pulls and builds by itself.

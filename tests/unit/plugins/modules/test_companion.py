@@ -9,9 +9,9 @@ import pathlib
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import act, container, look, unit
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, specification

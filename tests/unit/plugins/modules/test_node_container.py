@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import protocol
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, ray

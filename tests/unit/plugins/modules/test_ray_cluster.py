@@ -12,11 +12,11 @@ import re
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, obstacles, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_container

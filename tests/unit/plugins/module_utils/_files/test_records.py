@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import place as bundles
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks

@@ -11,8 +11,8 @@ import pathlib
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import prune
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import prune
 from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import pulling
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
 
 GIB = 1 << 30
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from engine_tree import RECORDED, RECORDED_DIFF_ID, RECORDED_FILES, Engine
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_server
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_server import Unreadable
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import Unreadable
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 
 BUILT = {"io.gb10.base": "sha256:b", "io.gb10.recipe": "r"}
 STEP = [{"CreatedBy": "LABEL io.gb10.base=sha256:b io.gb10.recipe=r"}]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import images
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._image import images
 
 INSPECTED = {
     "Id": "sha256:1a",

@@ -24,10 +24,10 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, engine_message
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock

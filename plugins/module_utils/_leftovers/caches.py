@@ -17,8 +17,8 @@ import re
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import prune
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import prune
 
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import types
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_probe
 
 
 def test_it_runs_as_text_and_answers_in_one_marked_line():

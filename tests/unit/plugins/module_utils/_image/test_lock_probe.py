@@ -17,7 +17,7 @@ import zipfile
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import lock_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._image import lock_probe
 
 
 def distributions(*pairs):

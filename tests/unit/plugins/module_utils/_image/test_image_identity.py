@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from engine_tree import Engine, layer_tar
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_identity, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity, image_server
 
 LAYER = layer_tar({"opt/engine": b"e" * 1000})
 

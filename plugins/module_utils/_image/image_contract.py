@@ -20,10 +20,10 @@ import posixpath
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_probe, image_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._image import engine_probe, image_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 
 Contract = dict[str, t.Any]

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import prune
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import prune
 
 NOW = 1_800_000_000.0
 DAY = 86400

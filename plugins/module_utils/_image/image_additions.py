@@ -16,8 +16,8 @@ import os
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_server
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_server import Layer
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import Layer
 
 #: How the tar of a layer says that something of the layers below is gone, or all of a directory.
 _REMOVED, _OPAQUE = b".wh.", b".wh..wh..opq"

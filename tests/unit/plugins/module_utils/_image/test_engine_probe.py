@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_probe, image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._image import engine_probe, image_contract
 
 #: What a build without a GPU does is that of vllm/platforms/__init__.py and config/device.py of 0.20.1: the parser's defaults need a device.
 FILES = {

@@ -17,10 +17,12 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi, gpu_probe, image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, optional_text, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 

@@ -15,9 +15,9 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, gpu_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access, gpu_probe
 
 YAML = (pathlib.Path(__file__).parents[3] / "fixtures/cdi/composed_nvidia_yaml.txt").read_text(encoding="utf-8")
 

@@ -14,8 +14,8 @@ import hashlib
 import json
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_server
 
 #: What the role image writes into an image: the id of what it was built on in the engine that built it, the sha256 of that one's configuration, by what
 #: recipe, what pip added, and which Ray had been wanted where its base kept that out.
