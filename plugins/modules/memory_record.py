@@ -168,8 +168,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import path_of as note_path
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 LEAST = {"context": 1, "tool_timeout": 1}
 

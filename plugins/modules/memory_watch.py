@@ -145,7 +145,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}

@@ -1270,13 +1270,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import 
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import images
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import firewall, net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once, pending
 
 #: What can be read, in the order of the result. Each is a method of :class:`Look`.

@@ -118,9 +118,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module, _redact, _tool
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, ORDER
 
 #: Where Ray keeps the logs of its latest session, inside the container.
 RAY_LOGS = "/tmp/ray/session_latest/logs"

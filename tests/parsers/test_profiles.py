@@ -26,7 +26,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.filter import profile as filters
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_arguments
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import serve_arguments
 from ansible_collections.gb10.cluster.plugins.module_utils._image import engine_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices

@@ -17,9 +17,9 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_COMPANION, LABEL_OWNER, LABEL_ROLE, OWNER
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, RUN_ID
 
 #: The label that the role image gives to what it builds; its value is the digest of the recipe.
 LABEL_RECIPE = "io.gb10.recipe"

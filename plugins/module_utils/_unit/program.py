@@ -15,15 +15,16 @@ import sys
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, look, meeting, place, record, specification, steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import canonical
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import canonical
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, shell, template
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError

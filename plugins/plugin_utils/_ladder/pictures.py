@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.pictures import round_step
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import drawing
 

@@ -24,8 +24,8 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near

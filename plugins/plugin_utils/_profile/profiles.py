@@ -21,9 +21,9 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED, canonical
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED, canonical
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags

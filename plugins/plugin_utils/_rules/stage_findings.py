@@ -22,7 +22,7 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import GUARD_DIRECTORY, LAUNCH_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import GUARD_DIRECTORY, LAUNCH_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START, shown_value

@@ -15,7 +15,8 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import note, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.modules import memory_watch
 
 NOBODY = 65534

@@ -18,17 +18,18 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import place as bundles
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting
 from ansible_collections.gb10.cluster.plugins.module_utils._model import manifest, model_code
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweeps
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, glance, install, record, specification
@@ -40,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[5]
 #: Who renames, and no secret or record of a node: logs, wheels and files of a bundle, which their list names, and notes of one run on the controller.
 OTHERS = {
     "module_utils/_files/files.py": "the one function",
-    "module_utils/_engine/launcher.py": "one file that runs in the container, with a function of its own",
+    "module_utils/_launcher/launcher.py": "one file that runs in the container, with a function of its own",
     "module_utils/_node/removal.py": "the log of a container that goes",
     "module_utils/_bundle/place.py": "a file of a bundle",
     "module_utils/_bundle/wheel_part.py": "a wheel",

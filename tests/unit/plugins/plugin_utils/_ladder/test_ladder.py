@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging, pictures, planning, recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning as memory_planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles

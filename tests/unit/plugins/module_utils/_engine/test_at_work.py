@@ -10,8 +10,9 @@ import json
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 
 
 def process(proc, pid, argv, stat=""):

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import gb10_api_guard as guard
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import gb10_api_guard as guard
 
 KEY = "Zk3v9PqL0aWb7"
 BROWSER = {"origin": "https://chat.example", "access-control-request-method": "POST"}

@@ -10,7 +10,7 @@ import json
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 
 NOW = climbs.Now("sha256:1a", "580.159.03", "6.17.0-1032-nvidia", 124610, 0)
 CLIMB = {

@@ -10,7 +10,7 @@ import json
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import starts
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 START = {
     "image_id": "sha256:1", "profile": "p", "profile_digest": "d", "driver": "580", "kernel": "6.17", "boot_id": "b", "run_id": "r", "recorded_at": "now",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import records
+from ansible_collections.gb10.cluster.plugins.module_utils._records import records
 
 #: Climbs that a node keeps of a cluster; the oldest go.
 KEEP = 16

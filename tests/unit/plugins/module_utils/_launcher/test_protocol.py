@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher, protocol
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import launcher, protocol
 
 PLUGINS = pathlib.Path(__file__).resolve().parents[5] / "plugins"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import stack_tree
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import model_use
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._model import model_use
 
 COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 HUB = "/root/.cache/huggingface/hub/models--org--name"
