@@ -216,16 +216,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_wor
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import look as lease_look
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files as lease_look
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches, prune
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 #: Seconds that a download gets to end; what it has loaded stays in the cache.
 DOWNLOAD_GRACE = 5

@@ -93,7 +93,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import R
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 
 

@@ -94,7 +94,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.files import b
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
 #: What a container can be of a cluster; others of this collection serve no model.
 ROLES = ("head", "worker")
@@ -124,7 +124,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "record": record,
         "lease": leases.summary(leases.read(params["state_dir"]), boot_id(params["roots"]["proc_root"])),
         "clusters": clusters,
-        "companions_unit": os.path.lexists(look.of_companions(params["state_dir"]).path),
+        "companions_unit": os.path.lexists(unit_files.of_companions(params["state_dir"]).path),
     }
 
 

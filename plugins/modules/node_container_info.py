@@ -386,14 +386,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files as guard_look
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 ROLES = ("head", "worker")
 

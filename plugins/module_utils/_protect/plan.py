@@ -17,7 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits, measures
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.journal import Entry, Found, Journal, digest, untouched
-from ansible_collections.gb10.cluster.plugins.module_utils._protect.look import Package
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.machine import Package
 
 IDS = ("protect.earlyoom", "protect.holds", "protect.journal", "protect.sshd", "protect.swap", "protect.unattended")
 

@@ -30,7 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import accoun
 from ansible_collections.gb10.cluster.plugins.module_utils._model import manifest, model_code
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweeps
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweeps
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, glance, install, record, specification
 from ansible_collections.gb10.cluster.plugins.modules import cluster_secrets

@@ -12,7 +12,7 @@ import typing as t
 
 # What is packed has to be what a module carries to the node.
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder
-from ansible_collections.gb10.cluster.plugins.module_utils._guard.look import CONFIG, MARK, PROGRAM, RING, SAID, SERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._guard.guard_files import CONFIG, MARK, PROGRAM, RING, SAID, SERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import 
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
 _MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"
 
@@ -71,5 +71,5 @@ def remove(state_dir: str, etc_root: str, seconds: float) -> None:
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:
     """Return the clusters whose stopped units wait for the end of a lease and were not started again."""
-    found = {name: look.unit(look.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
+    found = {name: unit_files.unit(unit_files.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
     return [name for name, unit in found.items() if unit["installed"] and unit["active"] is False]
