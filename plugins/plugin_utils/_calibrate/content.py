@@ -17,8 +17,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import rep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names, anonymized
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, is_plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import stages
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.report import stage_seconds
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 #: Version of what an archive holds.
 SCHEMA = 1

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Where recipes of each kind are published.
 _SOURCES = {EUGR: f"https://github.com/{EUGR}", SPARKRUN: "https://github.com/spark-arena/sparkrun", VLLM_RECIPES: f"https://github.com/{VLLM_RECIPES}"}

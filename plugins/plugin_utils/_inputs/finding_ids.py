@@ -17,14 +17,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, tags, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching, stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: Ids of findings that are made here.
 IDS = ("input.silenced",)

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lock.cluster_locks i
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import Place, why_ended
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 Finding = dict[str, t.Any]
 

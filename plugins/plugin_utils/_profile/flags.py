@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments import arg
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Ids of findings that are made here.
 IDS = ("input.flags",)

@@ -27,8 +27,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import ID, check, found, kind_of, near, problem
 
 SCHEMA_VERSION = 1
 

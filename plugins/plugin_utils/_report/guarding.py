@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 #: Version of what is passed on.
 SCHEMA = 1

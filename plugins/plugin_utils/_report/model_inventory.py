@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import invento
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 #: Version of the record.
 SCHEMA = 1

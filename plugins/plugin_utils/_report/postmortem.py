@@ -14,7 +14,7 @@ import datetime
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 #: Version of what is passed on.
 SCHEMA = 1

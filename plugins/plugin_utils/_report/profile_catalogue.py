@@ -14,10 +14,10 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.table import STOPPING
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import STOPPING
 
 #: Version of the record.
 SCHEMA = 1

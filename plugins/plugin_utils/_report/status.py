@@ -13,11 +13,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import companions, guarding, protection, sweeping, units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, watches
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 READS = {
     "head": "gb10_head_host",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 ARGV = ["vllm", "serve", "org/model", "--max-model-len", "2048", "--trust-remote-code"]
 PROFILE = {"id": "p", "model": {"repo": "org/model", "revision": "a" * 40, "path": "", "served_names": ["m", "n"]}, "repositories": {}}

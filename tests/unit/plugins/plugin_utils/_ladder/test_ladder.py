@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judgin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning as memory_planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import report
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 NOW = datetime.datetime(2026, 11, 23, 14, tzinfo=datetime.timezone.utc)
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"

@@ -10,7 +10,7 @@ import datetime
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending, leasing, planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
 ONE = {"source": "./mine.yml", "profile": "mine_one", "model": "org/one"}

@@ -12,7 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 ABOUT = {
     "path": "/mnt/ssd/b", "digest": "d" * 64, "profile": "tiny", "made_by": "gb10.cluster 0.2.0", "made_at": "2026-11-23T18:00:00Z", "image": "gb10/engine:ray",

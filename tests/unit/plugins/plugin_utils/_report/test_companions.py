@@ -9,7 +9,7 @@ import datetime
 from healthy_pair import HEALTHY, PROFILE, SETTINGS, node
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import companions, stages
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 ID = "sha256:" + "a" * 64
 OLLAMA = {"name": "ollama", "unit": "ollama.service", "port": 11434, "health_path": "/api/tags", "memory_gib": 20}

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import LEFTOVERS, parse_request
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, stages
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 ROOT = "/home/spark/.cache/huggingface"

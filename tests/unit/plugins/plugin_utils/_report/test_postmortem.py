@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box, guarding, postmortem
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 NOW = 1795444512.0
 GIB = 1024 * 1024

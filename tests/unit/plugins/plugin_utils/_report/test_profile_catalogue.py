@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import profile_catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 GIB = 1024**3
 REPO, COMMIT = "org/m", "a" * 40

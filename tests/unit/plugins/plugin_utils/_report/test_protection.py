@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection, stages
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 PAGE = Path(__file__).resolve().parents[5] / "docs" / "protect.md"
 

@@ -18,8 +18,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, report, stages, status, table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, report, stages, status
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 ROOT = Path(__file__).resolve().parents[5]
 HEALTHY = json.loads((ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import progress as _progress
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import progress as _progress
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "00:00"), (31.9, "00:31"), (61, "01:01"), (3599, "59:59"), (3661, "1:01:01")])

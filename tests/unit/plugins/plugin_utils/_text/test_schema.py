@@ -10,7 +10,7 @@ import datetime
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import check
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import check
 
 SPEC = {
     "type": "dict",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 PASS = finding("a.one", "spark-1", "pass", "fine.", remedy="never shown")
 WARN = finding("b.two", "spark-2", "warn", "so so.", remedy="look")

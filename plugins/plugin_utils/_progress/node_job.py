@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import Progress
 
 #: Seconds until the first look at the node, the share of what has passed until the next one, and the most: short work is not waited for much longer.
 FIRST_LOOK, LOOK_SHARE, LOOK_SECONDS = 0.5, 0.25, 15.0

@@ -12,7 +12,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 #: By node, what it answered under the words that a stage knows; None where nobody asked.
 Answers = dict[str, dict[str, t.Any]]

@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import node_job
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
 
 class Copying(node_job.NodeJob):

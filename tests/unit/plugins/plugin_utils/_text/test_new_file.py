@@ -12,7 +12,7 @@ import stat
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 
 
 def test_it_is_for_its_owner_alone(tmp_path):
