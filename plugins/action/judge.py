@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.stages import STAGES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.registry import STAGES
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file, table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run, variables_of
 

@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import abort
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 OLD = {"engine": {"live": True, "run_id": "old"}}

@@ -15,16 +15,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import digests
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, tags, values
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import bundle, ladder, ladder_plan, mode, mode_plan, stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: Ids of findings that are made here.
@@ -32,7 +28,7 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    bundling, cluster, digests, flags, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
+    bundle, cluster, digests, flags, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
     node_memory, page_cache, plan, planning, reaching, rows, schema, settings, signature, stage_findings, tags, values,
 )  # fmt: skip
 

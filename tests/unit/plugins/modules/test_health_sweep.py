@@ -24,7 +24,7 @@ import through_ansible
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, packing, sweep_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import sweeping
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import sweep as sweeping
 from listener import Listener, listening
 
 MEMINFO = "MemTotal: 127600640 kB\nMemFree: 2048 kB\nMemAvailable: 44142592 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import stage_findings
 
 ROOT = Path(__file__).resolve().parents[5]
 CONTRACTS = ROOT / "tests" / "unit" / "fixtures" / "vllm" / "contracts"

@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging, pictures, planning, recorded
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import pictures, recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning as memory_planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder, ladder_plan, report
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 NOW = datetime.datetime(2026, 11, 23, 14, tzinfo=datetime.timezone.utc)
@@ -66,7 +66,7 @@ def stops(outcome: Outcome) -> set[str]:
 
 
 def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
-    outcome = planning.judge(asked(), run())
+    outcome = ladder_plan.judge(asked(), run())
     assert stops(outcome) == set() and outcome.returns["rungs"] == PROFILE["ladder"]
     said = "\n".join(outcome.lines)
     for text in ("262144, 524288, 1048576 tokens", "Starts: 4 at most", "73 to 85 minutes", "at most", "Risk: ", "a prompt of 943718 tokens"):
@@ -74,7 +74,7 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     climb = outcome.returns["climbs"]["b"]
     assert climbs.wrong(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
     assert (climb["climb_id"], climb["driver"], climb["total_mb"]) == ("20261123T140000Z", "580.159.03", 124610)
-    assert "To climb" not in said and "To climb: -e gb10_ladder=true" in planning.judge(asked(both={"consent": "false"}), run()).lines
+    assert "To climb" not in said and "To climb: -e gb10_ladder=true" in ladder_plan.judge(asked(both={"consent": "false"}), run()).lines
 
 
 @pytest.mark.parametrize(
@@ -97,42 +97,42 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     ],
 )
 def test_what_keeps_it_from_beginning(changes: dict[str, t.Any], wrong: str) -> None:
-    outcome = planning.judge(asked(**changes), run())
+    outcome = ladder_plan.judge(asked(**changes), run())
     assert stops(outcome) == {wrong}
     assert all(one["remedy"] for one in outcome.findings or [] if one["verdict"] != "pass")
 
 
 def test_an_engine_without_requests_is_stopped_first() -> None:
-    outcome = planning.judge(asked(a={"engine": {"engine": {"live": True}, "requests_running": 0}}), run())
+    outcome = ladder_plan.judge(asked(a={"engine": {"engine": {"live": True}, "requests_running": 0}}), run())
     assert stops(outcome) == set() and any("the engine that serves now is stopped first" in line for line in outcome.lines)
 
 
 def test_rungs_that_were_asked_for_win_over_the_profiles_own() -> None:
-    assert planning.rungs_of(PROFILE, {}, "65536, 131072") == [65536, 131072]
-    assert planning.rungs_of(PROFILE, {}, 65536) == [65536]
-    assert planning.rungs_of({**PROFILE, "ladder": []}, {}, "") == [PROFILE["serve"]["max_model_len"]]
-    assert planning.rungs_of({**PROFILE, "ladder": [], "serve": {"max_model_len": "1M"}}, {}, "") == []
+    assert ladder_plan.rungs_of(PROFILE, {}, "65536, 131072") == [65536, 131072]
+    assert ladder_plan.rungs_of(PROFILE, {}, 65536) == [65536]
+    assert ladder_plan.rungs_of({**PROFILE, "ladder": []}, {}, "") == [PROFILE["serve"]["max_model_len"]]
+    assert ladder_plan.rungs_of({**PROFILE, "ladder": [], "serve": {"max_model_len": "1M"}}, {}, "") == []
 
 
 def test_rungs_that_do_not_fit_by_the_memory_plan_are_not_tried() -> None:
     rows = {1: {"verdict": "fits"}, 2: {"verdict": "no"}, 3: {"verdict": "no"}}
-    assert planning.climbable([1, 2, 3], rows, ()) == [1]
-    assert planning.climbable([1, 2, 3], rows, ("plan.fits",)) == [1, 2, 3]
-    assert planning.climbable([1, 2], {}, ()) == [1, 2], "without a plan nothing is known against it"
+    assert ladder_plan.climbable([1, 2, 3], rows, ()) == [1]
+    assert ladder_plan.climbable([1, 2, 3], rows, ("plan.fits",)) == [1, 2, 3]
+    assert ladder_plan.climbable([1, 2], {}, ()) == [1, 2], "without a plan nothing is known against it"
     small = {**LOOK, "memory": {"total_mb": 60000}}
-    outcome = planning.judge(asked(both={"look": small}), run())
+    outcome = ladder_plan.judge(asked(both={"look": small}), run())
     assert stops(outcome) == {"ladder.plan"} and outcome.returns["rungs"] == [] and "262144: the memory plan says no" in "\n".join(outcome.lines)
 
 
 def test_minutes_go_by_the_climb_before() -> None:
     limits = {"start_s": 3600, "memory_s": 180, "grace_s": 120, "prompt_s": 3600, "answer_s": 600}
-    assert planning.minutes([1, 2], None, limits, 0) == ("45 to 54 minutes, by what was reported of large models on two Sparks", 315)
-    assert planning.minutes([1, 2], {"rungs": [{"seconds": 600.0}]}, limits, 1) == ("about 30 minutes, by the slowest rung of the climb before", 335)
+    assert ladder_plan.minutes([1, 2], None, limits, 0) == ("45 to 54 minutes, by what was reported of large models on two Sparks", 315)
+    assert ladder_plan.minutes([1, 2], {"rungs": [{"seconds": 600.0}]}, limits, 1) == ("about 30 minutes, by the slowest rung of the climb before", 335)
 
 
 def test_a_file_that_exists_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "ladder.svg").write_text("")
-    assert "is not replaced" in planning.judge(asked(), run(str(tmp_path / "ladder.json"))).failure
+    assert "is not replaced" in ladder_plan.judge(asked(), run(str(tmp_path / "ladder.json"))).failure
 
 
 # --- a rung -------------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ PROMPT = {"prompt_tokens": 235000, "seconds": 141.0, "findings": [{"id": "ladder
 
 def tried(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
     """Answers of two nodes to a rung that was good; changes by node and word."""
-    climb = planning.judge(asked(), run()).returns["climbs"]["a"]
+    climb = ladder_plan.judge(asked(), run()).returns["climbs"]["a"]
     sshd = {"samples_ms": [4, 30], "worst_ms": 30, "address": "127.0.0.1", "errors": []}
     answers = {
         node: {
@@ -160,7 +160,7 @@ def tried(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 def judged(silenced: t.Sequence[str] = (), **nodes: dict[str, t.Any]) -> Outcome:
     settings = {"context": "262144", "at_s": 12.0, "seconds": 800.0, "start_seconds": 600.0}
-    return judging.rung(tried(**nodes), run(settings=settings, silenced=silenced))
+    return ladder.rung(tried(**nodes), run(settings=settings, silenced=silenced))
 
 
 def seen(guard: dict[str, t.Any] | None = None, boot: str = BOOT, **changes: t.Any) -> dict[str, t.Any]:
@@ -226,7 +226,7 @@ def test_a_start_that_fails_is_not_asked_for_its_sshd() -> None:
 def downed(memory: dict[str, t.Any], error: str = "", rungs: int = 1) -> str:
     climb = {"rungs": [{}] * rungs}
     answers = {node: {"memory": memory if node == "b" else {"verdict": "pass", "msg": "back"}, "error": error, "climb": climb} for node in ("a", "b")}
-    return judging.down(answers, run()).returns["off"]
+    return ladder.down(answers, run()).returns["off"]
 
 
 def test_memory_that_is_not_back_ends_it() -> None:
@@ -246,7 +246,7 @@ def ended(outcome: str, reason: str = "", path: str = "") -> Outcome:
     other = {"context": 524288, "good": False, "reasons": ["b: the guard acted"], "at_s": 900.0, "curve": [[0.0, 118800], [9.0, 900]]}
     bad["rungs"].append({**bad["rungs"][0], **other})
     answers = {node: {"head": "a", "climb": bad, "floor_gib": 4} for node in ("a", "b")}
-    return judging.end(answers, run(path, {"outcome": outcome, "reason": reason}))
+    return ladder.end(answers, run(path, {"outcome": outcome, "reason": reason}))
 
 
 @pytest.mark.parametrize(("outcome", "verdict"), [("top", "pass"), ("returned", "warn"), ("off", "block")])
@@ -275,7 +275,7 @@ def test_the_picture_has_a_panel_for_each_node_and_a_band_for_each_rung() -> Non
 
 def at_bring_up(look: dict[str, t.Any] | None = None, **settings: t.Any) -> Outcome:
     digest = memory_planning.digest(PROFILE, settings.get("serve_arguments"))
-    climb = {**planning.judge(asked(), run()).returns["climbs"]["a"], "rung": 524288, "outcome": "top", "profile_digest": digest, "cluster": "gb10"}
+    climb = {**ladder_plan.judge(asked(), run()).returns["climbs"]["a"], "rung": 524288, "outcome": "top", "profile_digest": digest, "cluster": "gb10"}
     found = {**LOOK, "ladder": [climb], **(look or {})}
     return recorded.rung({node: {**SETTINGS, **settings, "look": found} for node in ("a", "b")}, run())
 

@@ -15,15 +15,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning as bench
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort, bundling, companions, glancing, guarding, image_copies, leavings, model_copies
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_inventory, postmortem, profile_catalogue, protection, report, status, sweeping
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, reaching, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, leavings, model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging, probe_evidence, reaching
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import abort, bench, bundle, catalogue, companions, glance, guard, ladder, ladder_plan, mode
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_plan, models, postmortem, report, stage_findings, status, sweep
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect as protection
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
@@ -369,8 +366,8 @@ def teardown(answers: Answers, run: Run) -> Outcome:
     """
     told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
     kept = protection.stays({node: one["protection"] for node, one in told.items()})
-    kept += guarding.stays({node: one.get("guard") or {} for node, one in told.items()})
-    kept += sweeping.stays({node: one.get("sweep") or {} for node, one in told.items()})
+    kept += guard.stays({node: one.get("guard") or {} for node, one in told.items()})
+    kept += sweep.stays({node: one.get("sweep") or {} for node, one in told.items()})
     kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
     kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
     kept += mode.stays({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
@@ -428,9 +425,9 @@ STAGES = {
     "baseline": Stage(baseline),
     "begin": Stage(begin),
     "bench": Stage(bench.judge, bench.READS),
-    "bundle": Stage(bundling.judge),
+    "bundle": Stage(bundle.judge),
     "cache": Stage(cache, SETTINGS),
-    "catalogue": Stage(profile_catalogue.judge, profile_catalogue.READS),
+    "catalogue": Stage(catalogue.judge, catalogue.READS),
     "companions": Stage(companions.judge, companions.READS),
     "companions_plan": Stage(companions_plan, {**SETTINGS, "cluster": "__companions_cluster", "profile": "__companions_profile"}),
     "doctor": Stage(doctor, DOCTOR_SETTINGS),
@@ -438,8 +435,8 @@ STAGES = {
     "engine": Stage(engine, ENGINE_READS),
     "fabric": Stage(fabric, SETTINGS),
     "fabric_plan": Stage(fabric_plan, SETTINGS),
-    "glance": Stage(glancing.judge),
-    "guard": Stage(guarding.judge),
+    "glance": Stage(glance.judge),
+    "guard": Stage(guard.judge),
     "image": Stage(image),
     "known_answers": Stage(known_answers, {"head": "gb10_head_host"}),
     "ladder": Stage(ladder.end, ladder.READS),
@@ -452,7 +449,7 @@ STAGES = {
     "mode_plan": Stage(mode_plan.judge, mode_plan.READS),
     "mode_return": Stage(mode.way_back, mode.READS),
     "model": Stage(model, {"offline": "gb10_offline"}),
-    "models": Stage(model_inventory.judge),
+    "models": Stage(models.judge),
     "postmortem": Stage(postmortem.judge),
     "postmortem_when": Stage(postmortem.when),
     "preflight": Stage(preflight, SETTINGS),
@@ -464,6 +461,6 @@ STAGES = {
     "report": Stage(report.judge, report.READS),
     "rung": Stage(recorded.rung, recorded.READS),
     "status": Stage(status.judge, status.READS),
-    "sweep": Stage(sweeping.judge, sweeping.READS),
+    "sweep": Stage(sweep.judge, sweep.READS),
     "teardown": Stage(teardown, {"cluster": "gb10_cluster_name"}),
 }

@@ -11,12 +11,12 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import companions, guarding, protection, sweeping, units
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, watches
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, protect, stage_findings, sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 READS = {
@@ -173,11 +173,11 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}")
     if info.get("caches"):
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
-    if kept := protection.text(info.get("protection") or {}):
+    if kept := protect.text(info.get("protection") or {}):
         lines.append(kept)
-    if guarded := guarding.text(info.get("guard") or {}):
+    if guarded := guard.text(info.get("guard") or {}):
         lines.append(guarded)
-    if swept := sweeping.text(info.get("sweep") or {}):
+    if swept := sweep.text(info.get("sweep") or {}):
         lines.append(swept)
     if unit := units.text(info.get("unit") or {}):
         lines.append(unit)

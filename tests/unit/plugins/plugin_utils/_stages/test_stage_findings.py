@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import stage_findings
 
 PROFILE, _PROBLEMS = profiles.validate(
     {

@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import bundle
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 ABOUT = {
@@ -23,13 +23,13 @@ ABOUT = {
 def judged(verb: str = "import", recipe: str = "r", check_mode: bool = False, about: dict[str, t.Any] | None = None, **more: t.Any) -> Outcome:
     answer = {"changed": True, "msg": "12 file(s), 3.0 GiB, imported and compared", "bundle": {**ABOUT, **(about or {})}, **more}
     run = Run({"verb": verb, "recipe": recipe}, [], "", [], [], datetime.datetime.now(datetime.timezone.utc), check_mode)
-    return bundling.judge({"spark-1": {"bundled": answer}}, run)
+    return bundle.judge({"spark-1": {"bundled": answer}}, run)
 
 
 @pytest.mark.parametrize("verb", ["export", "import", "verify"])
 def test_what_it_is_and_what_comes_next(verb: str) -> None:
     outcome = judged(verb)
-    assert outcome.findings is None and outcome.stats["gb10_verdict"] == "pass" and outcome.title == bundling.TITLES[verb]
+    assert outcome.findings is None and outcome.stats["gb10_verdict"] == "pass" and outcome.title == bundle.TITLES[verb]
     assert any("gb10.cluster.serve -e gb10_offline=true" in line for line in outcome.lines) is (verb == "import")
     assert "  12 file(s), 3.0 GiB, 0 package(s), made by gb10.cluster 0.2.0 2026-11-23T18:00:00Z" in outcome.lines
     assert f"  sha256 of bundle.json: {'d' * 64}" in outcome.lines
@@ -50,7 +50,7 @@ def test_what_a_person_should_know_is_a_warning(more: dict[str, t.Any], id: str,
     outcome = judged(**more)
     (found,) = outcome.findings or []
     assert (found["id"], found["verdict"], found["node"]) == (id, "warn", "spark-1") and words in found["message"] and found["remedy"]
-    assert outcome.stats["gb10_verdict"] == "warn" and id in bundling.IDS
+    assert outcome.stats["gb10_verdict"] == "warn" and id in bundle.IDS
 
 
 def test_an_image_without_a_layer_of_ours_has_no_recipe() -> None:

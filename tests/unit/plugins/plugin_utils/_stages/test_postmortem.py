@@ -11,7 +11,8 @@ import typing as t
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box, guarding, postmortem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import guard, postmortem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 NOW = 1795444512.0
@@ -128,7 +129,7 @@ def test_the_outcome_says_it_all() -> None:
 
 def test_what_stays_of_the_guard_is_said() -> None:
     found = {"installed": True, "active": None, "ring": "/r", "ring_bytes": 1 << 20}
-    (line,) = guarding.stays({"a": found, "b": {}})
+    (line,) = guard.stays({"a": found, "b": {}})
     assert line == "The guard stays on a; ansible-playbook -i inventories/NAME gb10.cluster.guard -e gb10_guard=absent takes it away."
-    assert guarding.text(found) == "guard: state not known, ring 1.0 MiB in /r, -e gb10_guard=absent takes it away"
-    assert "its ring is left" in guarding.text({**found, "installed": False}) and guarding.text({}) == ""
+    assert guard.text(found) == "guard: state not known, ring 1.0 MiB in /r, -e gb10_guard=absent takes it away"
+    assert "its ring is left" in guard.text({**found, "installed": False}) and guard.text({}) == ""

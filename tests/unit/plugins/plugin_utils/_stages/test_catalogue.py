@@ -14,7 +14,7 @@ import healthy_pair
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import profile_catalogue
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import catalogue as profile_catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 GIB = 1024**3

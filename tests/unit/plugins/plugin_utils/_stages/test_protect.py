@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures, plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import protection, stages
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect, registry
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 PAGE = Path(__file__).resolve().parents[5] / "docs" / "protect.md"
@@ -23,7 +23,7 @@ def judged(findings: list[dict[str, t.Any]], actions: list[str], *, revert: t.An
     journal = {"path": "/var/lib/gb10/protection.json", "measures": ["swap"], "changes": len(actions), "error": ""}
     answer = {"msg": f"{len(actions)} change(s) made", "changed": bool(actions), "actions": actions, "findings": findings, "journal": journal}
     run = Run({"revert": revert}, [], "", [], [], datetime.datetime.now(datetime.timezone.utc), check_mode)
-    return stages.protect({"spark-1": {"protected": answer}}, run)
+    return registry.protect({"spark-1": {"protected": answer}}, run)
 
 
 def one(verdict: str) -> dict[str, t.Any]:
@@ -32,7 +32,7 @@ def one(verdict: str) -> dict[str, t.Any]:
 
 def test_the_page_has_the_measures_with_their_reasons_and_sources() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert "\n".join(protection.page()).strip() in text
+    assert "\n".join(protect.page()).strip() in text
     assert all(figure.source and figure.why for measure in measures.MEASURES for figure in measure.figures)
     assert {f"protect.{id}" for id in measures.BY_ID} == set(plan.IDS)
 
@@ -55,9 +55,9 @@ def test_what_is_left_has_its_reason(verdict: str, told: bool) -> None:
 
 def test_one_line_says_what_protects_a_node() -> None:
     kept = {"path": "/p", "measures": ["holds", "swap"], "changes": 3, "error": ""}
-    assert protection.text(kept) == "protected: holds, swap (3 change(s), -e gb10_protect=revert takes them back)"
-    assert protection.text({**kept, "changes": 0}) == protection.text({}) == ""
-    assert protection.text({**kept, "changes": None, "error": "cannot be read"}) == "protection: not known: cannot be read"
+    assert protect.text(kept) == "protected: holds, swap (3 change(s), -e gb10_protect=revert takes them back)"
+    assert protect.text({**kept, "changes": 0}) == protect.text({}) == ""
+    assert protect.text({**kept, "changes": None, "error": "cannot be read"}) == "protection: not known: cannot be read"
 
 
 def test_a_revert_without_findings_shows_no_table() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending, leasing, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode as ending, mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
@@ -56,7 +57,7 @@ def answers(mode, clusters=None, record=None, **more):
 
 
 def plan_of(given, **settings):
-    return planning.judge(given, run(**settings))
+    return mode_plan.judge(given, run(**settings))
 
 
 PAIR_RUNS = {"spark-1": {"gb10": there()}, "spark-2": {"gb10": there("worker", live=False)}}
@@ -126,14 +127,14 @@ def test_a_cluster_of_somebody_else_refuses_the_change():
     ],
 )
 def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
-    found = planning.declared(answers(**{"mode": "singles", **more}), run())
+    found = mode_plan.declared(answers(**{"mode": "singles", **more}), run())
     said = [one for one in found.findings if one["id"] == id]
     assert said and said[0]["verdict"] == "block" and words in said[0]["message"] and said[0]["remedy"]
 
 
 def test_the_services_to_come_are_named_with_what_chooses_their_profile():
-    assert planning.declared(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
-    quiet = planning.declared(answers("cluster"), run())
+    assert mode_plan.declared(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
+    quiet = mode_plan.declared(answers("cluster"), run())
     assert quiet.findings is None and quiet.returns["singles"] == {}
 
 
@@ -159,7 +160,7 @@ def fault(said, remedy=""):
 
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
-    plan = planning.judge(base, run(**(decided or {}))).returns
+    plan = mode_plan.judge(base, run(**(decided or {}))).returns
     state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": PONG}
     by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
     return by_node, ending.judge(by_node, run(check_mode))
@@ -235,7 +236,7 @@ def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_faile
 
 def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
-    plan = planning.judge(base, run()).returns
+    plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     back = ending.way_back({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
@@ -243,7 +244,7 @@ def test_a_return_takes_down_another_profile_of_the_same_name():
 
 def test_what_ran_undeclared_is_not_started_again():
     base = answers("singles", PAIR_RUNS)
-    plan = planning.judge(base, run()).returns
+    plan = mode_plan.judge(base, run()).returns
     assert plan["undeclared"]
     state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     assert not ending.way_back({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
@@ -306,12 +307,12 @@ HELD = {
     ],
 )
 def test_a_lease_that_cannot_be_is_refused_before_any_node_is_reached(more, words):
-    (found,) = planning.declared(answers(**{"mode": "cluster", **more}), run()).findings
+    (found,) = mode_plan.declared(answers(**{"mode": "cluster", **more}), run()).findings
     assert (found["id"], found["verdict"]) == ("mode.lease", "block") and words in found["message"] and found["remedy"]
 
 
 def test_without_a_lease_nothing_is_said_of_one():
-    assert planning.declared(answers("cluster"), run()).findings is None
+    assert mode_plan.declared(answers("cluster"), run()).findings is None
     found = plan_of(answers("cluster"))
     assert found.returns["lease"] == {} and not any("lease" in line for line in found.lines)
 
@@ -368,7 +369,7 @@ def test_a_lease_does_not_take_down_what_was_never_declared_and_needs_all_nodes(
 def leased_end(result, errors=None, before="off", clusters=None, back=True, **more):
     """The end of a lease of the pair whose command ended as ``result`` says; ``before`` is the record, or off."""
     base = answers("cluster", clusters, WAS_OFF if before == "off" else before, lease=["./judge.sh"])
-    plan = planning.judge(base, run()).returns
+    plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": PONG, "leased": None}
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
     by_node["spark-1"]["leased"] = result
@@ -432,7 +433,7 @@ def test_memory_that_is_not_back_after_a_lease_is_a_leak():
     returning, found = leased_end(DONE, leak=False)
     assert returning.returns["returns"]
     base = answers("cluster", None, WAS_OFF, lease=["./judge.sh"])
-    plan = planning.judge(base, run()).returns
+    plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None}
     state.update(answer=PONG, leased=DONE)
     said = ending.judge({node: {**one, **state, "errors": {"return": fault("9000 MiB have not come back")}} for node, one in base.items()}, run())

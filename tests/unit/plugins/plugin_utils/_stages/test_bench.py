@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import bench
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 ARGV = ["vllm", "serve", "org/model", "--max-model-len", "2048", "--trust-remote-code"]
@@ -29,7 +29,7 @@ def judged(path: str = "", live: bool = True, healthy: bool = True, requests: in
     image = {"container": {"image": "engine:1", "image_id": "sha256:aa"}}
     answers = {"spark-1": {**common, "engine": info, "container": image}, "spark-2": {**common, "engine": {"skipped": True}, "container": {"skipped": True}}}
     now = datetime.datetime(2026, 11, 23, 15, tzinfo=datetime.timezone.utc)
-    return planning.judge(answers, Run({}, [], path, [], [], now, False))
+    return bench.judge(answers, Run({}, [], path, [], [], now, False))
 
 
 def verdicts(outcome: Outcome) -> dict[str, str]:
@@ -74,5 +74,5 @@ def test_a_directory_that_is_none_of_ours_is_found_before_anything_is_measured(t
 
 
 def test_a_tokenizer_of_its_own_wins() -> None:
-    assert planning.tokenizer([*ARGV, "--tokenizer", "/x"], PROFILE) == "/x"
-    assert planning.tokenizer(ARGV, {**PROFILE, "model": {**PROFILE["model"], "revision": ""}}) == "org/model"
+    assert bench.tokenizer([*ARGV, "--tokenizer", "/x"], PROFILE) == "/x"
+    assert bench.tokenizer(ARGV, {**PROFILE, "model": {**PROFILE["model"], "revision": ""}}) == "org/model"

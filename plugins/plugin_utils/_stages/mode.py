@@ -12,7 +12,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
@@ -25,7 +26,7 @@ IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled",
 #: whether its memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
 #: asked to stop and when the new one had answered.
 READS = {
-    **planning.READS,
+    **mode_plan.READS,
     "return_asked": "gb10_mode_return",
     "forget": "gb10_mode_forget",
     "decided": "__mode_decided",
@@ -82,17 +83,17 @@ def way_back(answers: Answers, run: Run) -> Outcome:
     asked = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
     if not asked or untouched(answers) or leaked(answers):
         return idle
-    target, there = modes.former(decided["before"]), planning.on_nodes(answers)
+    target, there = modes.former(decided["before"]), mode_plan.on_nodes(answers)
     wanted = {
-        name: planning.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
+        name: mode_plan.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
     }
     # What serves of the mode before was not touched; all else goes, and so does what has its name and another profile.
     tried = {name: one["profile"] for name, one in decided["plan"]["clusters"].items()}
     why = "the change failed" if failed else "the lease is over"
     down = {name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
-    change = planning.Plan(down, wanted, [])
-    lines = planning.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
-    returns = {"plan": planning.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost}
+    change = mode_plan.Plan(down, wanted, [])
+    lines = mode_plan.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
+    returns = {"plan": mode_plan.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost}
     return Outcome("Return", lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *lines], returns=returns)
 
 

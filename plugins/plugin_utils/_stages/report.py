@@ -12,7 +12,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.status import api_url
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.status import api_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 #: Version of the report.
