@@ -216,6 +216,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_wor
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files as lease_look
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches, prune
@@ -364,7 +365,7 @@ def names(image: dict[str, t.Any]) -> tuple[str, ...]:
 def kept_runs(params: Params) -> set[str]:
     """Return the engine's runs whose logs stay: the last one that was noted, and one that is about to start."""
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    notes = (engine_state.read_note(os.path.join(paths.run, "run.json")), engine_state.read_note(os.path.join(paths.launch, "engine.json")))
+    notes = (read_note(os.path.join(paths.run, "run.json")), read_note(os.path.join(paths.launch, "engine.json")))
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 

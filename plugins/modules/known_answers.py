@@ -161,6 +161,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, known_answers
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
 
 MINIMUM = {"max_tokens": 1, "needle_percent": 1, "timeout": 1}
 MOST_PERCENT = 90
@@ -176,7 +177,7 @@ def check_numbers(params: dict[str, t.Any]) -> None:
 
 def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
     """Return what a run answered before, by check; nothing for another run."""
-    kept = engine_state.read_note(path) or {}
+    kept = read_note(path) or {}
     results = kept.get("results")
     return results if kept.get("run_id") == run_id and isinstance(results, dict) else {}
 

@@ -120,6 +120,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note, read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, ORDER
 
 #: Where Ray keeps the logs of its latest session, inside the container.
@@ -240,10 +241,10 @@ class Collector:
             self.file(note, paths.run, note)
         try:
             # Without a note that can be read, the last order names the run.
-            noted = engine_state.read_note(os.path.join(paths.run, "run.json")) or engine_state.read_note(os.path.join(paths.launch, ORDER))
+            noted = read_note(os.path.join(paths.run, "run.json")) or read_note(os.path.join(paths.launch, ORDER))
         except ClusterError as error:
             self.errors.append({"source": "engine.log", "error": str(error)})
-            noted = engine_state.read_side(os.path.join(paths.launch, ORDER))
+            noted = read_side(os.path.join(paths.launch, ORDER))
         if noted and noted.get("run_id"):
             self.file("engine.log", paths.log, f"{ENGINE_LOGS}/{noted['run_id']}.log")
 

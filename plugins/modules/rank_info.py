@@ -223,6 +223,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import R
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
@@ -353,7 +354,7 @@ def nccl_nets(lines: t.Sequence[str]) -> dict[str, str]:
 def logged_nets(params: dict[str, t.Any]) -> dict[str, str]:
     """Return the networks that NCCL says it uses in the log of the last engine on this node. A log that cannot be read says nothing."""
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    run = engine_state.read_side(os.path.join(paths.run, "run.json"))
+    run = read_side(os.path.join(paths.run, "run.json"))
     if not run.get("run_id"):
         return {}
     try:

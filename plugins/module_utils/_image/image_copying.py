@@ -24,6 +24,7 @@ import sys
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, engine_message
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate
@@ -112,7 +113,7 @@ def offer_of(api: EngineApi, image: str, base: str) -> tuple[Offer, dict[str, t.
         images.insert(0, {"id": below["Id"], "names": [base], "layers": len(layers_in(below))})
     elif below is not None and below["Id"] == found["Id"] and base != image:
         images[0]["names"].append(base)
-    root, driver, store = str(info.get("DockerRootDir")), str(info.get("Driver")), store_of(info)
+    root, driver, store = str(info.get("DockerRootDir")), str(info.get("Driver")), image_store.store_of(info)
     how, sizes, blobs, why = "engine", [], [], ""
     try:
         if store == "containerd":
@@ -134,12 +135,6 @@ def offer_of(api: EngineApi, image: str, base: str) -> tuple[Offer, dict[str, t.
     return offer, {**settings, "socket": api.socket_path}
 
 
-def store_of(info: dict[str, t.Any]) -> str:
-    """Return how an engine keeps its images, ``classic`` or ``containerd``: an image has another id in each."""
-    status = [str(word) for row in info.get("DriverStatus") or [] for word in (row if isinstance(row, (list, tuple)) else [row])]
-    return "containerd" if any(word.startswith("io.containerd.snapshotter") for word in status) else "classic"
-
-
 def _is_plain(root: str, image_id: str) -> bool:
     """Return whether an image is of one platform, so that it can be given with the layers of another one."""
     try:
@@ -158,7 +153,7 @@ def require_offer(offer: t.Any) -> Offer:
 
 def require_store(info: dict[str, t.Any], offer: Offer) -> None:
     """Raise :class:`ClusterError` unless this node's engine keeps its images as the source's does."""
-    own = store_of(info)
+    own = image_store.store_of(info)
     if own != offer["store"]:
         raise ClusterError(
             f"this node's Docker engine has the {own} image store, that of the source the {offer['store']} one: one image has another id in each",

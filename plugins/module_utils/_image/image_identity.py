@@ -14,6 +14,7 @@ import hashlib
 import json
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_server
 
@@ -86,7 +87,7 @@ def manifest_of(root: str, image_id: str, layers: t.Sequence[str]) -> image_serv
 def config_digest(api: EngineApi, image: dict[str, t.Any], info: dict[str, t.Any] | None = None) -> str:
     """Return the sha256 of an image's configuration, empty where the engine's files do not say; ``info`` is the engine's answer to ``GET /info``."""
     info = info or api.get("/info")
-    if image_copying.store_of(info) == "classic":
+    if image_store.store_of(info) == "classic":
         return str(image["Id"])
     try:
         return manifest_of(str(info.get("DockerRootDir")), image["Id"], image_copying.layers_in(image)).config[0]

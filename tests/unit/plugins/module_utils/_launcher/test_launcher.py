@@ -16,8 +16,8 @@ import sys
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import NOTE_LIMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher import launcher as _launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import NOTE_LIMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 WAIT = 15

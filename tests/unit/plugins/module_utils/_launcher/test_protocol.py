@@ -38,5 +38,5 @@ def test_the_launcher_needs_the_standard_library_alone():
 
 
 def test_only_what_ships_the_launcher_imports_it():
-    users = [path.relative_to(PLUGINS) for path in PLUGINS.rglob("*.py") if any(name.endswith("_engine.launcher") for name in imported(path))]
+    users = [path.relative_to(PLUGINS) for path in PLUGINS.rglob("*.py") if any(name.endswith("_launcher.launcher") for name in imported(path))]
     assert users == [pathlib.Path("module_utils/_engine/launch.py")]

@@ -145,7 +145,7 @@ def test_two_runs_in_containers_that_tell_nothing_are_two(tmp_path):
 #: What a run in a container of its own does: prints who it is, or judges another that its standard input describes.
 POD = """
 import json, os, sys
-from ansible_collections.gb10.cluster.plugins.module_utils._host import lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import lock_holder
 other = sys.stdin.read()
 me = lock_holder.lock_holder(os.getpid(), "Up", sys.argv[1])
 print(json.dumps({"me": me, "why_ended": lock_holder.why_ended(json.loads(other), lock_holder.Place.here()) if other else None}))
