@@ -13,7 +13,7 @@ import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.known_answers import CHECKS
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.questions import CHECKS
 from ansible_collections.gb10.cluster.plugins.module_utils._image.images import repository
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret, shown_value
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import architectures, launcher_recipes, places, vllm_recipes

@@ -491,7 +491,7 @@ def judge(
     """Judge all nodes and return the record that preflight.schema.json describes.
 
     ``asked`` maps a node to ``info`` (what ``node_info`` answered), ``zombies`` (what ``cuda_zombie_check`` answered) and ``settings``
-    (words of ``_stages.registry.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
+    (words of ``_rules.node_settings.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
     ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
     """
     nodes = nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"]))

@@ -146,11 +146,6 @@ def _not_stopped(nodes: list[str], answers: Answers) -> list[str]:
     return [f"Not stopped: what runs on {', '.join(nodes)}. {SEE_DOCKER if silent else ''}".rstrip(), *failure_lines(why)]
 
 
-def plan(answers: Answers, run: Run) -> Outcome:
-    """Decide whether this play's engine and containers are stopped; nothing is shown."""
-    return Outcome(returns={"kept": is_kept(answers), "unready_runs": unready_runs(answers)})
-
-
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say why the bring-up failed, what was stopped, what was not, and where the logs are."""
     kept = is_kept(answers)

@@ -14,6 +14,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Version of what is passed on.
 SCHEMA = 1
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
 #: Ids of findings that are made here.
 IDS = ("bundle.profile", "bundle.recipe", "bundle.unlisted")
 TITLES = {"export": "Bundle, exported", "import": "Bundle, imported", "verify": "Bundle, verified"}

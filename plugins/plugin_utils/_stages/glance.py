@@ -14,6 +14,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Events that are shown, the newest of all nodes, each once.
 EVENTS = 3
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
 
 
 def with_reason(text: str, one: t.Mapping[str, t.Any]) -> str:

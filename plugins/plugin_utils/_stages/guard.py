@@ -13,6 +13,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Version of what is passed on.
 SCHEMA = 1
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
 ABSENT = "-e gb10_guard=absent"
 
 

@@ -38,9 +38,6 @@ READS = {
     "served": "__vllm_server_result",
 }
 
-#: A plan that neither stops nor starts anything.
-NOTHING: dict[str, t.Any] = {"changes": False, "down_pair": False, "down_singles": [], "up_pair": False, "up_singles": [], "source": {}, "clusters": {}}
-
 
 def asked_of(answers: Answers) -> dict[str, t.Any]:
     """Return the variables of a node that knows the plan: one that was lost from the beginning does not."""
@@ -67,34 +64,6 @@ def lost_nodes(answers: Answers) -> list[str]:
     before = asked_of(answers)["decided"]["lost"]
     # Ansible asks a node that was lost in an earlier play no more.
     return [node for node, answer in answers.items() if node in before or not answered(answer["answer"])]
-
-
-def way_back(answers: Answers, run: Run) -> Outcome:
-    """Plan the return to the mode before: after a lease, or where that was asked for and something failed; nothing is shown otherwise.
-
-    Memory that is not back keeps everything down, and what ran undeclared is not known well enough to be started again. The answers are ``look``
-    (mode_info) and ``answer`` (a ping), asked again.
-    """
-    first = asked_of(answers)
-    decided, lost = first["decided"], lost_nodes(answers)
-    idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False, "lost": lost})
-    failed = bool(errors(answers, "down") or errors(answers, "up") or set(lost) - set(decided["lost"]))
-    leased = bool(decided["lease"]) and not decided["lease"]["keeps"]
-    asked = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
-    if not asked or untouched(answers) or leaked(answers):
-        return idle
-    target, there = modes.former(decided["before"]), mode_plan.on_nodes(answers)
-    wanted = {
-        name: mode_plan.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
-    }
-    # What serves of the mode before was not touched; all else goes, and so does what has its name and another profile.
-    tried = {name: one["profile"] for name, one in decided["plan"]["clusters"].items()}
-    why = "the change failed" if failed else "the lease is over"
-    down = {name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
-    change = mode_plan.Plan(down, wanted, [])
-    lines = mode_plan.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
-    returns = {"plan": mode_plan.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost}
-    return Outcome("Return", lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *lines], returns=returns)
 
 
 def stays(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:

@@ -12,24 +12,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._companion import dec
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 Finding = dict[str, t.Any]
 
 #: Ids of findings that are made here.
-IDS = ("mode.declared", "mode.foreign", "mode.look", "mode.names", "mode.profile")
+IDS = ("mode.foreign", "mode.look")
 
-#: What is declared, before any profile is looked at: that one is wrong is said when the inputs of its cluster are judged.
-DECLARED_READS = {
-    "mode": "gb10_mode",
-    "pair": "gb10_cluster_name",
-    "single": "gb10_single_name",
-    "single_source": "gb10_single_profile",
-    "one": "gb10_single",
-    **leasing.DECLARED_READS,
-}
 READS = {
-    **DECLARED_READS,
+    **mode_declared.READS,
     **leasing.READS,
     "head": "gb10_head_host",
     "pair_profile": "__mode_pair_profile",
@@ -88,35 +80,6 @@ def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
     """Return whether a live engine has another model than the wanted one, or other nodes."""
     live = [one for one in there.values() if one["live"]]
     return bool(live) and (not set(there) <= set(part.nodes) or any(one["argv"] and part.model not in one["argv"] for one in live))
-
-
-def declared(answers: Answers, run: Run) -> Outcome:
-    """Judge the settings of a change before any node is reached. Returns ``singles``: by node, ``name``, ``head`` and ``profile`` of its service."""
-    singles = {
-        node: {"name": answer["single"], "head": node, "profile": answer["single_source"]}
-        for node, answer in answers.items()
-        if answer["mode"] == modes.SINGLES and answer["single_source"]
-    }
-    return Outcome("Mode", list(wrong_settings(answers, bool(singles))) or None, returns={"singles": singles})
-
-
-def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
-    """Yield what is wrong with the settings."""
-    first = list(answers.values())[0]
-    if not first["mode"]:
-        remedy = f"name one: -e gb10_mode={modes.CLUSTER}, -e gb10_mode={modes.SINGLES} or -e gb10_mode={modes.OFF}"
-        yield finding("mode.declared", "cluster", "block", "gb10_mode is not set: which mode is it to be?", remedy=remedy)
-    if first["one"]:
-        message = f"gb10_single is {first['one']}, but a mode is about all nodes."
-        yield finding("mode.declared", "cluster", "block", message, remedy="leave gb10_single out; the playbook single is about one node")
-    names = [answer["single"] for answer in answers.values()]
-    for name in sorted({name for name in names if names.count(name) > 1 or name == first["pair"]}):
-        message = f"{name} is the name of more than one cluster, so their containers and directories would be the same."
-        yield finding("mode.names", "cluster", "block", message, remedy="give each host its own gb10_single_name, and the pair another gb10_cluster_name")
-    if first["mode"] == modes.SINGLES and not has_singles:
-        remedy = "set gb10_single_profile for the hosts that shall serve a model of their own"
-        yield finding("mode.profile", "cluster", "block", "no host has a gb10_single_profile, so there is nothing to start.", remedy=remedy)
-    yield from leasing.wrong_settings(answers)
 
 
 def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[str]) -> t.Iterator[Finding]:

@@ -17,6 +17,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Version of the record.
 SCHEMA = 1
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
 
 #: Digits of a commit that the table shows. What could go is named with all of them below it.
 SHORT = 12

@@ -18,6 +18,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Version of what is passed on.
 SCHEMA = 1
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
 #: Seconds: of the window before a death and after it, between the ends of nodes that died of one thing, and after which a guard that should write is silent.
 BEFORE, AFTER, TOGETHER, SILENT = 60, 15, 600, 15
 #: Seconds between a node's last record on its disk and its end, at most: a sample each second, a write every two.
@@ -108,14 +110,6 @@ def utc(at: float | None) -> str:
     if at is None:
         return "not known"
     return datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def when(answers: Answers, run: Run) -> Outcome:
-    """Return which moment all nodes are to be asked about, as ``until`` (0: each about its own last minute)."""
-    given = run.settings.get("at") or 0
-    found = first([ends(node, answer["found"]) for node, answer in answers.items()])
-    at = float(given) or found.at
-    return Outcome(returns={"until": at + AFTER if at else 0})
 
 
 def records_of(answer: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:

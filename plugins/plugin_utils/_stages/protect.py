@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import stage_findings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 #: Version of what is passed on.
 SCHEMA = 1
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
 REVERT = "-e gb10_protect=revert"
 
 
@@ -52,9 +55,10 @@ def reasons(found: t.Iterable[table.Finding]) -> list[str]:
     return [f"{measure.id}: {measure.reason}" for measure in measures.MEASURES if measure.id in named]
 
 
-def judge(found: Answers, revert: bool, run: Run) -> Outcome:
-    """Show it, and pass it on; ``found`` are the answers of node_protection by node."""
-    findings = [one for node, answer in found.items() for one in stage_findings.on_node(answer["findings"], node)]
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Show what protects the nodes, what was changed and what was left. ``settings`` has ``revert``."""
+    found, revert = {node: answer["protected"] for node, answer in answers.items()}, boolean(run.settings["revert"])
+    findings = [one for node, answer in found.items() for one in table.on_node(answer["findings"], node)]
     record = {
         "schema": SCHEMA,
         "reverted": revert,

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, watches
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, protect, stage_findings, sweep
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, protect, proof, sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 READS = {
@@ -196,7 +196,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
     if head:
         lines += [*filter(None, [proof_of(answer)[1]]), _serving(answers)]
         if engine.get("routes"):
-            lines += [finding["message"] for finding in stage_findings.auth(node, engine["routes"], engine["engine"]["guarded"])]
+            lines += [finding["message"] for finding in proof.auth(node, engine["routes"], engine["engine"]["guarded"])]
         dead = dead_nodes(answers)
         if dead and info["executor"] == "native":
             lines.append(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.")

@@ -128,3 +128,13 @@ def render(findings: t.Iterable[Finding], every: t.Sequence[str] = ()) -> list[s
         if found["verdict"] != "pass" and found.get("remedy"):
             lines.append(f"{margin}→ {found['remedy']}")
     return lines
+
+
+def on_node(findings: list[Finding], node: str) -> list[Finding]:
+    """Return findings that a module made on a node, under the name the inventory has for it instead of the machine's own."""
+    return [{**found, "node": node} for found in findings]
+
+
+def some(texts: list[str], between: str = ", ") -> str:
+    """Return the first five texts, and how many more there are."""
+    return between.join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")

@@ -349,7 +349,7 @@ def test_a_bad_answer_is_no_pass_and_stops_no_other_measure(node: ProtectedNode,
 
 
 def test_a_tool_that_hangs_is_unknown(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_protection.look, "run_tool", lambda argv, timeout: run_tool(["sleep", "600"], 0.2))
+    monkeypatch.setattr(node_protection.machine, "run_tool", lambda argv, timeout: run_tool(["sleep", "600"], 0.2))
     said = node.run("holds", "swap")
     assert verdicts(said) == {"holds": "unknown", "swap": "pass"} and "did not answer within" in str(said["findings"])
 

@@ -8,7 +8,8 @@ import datetime
 
 from healthy_pair import HEALTHY, PROFILE, SETTINGS, node
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, registry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, companions_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 ID = "sha256:" + "a" * 64
@@ -51,7 +52,7 @@ def test_lines_say_what_is_and_what_is_not_as_wanted():
 
 
 def answers(mode, declared, profile, **changes):
-    names = {word: SETTINGS.get(word, "") for word in registry.SETTINGS}
+    names = {word: SETTINGS.get(word, "") for word in node_settings.SETTINGS}
     info = node(**changes)
     own = {"api_port": 8000, "ray_port": 6379, "master_port": 29501, "companions": declared, "mode": mode, "profile": profile, "info": info, "tenants": []}
     return {"spark-1": {**names, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1, **own}}
@@ -59,26 +60,26 @@ def answers(mode, declared, profile, **changes):
 
 def test_the_mode_off_counts_the_companions_alone():
     one = {**OLLAMA, "modes": ["off"], "memory_gib": 110}
-    fits = registry.companions_plan(answers("off", [one], {}, companions=[row(one, running=False)]), RUN)
+    fits = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN)
     assert fits.findings is None and [start["name"] for start in fits.returns["nodes"]["spark-1"]["start"]] == ["ollama"]
 
     one["memory_gib"] = 200
-    (found,) = registry.companions_plan(answers("off", [one], {}, companions=[row(one, running=False)]), RUN).findings
+    (found,) = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN).findings
     assert (found["id"], found["verdict"]) == ("companion.claims", "block") and "companion ollama 200 GiB declared" in found["message"]
 
 
 def test_beside_an_engine_both_count_and_nothing_is_judged_when_they_only_end():
     many = answers("singles", [{**OLLAMA, "memory_gib": 90}], PROFILE, companions=[row(OLLAMA, running=False)])
-    found = registry.companions_plan(many, RUN).findings
+    found = companions_plan.judge(many, RUN).findings
     assert [one["id"] for one in found] == ["plan.fits"] and "others there: companion ollama 90 GiB declared" in found[0]["message"]
     down = Run(**{**vars(RUN), "settings": {"up": False}})
-    assert registry.companions_plan(many, down).findings is None
+    assert companions_plan.judge(many, down).findings is None
 
 
 def test_what_is_not_seen_is_said():
     blind = answers("off", [OLLAMA], {}, companions=None)
     blind["spark-1"]["info"]["errors"] = [*HEALTHY["errors"], {"section": "companions", "verdict": "unknown", "error": "no answer", "remedy": ""}]
-    found = registry.companions_plan(blind, RUN).findings
+    found = companions_plan.judge(blind, RUN).findings
     assert [(one["id"], one["verdict"]) for one in found] == [("companion.seen", "unknown")]
 
 

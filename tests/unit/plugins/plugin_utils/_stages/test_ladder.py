@@ -19,7 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import climb
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import pictures, recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning as memory_planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder, ladder_plan, report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder, ladder_down, ladder_plan, ladder_rung, report
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import rung as rung_stage
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 NOW = datetime.datetime(2026, 11, 23, 14, tzinfo=datetime.timezone.utc)
@@ -160,7 +161,7 @@ def tried(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 def judged(silenced: t.Sequence[str] = (), **nodes: dict[str, t.Any]) -> Outcome:
     settings = {"context": "262144", "at_s": 12.0, "seconds": 800.0, "start_seconds": 600.0}
-    return ladder.rung(tried(**nodes), run(settings=settings, silenced=silenced))
+    return ladder_rung.judge(tried(**nodes), run(settings=settings, silenced=silenced))
 
 
 def seen(guard: dict[str, t.Any] | None = None, boot: str = BOOT, **changes: t.Any) -> dict[str, t.Any]:
@@ -226,7 +227,7 @@ def test_a_start_that_fails_is_not_asked_for_its_sshd() -> None:
 def downed(memory: dict[str, t.Any], error: str = "", rungs: int = 1) -> str:
     climb = {"rungs": [{}] * rungs}
     answers = {node: {"memory": memory if node == "b" else {"verdict": "pass", "msg": "back"}, "error": error, "climb": climb} for node in ("a", "b")}
-    return ladder.down(answers, run()).returns["off"]
+    return ladder_down.judge(answers, run()).returns["off"]
 
 
 def test_memory_that_is_not_back_ends_it() -> None:
@@ -246,7 +247,7 @@ def ended(outcome: str, reason: str = "", path: str = "") -> Outcome:
     other = {"context": 524288, "good": False, "reasons": ["b: the guard acted"], "at_s": 900.0, "curve": [[0.0, 118800], [9.0, 900]]}
     bad["rungs"].append({**bad["rungs"][0], **other})
     answers = {node: {"head": "a", "climb": bad, "floor_gib": 4} for node in ("a", "b")}
-    return ladder.end(answers, run(path, {"outcome": outcome, "reason": reason}))
+    return ladder.judge(answers, run(path, {"outcome": outcome, "reason": reason}))
 
 
 @pytest.mark.parametrize(("outcome", "verdict"), [("top", "pass"), ("returned", "warn"), ("off", "block")])
@@ -277,7 +278,7 @@ def at_bring_up(look: dict[str, t.Any] | None = None, **settings: t.Any) -> Outc
     digest = memory_planning.digest(PROFILE, settings.get("serve_arguments"))
     climb = {**ladder_plan.judge(asked(), run()).returns["climbs"]["a"], "rung": 524288, "outcome": "top", "profile_digest": digest, "cluster": "gb10"}
     found = {**LOOK, "ladder": [climb], **(look or {})}
-    return recorded.rung({node: {**SETTINGS, **settings, "look": found} for node in ("a", "b")}, run())
+    return rung_stage.judge({node: {**SETTINGS, **settings, "look": found} for node in ("a", "b")}, run())
 
 
 def test_the_last_good_rung_is_served_and_said() -> None:

@@ -10,7 +10,8 @@ import datetime
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode as ending, mode_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode as ending
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared, mode_plan, mode_return
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
@@ -127,14 +128,14 @@ def test_a_cluster_of_somebody_else_refuses_the_change():
     ],
 )
 def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
-    found = mode_plan.declared(answers(**{"mode": "singles", **more}), run())
+    found = mode_declared.judge(answers(**{"mode": "singles", **more}), run())
     said = [one for one in found.findings if one["id"] == id]
     assert said and said[0]["verdict"] == "block" and words in said[0]["message"] and said[0]["remedy"]
 
 
 def test_the_services_to_come_are_named_with_what_chooses_their_profile():
-    assert mode_plan.declared(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
-    quiet = mode_plan.declared(answers("cluster"), run())
+    assert mode_declared.judge(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
+    quiet = mode_declared.judge(answers("cluster"), run())
     assert quiet.findings is None and quiet.returns["singles"] == {}
 
 
@@ -189,16 +190,16 @@ def test_memory_that_is_not_back_leaves_everything_off():
     by_node, found = ended(errors={"spark-2": {"down": fault("9000 MiB have not come back")}}, down_at=100.0, leak=True)
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "leak")
     assert "mode.memory" in [one["id"] for one in found.findings]
-    assert not ending.way_back({node: {**one, "return_asked": True} for node, one in by_node.items()}, run()).returns["returns"]
+    assert not mode_return.judge({node: {**one, "return_asked": True} for node, one in by_node.items()}, run()).returns["returns"]
 
 
 def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
     errors = {"spark-2": {"up": fault("the engine did not start")}}
     by_node, found = ended(errors=errors, down_at=100.0)
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("singles", "failed")
-    assert not ending.way_back(by_node, run()).returns["returns"]
+    assert not mode_return.judge(by_node, run()).returns["returns"]
     asked = {node: {**one, "return_asked": True, "look": {"record": None, "clusters": SINGLES_RUN[node]}} for node, one in by_node.items()}
-    back = ending.way_back(asked, run()).returns
+    back = mode_return.judge(asked, run()).returns
     assert back["returns"] and back["plan"]["down_singles"] == ["spark-1", "spark-2"] and back["plan"]["up_pair"]
     assert back["plan"]["source"] == {"gb10": "pair_tp2"} and back["plan"]["clusters"] == CLUSTERS
     came = ending.judge({node: {**one, "returning": back} for node, one in asked.items()}, run())
@@ -218,7 +219,7 @@ def test_a_node_that_is_lost_on_the_way_is_named_and_nothing_of_it_comes_back():
     errors = {"spark-1": {"up": fault("spark-2 is gone")}}
     by_node, found = ended(errors=errors, down_at=100.0, return_asked=True)
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
-    back = ending.way_back(gone, run()).returns
+    back = mode_return.judge(gone, run()).returns
     assert back["returns"] and not back["plan"]["up_pair"], "the pair needs the node that is lost"
     said = ending.judge({node: {**one, "returning": back} for node, one in gone.items()}, run())
     assert said.returns["record"]["phase"] == "failed" and "mode.lost" in {one["id"] for one in said.findings}
@@ -230,7 +231,7 @@ def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_faile
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": None, "look": None}}
     said = ending.judge(gone, run())
     assert said.returns["record"]["phase"] == "failed" and [one["node"] for one in said.findings if one["id"] == "mode.lost"] == ["spark-2"]
-    back = ending.way_back({node: {**one, "return_asked": True} for node, one in gone.items()}, run()).returns
+    back = mode_return.judge({node: {**one, "return_asked": True} for node, one in gone.items()}, run()).returns
     assert back["returns"] and back["lost"] == ["spark-2"]
 
 
@@ -238,7 +239,7 @@ def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
-    back = ending.way_back({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
+    back = mode_return.judge({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
 
@@ -247,7 +248,7 @@ def test_what_ran_undeclared_is_not_started_again():
     plan = mode_plan.judge(base, run()).returns
     assert plan["undeclared"]
     state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
-    assert not ending.way_back({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
+    assert not mode_return.judge({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
 
 
 @pytest.mark.parametrize(
@@ -307,12 +308,12 @@ HELD = {
     ],
 )
 def test_a_lease_that_cannot_be_is_refused_before_any_node_is_reached(more, words):
-    (found,) = mode_plan.declared(answers(**{"mode": "cluster", **more}), run()).findings
+    (found,) = mode_declared.judge(answers(**{"mode": "cluster", **more}), run()).findings
     assert (found["id"], found["verdict"]) == ("mode.lease", "block") and words in found["message"] and found["remedy"]
 
 
 def test_without_a_lease_nothing_is_said_of_one():
-    assert mode_plan.declared(answers("cluster"), run()).findings is None
+    assert mode_declared.judge(answers("cluster"), run()).findings is None
     found = plan_of(answers("cluster"))
     assert found.returns["lease"] == {} and not any("lease" in line for line in found.lines)
 
@@ -374,7 +375,7 @@ def leased_end(result, errors=None, before="off", clusters=None, back=True, **mo
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
     by_node["spark-1"]["leased"] = result
     seen = {node: {**one, "look": {"record": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
-    returning = ending.way_back(seen, run())
+    returning = mode_return.judge(seen, run())
     assert returning.returns["returns"] == back
     return returning, ending.judge({node: {**one, "returning": returning.returns} for node, one in seen.items()}, run())
 

@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import LEFTOVERS, parse_request
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import models as model_inventory, registry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import models as model_inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
@@ -126,7 +126,7 @@ def test_a_revision_to_which_the_path_of_any_profile_leads_stays() -> None:
 def test_a_path_that_a_node_lacks_is_said_with_its_profile() -> None:
     found = {"a": {"found": answer(absent=["/m/own", "/m/else"])}}
     own = {"id": "own", "problems": [], "profile": of_path("/m/own")}
-    outcome = registry.STAGES["models"].judge(found, run(profiles=[own]))
+    outcome = model_inventory.judge(found, run(profiles=[own]))
     assert outcome.findings is None and outcome.lines[2:] == ["a: there is no /m/own, missing for profile own", "a: there is no /m/else"]
 
 
@@ -212,7 +212,7 @@ def test_the_table() -> None:
         ),
         "spark-2": answer(model("org/served", OTHER, bytes=70 * GIB, refs=["main"])),
     }  # fmt: skip
-    outcome = registry.STAGES["models"].judge({node: {"found": one} for node, one in found.items()}, run())
+    outcome = model_inventory.judge({node: {"found": one} for node, one in found.items()}, run())
     assert outcome.findings is None and outcome.files == {} and outcome.stats["gb10_models"]["schema"] == 1
     assert outcome.lines[1].split() == (
         "org/served@ffffffffffff (main) 70.0 GiB 70.0 GiB now served_tp2 in use: the engine of cluster gb10 (run r) on spark-1".split()
@@ -231,7 +231,7 @@ def test_the_table() -> None:
 
 def test_an_empty_cache_and_the_record() -> None:
     asking = dataclasses.replace(run(remove=[f"org/name@{COMMIT}"]), path="m.json")
-    outcome = registry.STAGES["models"].judge({"a": {"found": answer()}}, asking)
+    outcome = model_inventory.judge({"a": {"found": answer()}}, asking)
     assert outcome.lines[0] == "no models" and outcome.fresh and list(outcome.files) == ["m.json"]
     assert [one["id"] for one in outcome.findings or []] == ["models.absent"]
     assert json.loads(json.dumps(outcome.files["m.json"]))["nodes"]["a"]["totals"] == {"models": 0, "bytes": 0, "could_go_bytes": 0}

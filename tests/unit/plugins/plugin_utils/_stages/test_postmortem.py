@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import guard, postmortem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import guard, postmortem, postmortem_when
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 NOW = 1795444512.0
@@ -114,7 +114,7 @@ def test_the_outcome_says_it_all() -> None:
     dead = answer(boot(NOW - 100, records=records), boot(NOW - 1, current=True))
     run = Run(settings={"at": 0}, silenced=[], path="/x/why.json", tags=[], skip_tags=[], now=datetime.datetime.now(datetime.timezone.utc), check_mode=False)
     answers = {"a": {"found": RUNS, "window": RUNS}, "b": {"found": dead, "window": dead}}
-    assert postmortem.when(answers, run).returns == {"until": NOW - 100 + postmortem.AFTER}
+    assert postmortem_when.judge(answers, run).returns == {"until": NOW - 100 + postmortem.AFTER}
     outcome = postmortem.judge(answers, run)
     assert outcome.lines[0].startswith("b went first, at 2026-11-23 14:33:32 UTC; sure")
     assert outcome.stats["gb10_postmortem"]["first"] == "b" and outcome.stats["gb10_verdict"] == "warn"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures, plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect, registry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 PAGE = Path(__file__).resolve().parents[5] / "docs" / "protect.md"
@@ -23,7 +23,7 @@ def judged(findings: list[dict[str, t.Any]], actions: list[str], *, revert: t.An
     journal = {"path": "/var/lib/gb10/protection.json", "measures": ["swap"], "changes": len(actions), "error": ""}
     answer = {"msg": f"{len(actions)} change(s) made", "changed": bool(actions), "actions": actions, "findings": findings, "journal": journal}
     run = Run({"revert": revert}, [], "", [], [], datetime.datetime.now(datetime.timezone.utc), check_mode)
-    return registry.protect({"spark-1": {"protected": answer}}, run)
+    return protect.judge({"spark-1": {"protected": answer}}, run)
 
 
 def one(verdict: str) -> dict[str, t.Any]:

@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import abort, registry, report, status
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
@@ -285,25 +286,25 @@ def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
     [(("pass", "pass"), "pass"), (("pass", "warn"), "warn"), (("unknown", "pass"), "warn"), (("unknown", "block"), "block")],
 )
 def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], verdict: str) -> None:
-    outcome = registry.teardown(left(*verdicts), run(lost=[]))
+    outcome = registry.stage("teardown").judge(left(*verdicts), run(lost=[]))
     assert outcome.stats["gb10_verdict"] == table.worst(outcome.findings or []) == verdict and outcome.stats["gb10_endpoint"] == ""
     assert outcome.stats["gb10_teardown"] == outcome.findings
-    assert registry.teardown(left(*verdicts), run(silenced=["memory.back"], lost=[])).stats["gb10_verdict"] in ("pass", "silenced")
+    assert registry.stage("teardown").judge(left(*verdicts), run(silenced=["memory.back"], lost=[])).stats["gb10_verdict"] in ("pass", "silenced")
 
 
 def test_a_teardown_without_a_lost_node_is_no_whole_one() -> None:
-    outcome = registry.teardown(left("pass"), run(lost=["spark-2"]))
+    outcome = registry.stage("teardown").judge(left("pass"), run(lost=["spark-2"]))
     (found,) = [one for one in outcome.findings or [] if one["id"] == "teardown.lost"]
     assert (found["node"], found["verdict"]) == ("spark-2", "block")
     assert outcome.stats["gb10_verdict"] == "block"
-    assert [one["id"] for one in registry.teardown(left("pass"), run(check_mode=True, lost=["spark-2"])).findings or []] == ["teardown.lost"]
+    assert [one["id"] for one in registry.stage("teardown").judge(left("pass"), run(check_mode=True, lost=["spark-2"])).findings or []] == ["teardown.lost"]
 
 
 @pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
 def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object, verdict: str) -> None:
     gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
     reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
-    outcome = registry.reach(reached, run(ignore=ignore))
+    outcome = registry.stage("reach").judge(reached, run(ignore=ignore))
     (found,) = outcome.findings or []
     assert (found["node"], found["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
     assert found["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
@@ -311,18 +312,18 @@ def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object,
 
 
 def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
-    outcome = registry.teardown(left("pass"), run(check_mode=True, lost=[]))
+    outcome = registry.stage("teardown").judge(left("pass"), run(check_mode=True, lost=[]))
     assert (outcome.title, outcome.findings, outcome.stats) == ("Left (would be checked)", [], {})
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_teardown_says_in_one_line_which_nodes_stay_protected(check_mode: bool) -> None:
     answers = left("pass", "pass", "pass", "pass")
-    assert registry.teardown(answers, run(check_mode, lost=[])).lines == []
+    assert registry.stage("teardown").judge(answers, run(check_mode, lost=[])).lines == []
     answers["spark-2"]["kept"] = {"protection": {"measures": ["holds", "swap"], "changes": 3, "error": ""}}
     answers["spark-3"]["kept"] = {"protection": {"measures": [], "changes": None, "error": "it cannot be read"}}
     answers["spark-4"]["kept"] = {"failed": True}
-    (line,) = registry.teardown(answers, run(check_mode, lost=[])).lines
+    (line,) = registry.stage("teardown").judge(answers, run(check_mode, lost=[])).lines
     assert line.startswith("The nodes stay protected (spark-2: holds, swap; spark-3: it cannot be read); ") and "-e gb10_protect=revert" in line
 
 
@@ -345,7 +346,7 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1",
         "started": {"changed": changed}, "engine": info, "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
-    outcome = registry.proof({"spark-1": node}, run(check_mode))
+    outcome = registry.stage("proof").judge({"spark-1": node}, run(check_mode))
     assert (outcome.title == "Proof (would be checked)") is predicted
     assert outcome.stats["gb10_verdict"] == ("unknown" if predicted else "block")
     if not predicted:
@@ -373,7 +374,7 @@ def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halt
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
         "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]}, **SETTINGS,
     }  # fmt: skip
-    outcome = registry.proof({"spark-1": node}, run())
+    outcome = registry.stage("proof").judge({"spark-1": node}, run())
     found = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
     assert found["verdict"] == verdict and words in found["message"]
 
@@ -388,7 +389,7 @@ def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], c
         "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
         "engine": info, "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
-    outcome = registry.proof({"spark-1": node}, run(False))
+    outcome = registry.stage("proof").judge({"spark-1": node}, run(False))
     assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts
 
 
@@ -398,7 +399,7 @@ def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], c
 def asked_engine(arguments: dict[str, t.Any], image: dict[str, t.Any], check_mode: bool = False) -> t.Any:
     contract = {"versions": {"vllm": "0.20.1"}, "engine": None, "engine_error": "no answer", "image_env": []}
     node = {"profile": PROFILE, "executor": "ray", "image": {"contract": contract, **image}, "arguments": arguments, "env": {"NCCL_X": "1"}}
-    return registry.engine({"spark-1": node, "spark-2": {**node, "env": {"VLLM_RPC_TIMEOUT": "9"}}}, run(check_mode))
+    return registry.stage("engine").judge({"spark-1": node, "spark-2": {**node, "env": {"VLLM_RPC_TIMEOUT": "9"}}}, run(check_mode))
 
 
 def test_what_the_engine_is_given_is_passed_on_as_changes() -> None:
@@ -538,15 +539,15 @@ def test_failure_lines_tell_causes_and_remedies() -> None:
 
 def test_check_mode_judges_no_image_and_no_model_that_would_come() -> None:
     image = {"spark-1": {"contract": {"exists": False}}}
-    assert registry.image(image, run(check_mode=True, profile=PROFILE)).title == "Image (as it is; would be built)"
+    assert registry.stage("image").judge(image, run(check_mode=True, profile=PROFILE)).title == "Image (as it is; would be built)"
     copied = {"changed": True, "msg": "i:1: 1 of 2 layer(s) would be copied, 5.0 MB"}
     image = {"spark-1": {"contract": {"exists": True}}, "spark-2": {"contract": {"exists": False}, "image_copied": copied}}
-    outcome = registry.image(image, run(check_mode=True, profile=PROFILE))
+    outcome = registry.stage("image").judge(image, run(check_mode=True, profile=PROFILE))
     assert (outcome.title, outcome.lines) == ("Image (as it is; would be copied)", [f"spark-2: {copied['msg']}"])
     model = {"spark-1": {"model": {"complete": False, "repositories": [{"repo": "org/m", "complete": False}]}, "offline": False}}
-    assert registry.model(model, run(check_mode=True, profile=PROFILE)).title == "Model (would be downloaded)"
+    assert registry.stage("model").judge(model, run(check_mode=True, profile=PROFILE)).title == "Model (would be downloaded)"
     ray = {"spark-1": {"head": {"running": False}}}
-    assert registry.ray(ray, run(check_mode=True)).title == "Ray (would be checked)"
+    assert registry.stage("ray").judge(ray, run(check_mode=True)).title == "Ray (would be checked)"
 
 
 def fetches(profile: dict[str, t.Any], *free_gib: float, offline: bool = False, token: bool = False) -> list[dict[str, t.Any]]:
@@ -564,7 +565,7 @@ def fetches(profile: dict[str, t.Any], *free_gib: float, offline: bool = False, 
         }
         for number, free in enumerate(free_gib, 1)
     }
-    return [found for found in registry.download(answers, run(profile=profile)).findings or [] if found["verdict"] != "pass"]
+    return [found for found in registry.stage("download").judge(answers, run(profile=profile)).findings or [] if found["verdict"] != "pass"]
 
 
 DRAFTER = {"repo": "org/d", "revision": "d" * 40, "purpose": "drafter", "files": [], "size_gb": 10.0}
@@ -592,25 +593,25 @@ def test_a_gate_and_a_license_are_judged_before_a_download() -> None:
 
 def test_memory_is_shown_where_something_was_left_undone() -> None:
     answers = {node: {"files": {"findings": []}, "caches": {"findings": []}} for node in ("spark-1", "spark-2")}
-    assert registry.memory(answers, run()).findings is None
+    assert registry.stage("memory").judge(answers, run()).findings is None
     answers["spark-2"]["caches"] = {"findings": [finding("page_cache.left", "its-own-name", "warn", "m")]}
-    assert [found["node"] for found in registry.memory(answers, run()).findings or []] == ["spark-2"]
+    assert [found["node"] for found in registry.stage("memory").judge(answers, run()).findings or []] == ["spark-2"]
 
 
 def test_baselines_have_a_file_for_each_node() -> None:
     answers = {node: {"answer": {"baseline": {"of": node}, "msg": "recorded"}} for node in ("spark-1", "spark-2")}
-    outcome = registry.baseline(answers, run(path="/b"))
+    outcome = registry.stage("baseline").judge(answers, run(path="/b"))
     assert outcome.files == {"/b/baseline-spark-1.json": {"of": "spark-1"}, "/b/baseline-spark-2.json": {"of": "spark-2"}} and outcome.mode == 0o644
     assert outcome.stats == {"gb10_baseline": {"spark-1": {"of": "spark-1"}, "spark-2": {"of": "spark-2"}}}
     assert outcome.lines[0] == "spark-1: recorded; on the controller: /b/baseline-spark-1.json"
-    assert "would be written to" in registry.baseline(answers, run(check_mode=True, path="/b")).lines[0]
+    assert "would be written to" in registry.stage("baseline").judge(answers, run(check_mode=True, path="/b")).lines[0]
 
 
 @pytest.mark.parametrize(("candidates", "remove", "advised"), [(1, False, True), (1, "true", False), (0, False, False)])
 def test_prune_says_how_to_remove_what_it_shows(candidates: int, remove: t.Any, advised: bool) -> None:
     entry = {"kind": "file", "name": "/x", "age_seconds": 1, "size_bytes": 1, "why": "old"}
     answers = {"spark-1": {"found": {"candidates": [entry] * candidates, "left": [], "total_bytes": 1}}}
-    assert ("To remove all of it: -e gb10_prune=true" in registry.prune(answers, run(remove=remove)).lines) is advised
+    assert ("To remove all of it: -e gb10_prune=true" in registry.stage("prune").judge(answers, run(remove=remove)).lines) is advised
 
 
 # --- preflight --------------------------------------------------------------------------------------------------------------
@@ -638,7 +639,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
 def test_the_head_needs_the_ports_of_its_executor(executor: str, ports: set[int]) -> None:
     answers = answers_of(2)
     words = {"ray": ["api_port", "ray_port"], "native": ["api_port", "master_port"], "": ["api_port"]}[executor]
-    settings = registry.node_settings(answers, words)
+    settings = node_settings.of_nodes(answers, words)
     assert set(settings["spark-1"]["ports"].values()) == ports and settings["spark-2"]["ports"] == {}
     assert settings["spark-2"]["peers"] == ["192.168.100.11"] and settings["spark-2"]["api_address"] == ""
     assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"], settings["spark-1"]["disk_gib"]) == (-1, False, 20)
@@ -651,17 +652,17 @@ def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_
         "context": PROFILE["serve"]["max_model_len"], "recorded_at": "2026-11-23T18:20:41Z", "before_mb": 118800, "lowest_mb": 30000, "steady_mb": 30000,
     }  # fmt: skip
     answers = answers_of(2, starts=[start])
-    nobody = registry.cache(answers, run(profile=PROFILE))
+    nobody = registry.stage("cache").judge(answers, run(profile=PROFILE))
     assert nobody.returns == {"arguments": {}, "told": ""} and nobody.findings == []
     for answer in answers.values():
         answer["kv_cache"] = "recorded"
-    outcome = registry.cache(answers, run(profile=PROFILE))
+    outcome = registry.stage("cache").judge(answers, run(profile=PROFILE))
     size = outcome.returns["arguments"]["kv_cache_memory_bytes"]
     assert outcome.findings is None and size % 2**28 == 0
     assert outcome.lines == [f"KV cache: {outcome.returns['told']}"] and f"{size} bytes" in outcome.lines[0]
     assert "spark-1 2026-11-23 with 262144 tokens, spark-2 2026-11-23" in outcome.lines[0]
     answers["spark-2"]["info"]["starts"] = []
-    refused = registry.cache(answers, run(profile=PROFILE))
+    refused = registry.stage("cache").judge(answers, run(profile=PROFILE))
     assert [(one["id"], one["node"], one["verdict"]) for one in refused.findings or []] == [("plan.recorded", "spark-2", "block")]
     assert refused.returns["arguments"] == {}
 
@@ -670,19 +671,30 @@ def test_what_was_waited_for_counts_instead_of_the_first_look() -> None:
     answers = answers_of(2)
     ghost = finding("cuda_zombie.new", "x", "block", "still there.")
     answers["spark-1"]["info"]["zombies"] = {"findings": [ghost]}
-    assert registry.preflight(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "block"
+    assert registry.stage("preflight").judge(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "block"
     answers["spark-1"]["waited"] = {"findings": []}
-    assert registry.preflight(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "pass"
+    assert registry.stage("preflight").judge(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "pass"
 
 
 def test_32_nodes_without_a_driver_stay_on_one_screen() -> None:
     """Each finding names its nodes; when every node had entries of its own this printed 545 lines."""
     sections = ("gpus", "tenants", "containers", "images", "models", "kernel_log")
     errors = [{"section": section, "verdict": "unknown", "error": "nvidia-smi is not installed", "remedy": "install the driver"} for section in sections]
-    outcome = registry.preflight(answers_of(32, **dict.fromkeys(sections), errors=errors), run(profile=PROFILE, executor="ray"))
+    outcome = registry.stage("preflight").judge(answers_of(32, **dict.fromkeys(sections), errors=errors), run(profile=PROFILE, executor="ray"))
     assert outcome.stats["gb10_verdict"] == "unknown" and len(outcome.findings or []) >= 10 * 32
     lines = [*table.grid(outcome.matrix), *table.render(outcome.findings or [], list(answers_of(32)))]
     # Whatever the number of nodes: a row of the grid, an entry and its remedy for each rule, and two headings.
     assert len(lines) <= 3 * len({finding["id"] for finding in outcome.findings or []}) + 2, "\n".join(lines)
     assert sum("all 32 nodes" in line for line in lines) >= 20
     assert outcome.files == {"/r.json": outcome.stats["gb10_preflight"]} and len(outcome.stats["gb10_preflight"]["nodes"]) == 32
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_every_stage_judges_and_says_what_it_reads(name: str) -> None:
+    stage = registry.stage(name)
+    assert callable(stage.judge) and all(isinstance(word, str) and variable.startswith(("gb10_", "__")) for word, variable in stage.READS.items())
+
+
+def test_one_stage_makes_a_finding() -> None:
+    made = [id for name in registry.NAMES for id in getattr(registry.stage(name), "IDS", ())]
+    assert sorted(made) == sorted(registry.ids())
